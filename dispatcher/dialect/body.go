@@ -11,32 +11,32 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep a request may nest objects and arrays. The deepest
+// maxDepth is the maximum nesting of objects and arrays in a request. The deepest
 // published shape needs seven levels.
 const maxDepth = 64
 
-// maxMembers is how many members one object may have. Labels are the only
-// objects whose size callers choose.
+// maxMembers is the maximum number of members of one object. Labels are the only objects
+// whose size callers choose.
 const maxMembers = 10_000
 
-// isObject reports whether the first character that is not blank opens a JSON
-// object. Clients of the published APIs often send no Content-Type, so this
-// character is what tells JSON from form data.
+// isObject reports whether the first character that is not blank opens a JSON object.
+// Clients of the published APIs often send no Content-Type, so this character
+// distinguishes JSON from form data.
 func isObject(body []byte) bool {
 	body = bytes.TrimLeft(body, " \t\r\n")
 	return len(body) > 0 && body[0] == '{'
 }
 
-// The shortest object in an array that any call takes is a host,
-// {"bk_cloud_id":0}. Shorter ones would become many times their size.
+// The shortest object in an array of any call is a host, {"bk_cloud_id":0}. A body of
+// shorter objects would take many times its size in memory, so outOfBounds rejects it.
 const (
 	leastObject  = len(`{"bk_cloud_id":0}`)
-	leastObjects = 1000 // are let pass for what is ignored
+	leastObjects = 1000 // allowed in addition, in members that are ignored
 )
 
-// decodeObject reads a JSON object into a struct, for a request of at most so
-// many items; 0 is no limit. Unknown fields are ignored, and null leaves a
-// field as it is.
+// decodeObject decodes a JSON object into a struct, for a request of at most the given
+// number of items; 0 is no limit. It ignores unknown members, and null leaves a field
+// unchanged.
 func decodeObject(body []byte, into any, items int) error {
 	if !utf8.Valid(body) {
 		return &Error{Kind: InvalidField, Field: "body", Problem: "is not valid UTF-8"}
@@ -47,8 +47,8 @@ func decodeObject(body []byte, into any, items int) error {
 	return decodeError(json.Unmarshal(body, into), "")
 }
 
-// decodeError turns an error of encoding/json into a failure; field is where
-// the decoded text stood.
+// decodeError converts an error of encoding/json to an [*Error]; field is the path of
+// the decoded text in the body.
 func decodeError(err error, field string) error {
 	if err == nil {
 		return nil
@@ -62,14 +62,14 @@ func decodeError(err error, field string) error {
 	return invalid(field, "%s", err.Error())
 }
 
-// jsonPath drops the names of embedded structs, which encoding/json mixes into
-// a field's path. They are Go names, in camel case; published names are not.
+// jsonPath removes the names of embedded structs, which encoding/json includes in the
+// path of a field. They are Go names with capital letters; published names have none.
 func jsonPath(field string) string {
 	parts := strings.Split(field, ".")
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part != strings.ToLower(part) }), ".")
 }
 
-// expected says in JSON's words what a field should have been.
+// expected names the type of a field in the terms of JSON.
 func expected(wrong *json.UnmarshalTypeError) string {
 	switch kind := wrong.Type.Kind().String(); kind {
 	case "int", "int64":
@@ -87,7 +87,7 @@ func expected(wrong *json.UnmarshalTypeError) string {
 	}
 }
 
-// join puts a field below its parent.
+// join returns the path of a field below its parent.
 func join(parent, field string) string {
 	if parent == "" || field == "" {
 		return parent + field
@@ -95,16 +95,16 @@ func join(parent, field string) string {
 	return parent + "." + field
 }
 
-// outOfBounds looks at how a body nests and how much there is in it, without
-// recursion and before anything is decoded: no input can grow a stack, and
-// none of "{},{},{}" can become hundreds of times its size in memory.
+// outOfBounds checks the nesting and the number of elements of a body without recursion
+// and before the body is decoded: deep nesting must not grow the stack, and a body such
+// as {},{},{} must not take hundreds of times its size in memory.
 func outOfBounds(body []byte, items int) *Error {
 	var (
 		depth, elements int
-		objects         int // among the elements
+		objects         int // elements that are objects
 		quoted          bool
-		array           [maxDepth + 1]bool // by depth; 0 is outside
-		members         [maxDepth + 1]int  // of the object there
+		array           [maxDepth + 1]bool // by depth: whether it is an array; depth 0 is outside
+		members         [maxDepth + 1]int  // by depth: commas of the object
 	)
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
@@ -131,8 +131,8 @@ func outOfBounds(body []byte, items int) *Error {
 			}
 		}
 	}
-	// An item is an element of a list of hosts, and perhaps an operation of
-	// its own.
+	// An item takes at most two elements: one in a list of hosts, one in a list of
+	// operations.
 	if most := maxElements(items); items > 0 && elements > most {
 		return &Error{
 			Kind: TooLarge, Field: "body",
@@ -145,12 +145,12 @@ func outOfBounds(body []byte, items int) *Error {
 	return nil
 }
 
-// maxElements is how many elements all arrays of a request of so many items
-// may have, with some for what is ignored.
+// maxElements returns how many elements all arrays of a request for the given number of
+// items may have in total: two for each item, and 1000 in members that are ignored.
 func maxElements(items int) int { return 2*min(items, math.MaxInt32) + 1000 }
 
-// appendJSON appends v as JSON, with <, > and & as they are: answers are
-// read by people and logs as well, and commands are full of them.
+// appendJSON appends v as JSON without escaping <, > and &: people read responses and
+// logs, and commands often contain these characters.
 func appendJSON(dst []byte, v any) ([]byte, error) {
 	buf := bytes.NewBuffer(dst)
 	enc := json.NewEncoder(buf)

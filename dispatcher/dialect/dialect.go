@@ -1,11 +1,11 @@
-// Package dialect has the published JSON shapes of requests and responses. A
+// Package dialect defines the published JSON shapes of requests and responses. A
 // [Dialect] is data plus pure functions: it decodes a request into a
 // [procfleet.Submission] or a query, and encodes the result as a response. It uses
-// neither the network nor the task store, so every shape can be tested with two
-// files: the request and the expected response.
+// neither the network nor the task store, so every shape can be tested with two files:
+// the request and the expected response.
 //
-// To add a dialect, write one file that builds it, name it in [All], and give
-// it a folder of fixtures in testdata; docs/how-to/add-a-dialect.md has the details.
+// To add a dialect, write one file that builds it, name it in [All], and add a folder of
+// fixtures to testdata; docs/how-to/add-a-dialect.md has the details.
 package dialect
 
 import (
@@ -24,36 +24,39 @@ func All() []Dialect {
 
 // Dialect is one published API: its calls, and the form of its errors.
 type Dialect struct {
-	// Name is the folder of fixtures and the first part of a call's full name.
+	// Name is the folder of fixtures and the first part of the name of every call.
 	Name string
-	// Prefixes are the path prefixes under which a path that no call has is
-	// answered with this dialect's [NoRoute].
+	// Prefixes are path prefixes. A request for an unknown path below one of them fails
+	// with [NoRoute] in the form of this dialect.
 	Prefixes []string
-	// Owns, if set, reports whether a path is one of the dialect's. It decides
-	// before the patterns of other dialects, which may match the path as well.
+	// Owns, if not nil, reports whether a path belongs to this dialect. The dispatcher
+	// calls it before it matches the patterns of other dialects, because those may match
+	// the path too.
 	Owns  func(path string) bool
 	Calls []Call
 	// Credentials reads the credentials of a request. The error is an [*Error].
 	Credentials func(r *Request) (Credentials, error)
-	// CredentialsInBody says that Credentials needs the body of a request
-	// without the header X-Bkapi-Authorization. Other callers are authenticated, or
-	// refused, before their body is read.
+	// CredentialsInBody means that Credentials reads the body of a request without the
+	// header X-Bkapi-Authorization. Every other caller is authenticated, or rejected,
+	// before the dispatcher reads the body.
 	CredentialsInBody bool
-	// NeedsUser says that an application calls for a user, who must be authenticated.
+	// NeedsUser means that applications call on behalf of a user, and that the
+	// dispatcher authenticates this user as well.
 	NeedsUser bool
-	// Fail encodes a failure.
+	// Fail encodes an error as a response.
 	Fail func(f *Error, requestID string) Reply
-	// Families are further families of paths that lead to the same calls. A
-	// dialect that is reached in one way only has none.
+	// Families are further groups of paths that lead to the same calls, for example
+	// behind another gateway; nil if there are none.
 	Families []Family
 }
 
-// Family is a family of paths of the calls of a dialect, and the form of errors
-// there. Requests and responses are the same in all families.
+// Family is a group of paths for the calls of a dialect, with its own credentials and
+// its own form of errors. Requests and successful responses are the same in all
+// families.
 type Family struct {
-	Prefixes []string // as in [Dialect], and so is Owns
+	Prefixes []string // Prefixes and Owns are as in [Dialect]
 	Owns     func(path string) bool
-	// Calls are calls of the dialect under the paths and methods of the family.
+	// Calls are the calls of the dialect with the paths and methods of this family.
 	Calls       []Call
 	Credentials func(r *Request) (Credentials, error)
 	// CredentialsInBody and NeedsUser are as in [Dialect].
@@ -61,7 +64,7 @@ type Family struct {
 	Fail                         func(f *Error, requestID string) Reply
 }
 
-// Reached returns all families of paths: the dialect's own, then the further ones.
+// Reached returns all families of paths: first the dialect's own paths, then Families.
 func (d *Dialect) Reached() []Family {
 	own := Family{
 		Prefixes: d.Prefixes, Owns: d.Owns, Calls: d.Calls, Credentials: d.Credentials, CredentialsInBody: d.CredentialsInBody, NeedsUser: d.NeedsUser, Fail: d.Fail,
@@ -71,90 +74,96 @@ func (d *Dialect) Reached() []Family {
 
 // Call is one endpoint of a dialect.
 type Call struct {
-	// Name is unique among all calls of all dialects. For calls that accept
-	// operations it becomes the task's dialect.
+	// Name is unique among the calls of all dialects. A call that creates a task stores
+	// it as the dialect of the task.
 	Name string
-	// Paths are http.ServeMux path patterns.
+	// Paths are [net/http.ServeMux] patterns without a method.
 	Paths    []string
 	Methods  []string
 	Endpoint Endpoint
 }
 
-// Endpoint is what a call does. It is a [Codec], or one of the types that need
-// more than one: [Accept], [Outcomes], [Watch], [SearchTemplates] and [ShowTemplate].
+// Endpoint is the functions that decode the request of a call and encode its response.
+// It is a [Codec], or a type with functions of other signatures: [Accept], [Outcomes],
+// [Watch], [SearchTemplates] and [ShowTemplate].
 type Endpoint interface{ endpoint() }
 
-// Codec is an endpoint that decodes a request into Q and encodes its result R.
-// The pair of types is unique to each of the aliases below: it selects the
-// code and the authorization of the dispatcher.
+// Codec is an endpoint that decodes a request into Q and encodes its result R. Every
+// alias below has its own pair of types. By this pair the dispatcher selects the
+// function that serves the call and the authorization that it requires.
 type Codec[Q, R any] struct {
-	// Decode returns an [*Error] that names the field in the dialect's words.
+	// Decode returns an [*Error] that names the invalid field as the dialect does.
 	Decode func(r *Request) (Q, error)
 	Encode func(q *Q, result R, requestID string) Reply
 }
 
 func (Codec[Q, R]) endpoint() {}
 
-// Accept creates a task.
+// Accept is the endpoint that creates a task.
 type Accept struct {
-	// Decode fills everything but Submission.Dialect and Application. The
-	// error is an [*Error] that names the field in the dialect's own words.
+	// Decode fills every field but Submission.Dialect and Application, which the
+	// dispatcher sets. The error is an [*Error] that names the invalid field as the
+	// dialect does.
 	Decode func(r *Request) (procfleet.Submission, error)
 	Encode func(id procfleet.TaskID, requestID string) Reply
-	// Plan encodes the plan of a request that is only planned, see [Planned]; nil for
+	// Plan encodes the plan of a request for which [Planned] reports true. It is nil for
 	// calls that cannot be planned.
 	Plan func(p *v1.Plan, requestID string) Reply
-	// Label returns the [procfleet.Target.Label] of a host that the caller did not
-	// name, because it asked for all hosts on which a process is registered; nil is
-	// no label, for [procfleet.Host.String].
+	// Label returns the [procfleet.Target.Label] of a host that the caller did not name,
+	// because it requested all hosts on which a process is registered. If Label is nil,
+	// such a host is written as [procfleet.Host.String].
 	Label func(h procfleet.Host) string
 }
 
-// Outcomes streams all results of a task. The chunks arrive one by one, and one
-// chunk has all items of one process on one host. The encoder writes while it
-// reads, whatever the size of the task, and returns the first error of either side.
+// Outcomes is the endpoint that streams all results of a task in chunks. All items of
+// one process on one host are in the same chunk. Encode writes each chunk before it
+// reads the next one, so that its memory does not depend on the size of the task. It
+// returns the first error of reading or writing.
 type Outcomes struct {
 	Decode func(r *Request) (procfleet.TaskID, error)
 	Encode func(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.ItemResult, error]) error
 }
 
-// ShowTask returns one task.
+// ShowTask is the endpoint that returns one task.
 type ShowTask = Codec[procfleet.TaskID, *procfleet.Task]
 
-// Watch streams every change of one task until the task is over, as server-sent
-// events. Encode returns the data of one event; its status is ignored.
+// Watch is the endpoint that streams the changes of one task as server-sent events until
+// the task has ended. Encode returns the data of one event; the dispatcher ignores its
+// status.
 type Watch struct {
 	Decode func(r *Request) (WatchedTask, error)
 	Encode func(t *procfleet.Task) Reply
 }
 
-// WatchedTask asks for the changes of a task since LastEventID. With an empty or
-// unknown one the stream begins with the current state.
+// WatchedTask requests the changes of a task after the event LastEventID. If LastEventID
+// is empty or unknown, the stream begins with the current state.
 type WatchedTask struct {
 	Task        procfleet.TaskID
 	LastEventID string
 }
 
-// ListTasks returns a page of tasks, newest first.
+// ListTasks is the endpoint that returns a page of tasks, newest first.
 type ListTasks = Codec[TaskPage, Tasks]
 
-// TaskPage asks for up to Limit tasks older than Before; 0 begins with the newest.
+// TaskPage requests up to Limit tasks older than Before. With Before 0 the page begins
+// with the newest task.
 type TaskPage struct {
 	Before procfleet.Number
 	Limit  int
 }
 
-// ListResults returns a page of the results of a task.
+// ListResults is the endpoint that returns a page of the results of a task.
 type ListResults = Codec[ResultPage, Results]
 
-// Tasks is a page of tasks. Next is the task after which the next page begins,
-// "" after the last one. A page may have fewer tasks than the limit and a Next.
+// Tasks is a page of tasks. The next page has the tasks older than Next; "" means that
+// there is none. A page with fewer tasks than the limit may have a Next.
 type Tasks struct {
 	Tasks []procfleet.Task
 	Next  procfleet.TaskID
 }
 
-// ResultPage asks for up to Limit results; an empty State means every state.
+// ResultPage requests up to Limit results of a task. An empty State selects every state,
+// and an empty Cursor the first page.
 type ResultPage struct {
 	Task   procfleet.TaskID
 	State  procfleet.State
@@ -162,16 +171,17 @@ type ResultPage struct {
 	Limit  int
 }
 
-// Results is a page of results. Next is the cursor of the next page.
+// Results is a page of results. Next is the cursor of the next page, "" at the end.
 type Results struct {
 	Items []procfleet.ItemResult
 	Next  string
 }
 
-// ListHosts returns a page of the hosts with a live agent.
+// ListHosts is the endpoint that returns a page of the hosts with a live agent.
 type ListHosts = Codec[HostPage, []v1.Agent]
 
-// HostPage asks for up to Limit hosts after the given one; zero begins.
+// HostPage requests up to Limit hosts after the host After. With the zero host the page
+// begins with the first host.
 type HostPage struct {
 	After procfleet.Host
 	Limit int
@@ -181,36 +191,37 @@ func (Accept) endpoint()   {}
 func (Outcomes) endpoint() {}
 func (Watch) endpoint()    {}
 
-// Request is the part of an HTTP request that a dialect may use.
+// Request is the part of a request that a dialect may read.
 type Request struct {
 	Method string
-	Path   string // without escapes; empty for a request that did not come by HTTP
-	ID     string // the path's wildcard of this name
-	// Wildcards has what stands in the path for each wildcard of its pattern,
-	// without escapes.
+	Path   string // unescaped; empty for a request that was received through NATS
+	ID     string // the value of the path wildcard {id}
+	// Wildcards are the unescaped values of the wildcards in the pattern of the path, by
+	// name.
 	Wildcards map[string]string
 	Query     url.Values
 	Body      []byte
-	// MaxItems is how many items the request may be for; 0 is no limit. A
-	// body in which there is more than so many could need is not decoded.
+	// MaxItems is the maximum number of items of the request; 0 is no limit. A body with
+	// more array elements than so many items can need is rejected before it is decoded.
 	MaxItems int
 	// Authorization and BkapiAuthorization are the headers Authorization and
 	// X-Bkapi-Authorization.
 	Authorization      string
 	BkapiAuthorization string
-	// BkAppCode and BkUsername are the headers in which an ESB in front names its
-	// caller.
+	// BkAppCode and BkUsername are the headers Bk-App-Code and Bk-Username, in which an
+	// ESB in front of the dispatcher names its caller.
 	BkAppCode, BkUsername string
-	// CMDBUser and CMDBSupplier are the headers BK_USER and
-	// HTTP_BLUEKING_SUPPLIER_ID, also with hyphens, as some proxies write them.
+	// CMDBUser and CMDBSupplier are the headers BK_USER and HTTP_BLUEKING_SUPPLIER_ID.
+	// Names with hyphens instead of underscores count too, because some proxies replace
+	// the underscores.
 	CMDBUser, CMDBSupplier string
-	LastEventID            string // the header of this name
-	// ContentType and IfMatch are the headers of these names.
+	LastEventID            string // the header Last-Event-ID
+	// ContentType and IfMatch are the headers Content-Type and If-Match.
 	ContentType, IfMatch string
 }
 
-// Reply is a short response: the HTTP status, the headers Location,
-// WWW-Authenticate and ETag if any, and a body to be written as JSON.
+// Reply is a response that is not streamed: its HTTP status, the headers Location,
+// WWW-Authenticate and ETag, each absent if empty, and a body that is encoded as JSON.
 type Reply struct {
 	Status       int
 	Location     string
@@ -219,7 +230,7 @@ type Reply struct {
 	Body         any
 }
 
-// JSON returns the encoded body, ended by a newline.
+// JSON returns the body as JSON, followed by a newline.
 func (r Reply) JSON() ([]byte, error) {
 	if done, ok := r.Body.(rendered); ok {
 		return append(done, '\n'), nil
@@ -228,12 +239,13 @@ func (r Reply) JSON() ([]byte, error) {
 	return append(body, '\n'), err
 }
 
-// The scope of a request is what its caller must be authorized for: a business,
-// "" for none, or a business and targets.
+// The methods InBusiness and OnTargets return the scope of a request, for which the
+// dispatcher authorizes the caller: a business, or a business and targets. An empty
+// business is no business.
 
-// InBusiness returns the business. A business of an account other than the
-// default one is named by its namespace, which tells the businesses of several
-// suppliers apart.
+// InBusiness returns the business. A business of an account other than the default one
+// is named by its namespace, which contains the account: businesses of several accounts
+// may have the same id.
 func (q *ProcessPage) InBusiness() string                       { return q.Business }
 func (q *TemplateEdits) InBusiness() string                     { return q.Business.Namespace() }
 func (q *TemplateQuery) InBusiness() string                     { return q.Business.Namespace() }

@@ -10,83 +10,88 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// Kind is the class of an [Error]; each dialect has its own code for it.
+// Kind is the class of an [Error]. Each dialect has its own code for it.
 type Kind int
 
-// The kinds of failure.
+// The kinds of errors.
 const (
 	// Internal: an error of the server. It is the zero value, so that an unclassified
 	// error is never reported as the caller's.
 	Internal Kind = iota
-	// Malformed: the body is not what it claims to be.
+	// Malformed: the body cannot be parsed.
 	Malformed
 	// BadHeader: the credentials header cannot be read.
 	BadHeader
 	// InvalidField: a field is missing, of the wrong type or out of range.
 	InvalidField
-	// TooLarge: the body or the number of items is over the limit.
+	// TooLarge: the body or the number of items exceeds its limit.
 	TooLarge
-	// NotFound: there is no such task, or no such process in the catalog.
+	// NotFound: the task or the process of the catalog does not exist.
 	NotFound
-	// Conflict: the idempotency key was used for another request, or the name is used
-	// by another process.
+	// Conflict: the idempotency key was used for another request, or another process has
+	// the name.
 	Conflict
-	// Expired: the caller's limit for acceptance has passed.
+	// Expired: the time until which the caller wanted the request accepted has passed.
 	Expired
 	// NoRoute: no call has this path.
 	NoRoute
-	// BadMethod: a call has this path, but not this method.
+	// BadMethod: calls have this path, but not with this method.
 	BadMethod
-	// Unavailable: nothing was done; try again later.
+	// Unavailable: a system that the dispatcher needs is unavailable. The caller can
+	// repeat the request later.
 	Unavailable
-	// StoreFull: nothing was done, since the store has no room for new tasks.
+	// StoreFull: nothing was done, because the task store has no space for new tasks.
 	StoreFull
-	// OutcomeUnknown: a task may or may not have been accepted.
+	// OutcomeUnknown: the dispatcher does not know whether a task was accepted.
 	OutcomeUnknown
 	// NoApplication: the request names no application.
 	NoApplication
-	// NoSecret: it names one, and has neither a secret nor a signature.
+	// NoSecret: the request names an application, but has neither a secret nor a
+	// signature.
 	NoSecret
-	// UnknownApplication: there is no such application.
+	// UnknownApplication: the application does not exist.
 	UnknownApplication
-	// WrongSecret: the secret is not that of the application.
+	// WrongSecret: the application has another secret.
 	WrongSecret
-	// BadSignature: the signature is not one of the application, or is expired.
+	// BadSignature: the signature is invalid, has expired, or was used before.
 	BadSignature
 	// NoUser: the caller names no user, or the user is not authenticated.
 	NoUser
 	// BadToken: the user's bk_token is invalid.
 	BadToken
-	// Forbidden: the application may not do this.
+	// Forbidden: the application lacks the necessary rights.
 	Forbidden
 )
 
-// String is the code word of the native API.
+// String returns the error code of the native API.
 func (k Kind) String() string { return string(nativeKindOf(k).code) }
 
-// Error is the failure of a call.
+// Error is the failure of a call. [Dialect.Fail] encodes it.
 type Error struct {
 	Kind Kind
-	// Field is the invalid field, by its name in the dialect; it may be empty.
+	// Field is the name of the invalid field in the dialect; it may be empty.
 	Field   string
 	Problem string
-	// Application is the caller, if the failure is about authentication or rights.
+	// Application is the calling application, for errors of authentication and
+	// authorization.
 	Application string
-	// Denied are the missing rights of the application; only of [Forbidden].
+	// Denied are the rights that the application lacks; only for [Forbidden].
 	Denied Denied
-	// Method and Path are those of the request; only of [NoRoute] and [BadMethod].
+	// Method and Path are those of the request; only for [NoRoute] and [BadMethod].
 	Method, Path string
-	// Call is the name of the call that failed, for dialects whose codes depend
-	// on it; "" if there is none for the path and method.
+	// Call is the name of the failed call, for dialects whose codes depend on it; "" if
+	// no call has the path and the method.
 	Call string
-	// Code is a code of the dialect that is more precise than that of the Kind; 0 is none.
+	// Code is the code of the dialect if it is more precise than the code of Kind; 0 if
+	// not.
 	Code int
-	// Edit is the catalog's error about an edit, if there is one. Problem has the same
-	// in the form of the native API.
+	// Edit is the catalog's error about an edit, or nil. Problem describes the same
+	// error in the terms of the native API.
 	Edit *catalog.EditError
-	// Task is the task that the failure is about, if there is one.
+	// Task is the task that the error is about; "" if it is about none.
 	Task procfleet.TaskID
-	// RetryAfter is when to try again; zero if trying again does not help.
+	// RetryAfter is how long the caller should wait before it repeats the request; 0 if
+	// a repetition does not help.
 	RetryAfter time.Duration
 }
 
@@ -97,16 +102,16 @@ func (f *Error) Error() string {
 	return f.Field + ": " + f.Problem
 }
 
-// Denied are missing rights: actions, or a business. An empty Business is that of a
-// call without a business.
+// Denied are the rights that an application lacks: actions, in a business if Business is
+// not empty.
 type Denied struct {
 	Actions  []string
 	Business string
 }
 
-// after returns a dialect's text for a kind of failure, followed by the details. "{app}"
-// is replaced by the application. A text that does not end with a space is followed by
-// a colon.
+// after returns the text of a dialect for a kind of failure, followed by the details of
+// f. It replaces "{app}" in the text by the application, and inserts a colon after a
+// text that does not end with a space.
 func (f *Error) after(words string) string {
 	words = strings.ReplaceAll(words, "{app}", f.Application)
 	if details := f.Error(); details != "" {
@@ -118,17 +123,17 @@ func (f *Error) after(words string) string {
 	return words
 }
 
-// invalid is an Error of kind [InvalidField].
+// invalid returns an Error of kind [InvalidField].
 func invalid(field, format string, args ...any) *Error {
 	return &Error{Kind: InvalidField, Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-// required is the error for a field that is absent, null or empty.
+// required returns the error for a field that is absent, null or empty.
 func required(field string) *Error { return invalid(field, "This field is required.") }
 
-// refused converts the errors of the vocabulary's validation to an Error that names
-// the first field and counts the rest. The function name returns the dialect's name
-// of a field of the native form.
+// refused converts validation errors of package procfleet or catalog to one Error. It
+// names the first invalid field and counts the others. The function name returns the
+// dialect's name for a field of the native API.
 func refused(err error, name func(field string) string) *Error {
 	problems := invalids(err, nil)
 	if len(problems) == 0 {

@@ -9,8 +9,9 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// native is procfleet's own API: the types of package v1, validated before
-// anything is accepted, with HTTP statuses that name the class of a failure.
+// native is procfleet's own API. Its bodies are the types of package v1. The dispatcher
+// validates a request before it stores anything, and the HTTP status is the class of a
+// failure.
 func native() Dialect {
 	get, post, put, remove := []string{http.MethodGet}, []string{http.MethodPost}, []string{http.MethodPut}, []string{http.MethodDelete}
 	patch := []string{http.MethodPatch}
@@ -82,8 +83,8 @@ var nativeKinds = map[Kind]nativeKind{
 
 var nativeUnauthenticated = nativeKind{http.StatusUnauthorized, v1.CodeUnauthenticated}
 
-// nativeCallers are the messages for callers that are not authenticated.
-var nativeCallers = map[Kind]string{ //nolint:gosec // words about secrets, not secrets
+// nativeCallers are the messages for failed authentication.
+var nativeCallers = map[Kind]string{ //nolint:gosec // messages about secrets, not secrets
 	NoApplication:      "no application is named; send Authorization: Bearer <code>.<secret>",
 	NoSecret:           "there is no secret; send Authorization: Bearer <code>.<secret>",
 	UnknownApplication: "there is no application {app}",
@@ -114,12 +115,12 @@ func nativeFail(f *Error, _ string) Reply {
 	return reply
 }
 
-// The decoders below embed a request type of package v1 and replace some of its
-// members: hosts are read as text, so that an error names the invalid element,
-// and processes and durations as raw JSON, so that defaults are applied below
-// the given members and an error names the member.
+// The decoders of this dialect embed a request type of package v1 and replace some of
+// its members. Hosts are decoded as text, so that an error names the invalid element.
+// Processes and durations are decoded as raw JSON, so that absent members keep their
+// defaults and an error names the member.
 
-// decodeNativeBody reads a body that must be a JSON object.
+// decodeNativeBody decodes a body that must be a JSON object.
 func decodeNativeBody(r *Request, into any) error {
 	if !isObject(r.Body) {
 		return &Error{Kind: Malformed, Field: "body", Problem: "is not a JSON object"}
@@ -127,7 +128,7 @@ func decodeNativeBody(r *Request, into any) error {
 	return decodeObject(r.Body, into, r.MaxItems)
 }
 
-// tooLong is the error for a text above its limit in bytes, or nil.
+// tooLong returns an error for a text of more than limit bytes, otherwise nil.
 func tooLong(field, text string, limit int) error {
 	if len(text) <= limit {
 		return nil
@@ -135,16 +136,17 @@ func tooLong(field, text string, limit int) error {
 	return &procfleet.FieldError{Field: field, Problem: fmt.Sprintf("is longer than %d bytes", limit)}
 }
 
-// same is the name function of a dialect that uses the vocabulary's own names.
+// same is the name function for [refused] of a dialect with the field names of package
+// procfleet.
 func same(field string) string { return field }
 
-// Pages of the native lists.
+// Page sizes of the native lists.
 const (
 	defaultPage = 100
 	maxPage     = 1000
 )
 
-// pageLimit reads the parameter limit.
+// pageLimit reads the parameter limit, 1 to maxPage. The default is defaultPage.
 func pageLimit(r *Request) (int, error) {
 	text := r.Query.Get("limit")
 	if text == "" {
@@ -157,10 +159,10 @@ func pageLimit(r *Request) (int, error) {
 	return n, nil
 }
 
-// maxStart is the largest start of a page.
+// maxStart is the maximum start of a page.
 const maxStart = 1_000_000_000
 
-// pageStart reads the parameter start: the number of entries before the page.
+// pageStart reads the parameter start: the number of entries to skip.
 func pageStart(r *Request) (int, error) {
 	text := r.Query.Get("start")
 	if text == "" {
@@ -173,8 +175,8 @@ func pageStart(r *Request) (int, error) {
 	return n, nil
 }
 
-// nextStart is the start of the next page, as text like the cursors of the
-// other lists; empty at the end.
+// nextStart returns the start of the next page, "" after the last page. It is text, like
+// the cursors of the other lists.
 func nextStart(start, page, total int) string {
 	if next := start + page; page > 0 && next < total && next <= maxStart {
 		return strconv.Itoa(next)
@@ -182,7 +184,7 @@ func nextStart(start, page, total int) string {
 	return ""
 }
 
-// truth reads a parameter that is true or false; nil without it.
+// truth reads a boolean parameter; nil if it is absent.
 func truth(r *Request, name string) (*bool, error) {
 	switch text := r.Query.Get(name); text {
 	case "":
@@ -194,5 +196,5 @@ func truth(r *Request, name string) (*bool, error) {
 	return nil, invalid(name, "is neither true nor false")
 }
 
-// ok is an answer with status 200.
+// ok returns a response with the status 200.
 func ok(body any) Reply { return Reply{Status: http.StatusOK, Body: body} }

@@ -14,8 +14,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// nativeBusiness is the business of the path's {biz}. The parameter account is
-// the account of the business, [catalog.DefaultAccount] without it.
+// nativeBusiness reads the business from the path wildcard {biz} and the parameter
+// account, which is [catalog.DefaultAccount] if absent.
 func nativeBusiness(r *Request) (catalog.Business, error) {
 	id, err := strconv.ParseInt(r.Wildcards["biz"], 10, 64)
 	if err != nil {
@@ -33,8 +33,8 @@ func nativeBusiness(r *Request) (catalog.Business, error) {
 	return b, nil
 }
 
-// decodeCatalogSearch searches for processes by name: the parameter name is a
-// part of the name, or with exact the whole name.
+// decodeCatalogSearch decodes a search for processes by name and module. The parameter
+// name is a part of the name, or, with exact=true, the whole name.
 func decodeCatalogSearch(r *Request) (TemplateSearch, error) {
 	b, err := nativeBusiness(r)
 	if err != nil {
@@ -65,8 +65,8 @@ func decodeCatalogSearch(r *Request) (TemplateSearch, error) {
 	return q, nil
 }
 
-// nativeTemplate renders a [v1.CatalogProcess]: its attributes, in the order of
-// the catalog's rules, stand beside the other members.
+// nativeTemplate appends a [v1.CatalogProcess]. The attributes are members of the
+// process, in the order of the catalog's rules.
 func nativeTemplate(b rendered, t *catalog.Template) rendered {
 	b = append(b.comma(), '{').number("id", t.ID)
 	for _, rule := range catalog.AttributeRules() {
@@ -79,7 +79,6 @@ func nativeTemplate(b rendered, t *catalog.Template) rendered {
 	return append(append(b, ']').alwaysTime("created_at", t.CreatedAt).alwaysTime("changed_at", t.ChangedAt), '}')
 }
 
-// value appends an attribute's value.
 func (b rendered) value(v catalog.Value) rendered {
 	if text, ok := v.AsText(); ok {
 		return b.quote(text)
@@ -96,8 +95,9 @@ func nativeTemplates(q *TemplateSearch, page []catalog.Template, total int, _ st
 	return ok(append(b, '}'))
 }
 
-// decodeNamedTemplates reads a [v1.CatalogRequest]. The members of a page that
-// are not attributes are ignored, so that a page can be sent back.
+// decodeNamedTemplates decodes a [v1.CatalogRequest]. It ignores the members of a
+// process that are not attributes, such as its id, so that a caller can send a page
+// back.
 func decodeNamedTemplates(r *Request) (NamedTemplates, error) {
 	b, err := nativeBusiness(r)
 	if err != nil {
@@ -138,7 +138,7 @@ func decodeNamedTemplates(r *Request) (NamedTemplates, error) {
 	return q, nil
 }
 
-// decodeNamedTemplate reads the process at field.
+// decodeNamedTemplate decodes the process whose path in the body is field.
 func decodeNamedTemplate(members map[string]json.RawMessage, field string) (NamedTemplate, error) {
 	t := NamedTemplate{Set: make(map[catalog.Attribute]catalog.Value, len(members))}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
@@ -164,7 +164,8 @@ func decodeNamedTemplate(members map[string]json.RawMessage, field string) (Name
 	return t, nil
 }
 
-// decodeModules reads names of modules; nil for null only.
+// decodeModules decodes module names, and returns them sorted and without duplicates;
+// nil only for null.
 func decodeModules(text json.RawMessage, field string) ([]string, error) {
 	var modules []string
 	if err := json.Unmarshal(text, &modules); err != nil {
@@ -178,7 +179,8 @@ func decodeModules(text json.RawMessage, field string) ([]string, error) {
 	return modules, nil
 }
 
-// problemOf is the problem of an error without the field, which the caller names.
+// problemOf returns the problem of an error without its field, for callers that report a
+// field of their own.
 func problemOf(err error) string {
 	if f, ok := errors.AsType[*procfleet.FieldError](err); ok {
 		return f.Problem
@@ -203,7 +205,7 @@ func nativeTemplatesSaved(q *NamedTemplates, done TemplatesSaved, _ string) Repl
 	return ok(answer)
 }
 
-// driftHosts is the default number of hosts that are listed.
+// driftHosts is the default maximum number of listed hosts.
 const driftHosts = 1000
 
 func decodeDriftQuery(r *Request) (DriftQuery, error) {

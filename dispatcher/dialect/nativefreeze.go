@@ -12,9 +12,9 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// freezing reads what body freezes or lifts; body was decoded into scope and
-// hosts. A list of hosts that is empty or null is an error: it must not become
-// every host.
+// freezing returns the request to freeze or to lift in body, which was decoded into
+// scope and hosts. A list of hosts that is empty or null is an error, because it must
+// not select every host.
 func freezing(body []byte, scope *v1.LiftRequest, hosts []string) (Freezing, error) {
 	q := Freezing{Business: scope.Business, Namespace: scope.Namespace}
 	err := error(nil)
@@ -94,8 +94,8 @@ func nativeLifted(_ *Freezing, done Frozen, _ string) Reply {
 	return ok(v1.Lifted{Lifted: done.Lifted, Results: newNativeOutcomes(done.Outcomes)})
 }
 
-// The cursor of a freeze is its host, empty for everywhere, a slash, which no
-// host contains, and its namespace.
+// The cursor of a freeze is <host>/<namespace>. The host is empty for a freeze on all
+// hosts, and never contains a slash.
 const cursorSlash = "/"
 
 func decodeFreezePage(r *Request) (FreezePage, error) {
@@ -130,10 +130,11 @@ func nativeFreezes(p *FreezePage, freezes []catalog.Freeze, _ string) Reply {
 	return ok(page)
 }
 
-// maxEventKind bounds the kind of an event, in bytes.
+// maxEventKind is the maximum length of an event's kind in bytes.
 const maxEventKind = 128
 
-// decodeEventPage asks for the newest events, unless since or after is given.
+// decodeEventPage decodes a request for events: the newest ones, unless since or after
+// is present.
 func decodeEventPage(r *Request) (EventPage, error) {
 	limit, err := pageLimit(r)
 	if err != nil {

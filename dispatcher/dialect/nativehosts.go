@@ -11,7 +11,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// readTargets reads the targets at prefix, hosts before agents.
+// readTargets returns the targets of hosts and agent ids, hosts first; prefix is the
+// path of both lists in the body.
 func readTargets(hosts, ids []string, prefix string) ([]procfleet.Target, error) {
 	targets := slices.Grow([]procfleet.Target(nil), len(hosts)+len(ids))
 	for i, text := range hosts {
@@ -30,8 +31,8 @@ func readTargets(hosts, ids []string, prefix string) ([]procfleet.Target, error)
 	return append(targets, agents...), err
 }
 
-// someTargets reads the targets of a request that needs at least one and may
-// name at most limit; 0 is no limit.
+// someTargets returns the targets of a request that requires at least one and at most
+// limit targets; 0 is no limit.
 func someTargets(hosts, ids []string, limit int) ([]procfleet.Target, error) {
 	targets, err := readTargets(hosts, ids, "")
 	switch {
@@ -133,11 +134,11 @@ func nativeBound(q *AgentBinding, bound []bool, _ string) Reply {
 	return ok(list)
 }
 
-// maxGroups is the largest number of groups of a namespace on a host.
+// maxGroups is the maximum number of groups of a namespace on a host.
 const maxGroups = 1000
 
-// decodeNativeGroups requires groups: an empty list removes the groups of the
-// namespace, which a forgotten member must not do.
+// decodeNativeGroups requires the member groups: an empty list removes the groups of the
+// namespace, which an omitted member must not do.
 func decodeNativeGroups(r *Request) (Grouping, error) {
 	var params struct {
 		v1.GroupsRequest
@@ -166,8 +167,8 @@ func decodeNativeGroups(r *Request) (Grouping, error) {
 	return q, err
 }
 
-// checkGroups checks the bounds of a namespace's groups. Errors name the fields
-// of the native API.
+// checkGroups validates the groups of a namespace. Errors name the fields of the native
+// API.
 func checkGroups(g *catalog.HostGroups) error {
 	s := procfleet.DefaultSpec()
 	s.Name, s.Labels = g.Name, g.Labels

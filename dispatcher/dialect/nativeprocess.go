@@ -17,8 +17,9 @@ func decodeNativeRegister(mode RegisterMode) func(r *Request) (Registering, erro
 	}
 }
 
-// checkRegistered checks a process as for an operation, but requires no
-// command: which commands are needed depends on later operations.
+// checkRegistered validates a process as for an operation, but requires no command: the
+// required commands depend on later operations. Unless strict, it validates only the
+// identity and the bounds.
 func checkRegistered(s *procfleet.ProcessSpec, strict bool) error {
 	if err := s.ValidateIdentity(); err != nil {
 		return err
@@ -35,7 +36,8 @@ func decodeNativeUnregister(r *Request) (Registering, error) {
 	})
 }
 
-// decodeRegistering reads the process over process, which has the defaults.
+// decodeRegistering decodes a request to register or unregister. process has the
+// defaults of absent members, and check validates the decoded process.
 func decodeRegistering(
 	r *Request, mode RegisterMode, process procfleet.ProcessSpec, check func(s *procfleet.ProcessSpec, strict bool) error,
 ) (Registering, error) {
@@ -86,7 +88,7 @@ func decodeProcessPage(r *Request) (ProcessPage, error) {
 	return p, checkNamespace(p.Namespace, p.Business)
 }
 
-// checkNamespace checks the namespace and the business of a request that names
+// checkNamespace validates the namespace and the business of a request that identifies
 // no process.
 func checkNamespace(namespace, business string) error {
 	if namespace == "" {

@@ -11,8 +11,8 @@ import (
 
 func decodeNativeTaskID(r *Request) (procfleet.TaskID, error) { return knownTaskID(r.ID, "id") }
 
-// decodeNativeWatch prefers the header: a browser that reconnects sends it
-// with its first URL.
+// decodeNativeWatch prefers the header Last-Event-ID to the parameter: a browser that
+// reconnects repeats the URL of its first request and adds the header.
 func decodeNativeWatch(r *Request) (WatchedTask, error) {
 	id, err := decodeNativeTaskID(r)
 	return WatchedTask{Task: id, LastEventID: cmp.Or(r.LastEventID, r.Query.Get("last_event_id"))}, err
@@ -93,10 +93,10 @@ func newNativeResult(it *procfleet.ItemResult) v1.Result {
 	return n
 }
 
-// nativeResults renders a [v1.ResultPage] by hand: reflection takes most of the
+// nativeResults renders a [v1.ResultPage] without reflection, which takes most of the
 // time of a page with 1000 results.
 func nativeResults(_ *ResultPage, found Results, _ string) Reply {
-	const each = 512 // bytes, of an ordinary result
+	const each = 512 // size of a typical result in bytes
 	b := append(make(rendered, 0, each*(len(found.Items)+1)), `{"results":[`...)
 	for i := range found.Items {
 		n := newNativeResult(&found.Items[i])

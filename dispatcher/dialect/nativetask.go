@@ -22,7 +22,7 @@ type nativeOperation struct {
 	Hosts   []string        `json:"hosts"`
 }
 
-// nativeSubmission is a [v1.TaskRequest].
+// nativeSubmission is the body of a [v1.TaskRequest].
 type nativeSubmission struct {
 	nativeOperation
 	v1.TaskOptions
@@ -54,7 +54,7 @@ func decodeNativeTask(r *Request) (procfleet.Submission, error) {
 	return s, nil
 }
 
-// operations reads all operations, and the business of their selections.
+// operations decodes all operations, and derives the business from their selections.
 func (p *nativeSubmission) operations(s *procfleet.Submission) error {
 	written, single := p.Operations, p.Operations == nil
 	switch {
@@ -91,11 +91,11 @@ func (p *nativeSubmission) operations(s *procfleet.Submission) error {
 	return err
 }
 
-// strict reports whether a request is rejected for an error that concerns one
-// process only, instead of failing on the hosts of that process.
+// strict reports whether an error of a single process rejects the whole request. If not,
+// the operation fails on the hosts of that process. The default is true.
 func strict(given *bool) bool { return given == nil || *given }
 
-// operation reads and checks the operation at prefix. The account is that of
+// operation decodes and validates the operation at prefix. The account is the account of
 // its selection.
 func (p *nativeOperation) operation(prefix string, check func(*procfleet.Operation) error) (o procfleet.Operation, account string, err error) {
 	o = procfleet.Operation{Action: p.Action, Registered: p.Registered}
@@ -120,8 +120,8 @@ func (p *nativeOperation) operation(prefix string, check func(*procfleet.Operati
 	return o, account, nil
 }
 
-// decodeProcess reads a process over into, which has the defaults; raw is nil
-// if the body has no process.
+// decodeProcess decodes a process into a spec that contains the defaults. raw is nil if
+// the body has no process.
 func decodeProcess(raw json.RawMessage, into *procfleet.ProcessSpec, field string) error {
 	if raw == nil {
 		return nil
@@ -132,9 +132,9 @@ func decodeProcess(raw json.RawMessage, into *procfleet.ProcessSpec, field strin
 	return nil
 }
 
-// processError names the field of a process spec that could not be decoded.
-// Durations decode themselves, and encoding/json does not report the member of
-// such an error, so they are tried one by one.
+// processError returns an error that names the field of a process spec that could not be
+// decoded. encoding/json does not report the member for an error of a Duration, which
+// decodes itself. Therefore processError decodes the durations one by one.
 func processError(err error, process []byte, field string) error {
 	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return decodeError(err, field)
@@ -155,8 +155,8 @@ func processError(err error, process []byte, field string) error {
 	return decodeError(err, field)
 }
 
-// nativeSelection is the selection of an operation, and the account of the
-// business that stands beside the operations.
+// nativeSelection is the selection of an operation, and the account of the business in
+// which it selects.
 type nativeSelection struct {
 	procfleet.Selection
 	Account string `json:"account"`
@@ -165,8 +165,8 @@ type nativeSelection struct {
 // selectionMembers are the members of a selection.
 var selectionMembers = []string{"processes", "name", "sets", "modules", "account"}
 
-// selection reads the selection at field, nil without one. A filter that is
-// empty, null or misspelt is an error: it must not select everything.
+// selection decodes the selection at field; nil if there is none. A filter that is
+// empty, null or misspelled is an error, because it must not select everything.
 func selection(raw json.RawMessage, field string) (*nativeSelection, error) {
 	if raw == nil || string(raw) == "null" {
 		return nil, nil
@@ -197,9 +197,9 @@ func selection(raw json.RawMessage, field string) (*nativeSelection, error) {
 	return &s, nil
 }
 
-// selecting returns the namespace of the business in whose catalog a submission
-// selects: the id for a business of the default account. All operations of a
-// submission select in one catalog.
+// selecting returns the namespace of the business in whose catalog the operations select
+// processes. It is the id of the business for the default account. All operations of a
+// submission must have the same account.
 func selecting(business string, accounts []string) (string, error) {
 	account := accounts[0]
 	for _, other := range accounts {
@@ -229,7 +229,8 @@ func nativeAccepted(id procfleet.TaskID, _ string) Reply {
 	return Reply{Status: http.StatusCreated, Location: "/v1/tasks/" + string(id), Body: v1.TaskCreated{ID: id}}
 }
 
-// Planned reports whether a request to make a task asks for a plan only.
+// Planned reports whether a request to create a task requests only a plan, by the
+// parameter plan. A value that is not a boolean is an [*Error].
 func Planned(r *Request) (bool, error) {
 	values, there := r.Query["plan"]
 	if !there {

@@ -13,7 +13,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// nativeSet and nativeModule are those of a [v1.TopologyRequest].
+// nativeSet and nativeModule are a set and a module of a [v1.TopologyRequest], with
+// hosts as text.
 type nativeSet struct {
 	v1.TopologySet
 	Modules []nativeModule `json:"modules"`
@@ -24,8 +25,8 @@ type nativeModule struct {
 	Hosts []string `json:"hosts"`
 }
 
-// decodeTopology reads a topology as JSON, or, by the content type, as YAML or
-// CSV.
+// decodeTopology decodes a topology in JSON, or, depending on the content type, in YAML
+// or CSV.
 func decodeTopology(r *Request) (TopologyChange, error) {
 	b, err := nativeBusiness(r)
 	if err != nil {
@@ -52,18 +53,18 @@ func decodeTopology(r *Request) (TopologyChange, error) {
 	return q, nil
 }
 
-// mediaType is the content type of a body, without its parameters.
+// mediaType returns the content type of a body without its parameters.
 func mediaType(r *Request) string {
 	kind, _, err := mime.ParseMediaType(r.ContentType)
 	if err != nil {
-		return "" // JSON, as without the header
+		return "" // treated as JSON, like a body without the header
 	}
 	return kind
 }
 
-// ifMatch reads the header If-Match: a version, with or without quotes, also in
-// the weak form that compressing proxies write. "*" is any version, as without
-// the header.
+// ifMatch reads the header If-Match: a version with or without quotes, also as a weak
+// validator such as W/"3", which compressing proxies write. "*" and an absent header
+// match any version.
 func (q *TopologyChange) ifMatch(header string) error {
 	if header == "" || header == "*" {
 		return nil
@@ -119,8 +120,8 @@ func (q *TopologyChange) readObject(r *Request) error {
 	return q.read(params.Sets)
 }
 
-// onlyKnownMembers rejects unknown members of sets and modules: a misspelt
-// "hosts" would make a module without hosts.
+// onlyKnownMembers rejects unknown members of sets and modules: a misspelled "hosts"
+// would create a module without hosts.
 func onlyKnownMembers(body []byte) error {
 	var given struct{ Sets json.RawMessage }
 	if err := json.Unmarshal(body, &given); err != nil {
@@ -149,7 +150,7 @@ func (q *TopologyChange) read(sets []nativeSet) error {
 	return nil
 }
 
-// parseHosts reads the hosts of the list at field.
+// parseHosts parses the hosts of the list at field.
 func parseHosts(texts []string, field string) ([]procfleet.Host, error) {
 	hosts := make([]procfleet.Host, len(texts))
 	for i, text := range texts {
@@ -161,8 +162,8 @@ func parseHosts(texts []string, field string) ([]procfleet.Host, error) {
 	return hosts, nil
 }
 
-// decodeTopologyEdit requires hosts: an empty list removes the hosts of the
-// module, which a forgotten member must not do.
+// decodeTopologyEdit requires the member hosts: an empty list removes the hosts of the
+// module, which an omitted member must not do.
 func decodeTopologyEdit(r *Request) (TopologyEdit, error) {
 	b, err := nativeBusiness(r)
 	if err != nil {

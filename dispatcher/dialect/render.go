@@ -9,16 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// rendered is the JSON of a results page or map while it grows. Such answers
-// have tens of thousands of members: reflection took most of their time. What
-// is appended is, byte for byte, what [appendJSON] would have made of the
-// struct that declares the shape.
+// rendered is the JSON of a result page or a result map while it is built. Such
+// responses have tens of thousands of members, and reflection took most of their time.
+// The methods append exactly the bytes that [appendJSON] would write for the struct that
+// declares the shape.
 type rendered []byte
 
-// MarshalJSON returns what was rendered.
+// MarshalJSON returns the rendered JSON.
 func (b rendered) MarshalJSON() ([]byte, error) { return b, nil }
 
-// comma separates a member or an element from the one before it.
+// comma separates a member or an element from the one before it, if there is one.
 func (b rendered) comma() rendered {
 	switch last := b[len(b)-1]; last {
 	case '{', '[', ':':
@@ -27,7 +27,7 @@ func (b rendered) comma() rendered {
 	return append(b, ',')
 }
 
-// name begins a member. Names are constants that need no escapes.
+// name begins a member. The name must need no escapes.
 func (b rendered) name(name string) rendered {
 	b = append(b.comma(), '"')
 	b = append(b, name...)
@@ -36,7 +36,7 @@ func (b rendered) name(name string) rendered {
 
 func (b rendered) text(name, v string) rendered { return b.name(name).quote(v) }
 
-// given leaves out the empty text.
+// given appends the member unless its text is empty.
 func (b rendered) given(name, v string) rendered {
 	if v == "" {
 		return b
@@ -48,7 +48,7 @@ func (b rendered) number(name string, v int64) rendered {
 	return strconv.AppendInt(b.name(name), v, 10)
 }
 
-// nonzero leaves out zero.
+// nonzero appends the member unless it is zero.
 func (b rendered) nonzero(name string, v int64) rendered {
 	if v == 0 {
 		return b
@@ -58,7 +58,7 @@ func (b rendered) nonzero(name string, v int64) rendered {
 
 func (b rendered) truth(name string, v bool) rendered { return strconv.AppendBool(b.name(name), v) }
 
-// time leaves out the zero time.
+// time appends the member unless it is the zero time.
 func (b rendered) time(name string, v time.Time) rendered {
 	if v.IsZero() {
 		return b
@@ -70,12 +70,12 @@ func (b rendered) alwaysTime(name string, v time.Time) rendered {
 	b = append(b.name(name), '"')
 	text, err := v.AppendText(b)
 	if err != nil {
-		return append(b[:len(b)-1], "null"...) // a year that RFC 3339 cannot say
+		return append(b[:len(b)-1], "null"...) // RFC 3339 cannot represent the year
 	}
 	return append(text, '"')
 }
 
-// float writes what JSON has no number for as null.
+// float appends null for NaN and infinities, for which JSON has no number.
 func (b rendered) float(name string, v float64) rendered {
 	b = b.name(name)
 	if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -85,7 +85,7 @@ func (b rendered) float(name string, v float64) rendered {
 		return strconv.AppendFloat(b, v, 'f', -1, 64)
 	}
 	b = strconv.AppendFloat(b, v, 'e', -1, 64)
-	if n := len(b); b[n-4] == 'e' && b[n-3] == '-' && b[n-2] == '0' { // e-07 is e-7
+	if n := len(b); b[n-4] == 'e' && b[n-3] == '-' && b[n-2] == '0' { // encoding/json writes e-7, not e-07
 		b = append(b[:n-2], b[n-1])
 	}
 	return b
@@ -98,7 +98,7 @@ func (b rendered) floatNonzero(name string, v float64) rendered {
 	return b.float(name, v)
 }
 
-// texts leaves out an empty list.
+// texts appends the member unless the list is empty.
 func (b rendered) texts(name string, list []string) rendered {
 	if len(list) == 0 {
 		return b
@@ -110,7 +110,7 @@ func (b rendered) texts(name string, list []string) rendered {
 	return append(b, ']')
 }
 
-// numbers leaves out an empty list.
+// numbers appends the member unless the list is empty.
 func (b rendered) numbers(name string, list []int) rendered {
 	if len(list) == 0 {
 		return b
@@ -122,9 +122,9 @@ func (b rendered) numbers(name string, list []int) rendered {
 	return append(b, ']')
 }
 
-// quote appends s as a JSON string: like encoding/json without HTML escapes,
-// so U+2028 and U+2029, which end lines in old JavaScript, are escaped and
-// invalid UTF-8 is the replacement character's escape.
+// quote appends s as a JSON string, like encoding/json without HTML escapes: it escapes
+// U+2028 and U+2029, which end lines in old JavaScript, and replaces invalid UTF-8 by
+// \ufffd.
 func (b rendered) quote(s string) rendered {
 	b = append(b, '"')
 	begin := 0
@@ -152,17 +152,17 @@ func (b rendered) quote(s string) rendered {
 	return append(b, '"')
 }
 
-// quoteFrom makes a JSON string of what was rendered from begin on, in its
-// place. Only two characters of JSON as it is rendered need an escape.
+// quoteFrom replaces the JSON from begin on by a JSON string that contains it. Rendered
+// JSON has only two characters that need an escape, the quote and the backslash.
 func (b rendered) quoteFrom(begin int) rendered {
 	end := len(b)
 	longer := 2 + bytes.Count(b[begin:], []byte{'"'}) + bytes.Count(b[begin:], []byte{'\\'})
 	b = slices.Grow(b, longer)[:end+longer]
 	to := len(b) - 1
 	b[to] = '"'
-	// From its end on, so that nothing is overwritten before it was moved. An
-	// escape is written before every character, and overwritten by the next
-	// one where none is needed: a condition would be guessed wrong too often.
+	// Copy from the end, so that no byte is overwritten before it is moved. Write a
+	// backslash before every character; if the character needs none, the next character
+	// overwrites it. A branch instead would be mispredicted too often.
 	for i := end - 1; i >= begin; i-- {
 		c := b[i]
 		pair := b[to-2 : to]
@@ -173,10 +173,10 @@ func (b rendered) quoteFrom(begin int) rendered {
 	return b
 }
 
-// escapes is how many more characters one takes in a string.
+// escapes is the number of additional bytes that each byte needs in a JSON string.
 var escapes = [256]uint8{'"': 1, '\\': 1}
 
-// plain are the bytes that stand for themselves.
+// plain reports for each byte whether it is ASCII and needs no escape in a JSON string.
 var plain = func() (p [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		p[c] = c != '"' && c != '\\'
@@ -184,8 +184,8 @@ var plain = func() (p [256]bool) {
 	return p
 }()
 
-// escapeOf returns the escape of the first character of s, empty if it needs
-// none, and the bytes that it takes in s.
+// escapeOf returns the escape of the first character of s, "" if it needs none, and the
+// length of the character in bytes.
 func escapeOf(s string) (escape string, size int) {
 	if c := s[0]; c < ' ' {
 		return controlEscapes[c], 1

@@ -17,13 +17,14 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// maxCells bounds the cells of a table, which may have columns of its own.
+// maxCells is the maximum number of cells of a CSV table. Callers may add columns of
+// their own.
 const maxCells = 10 * catalog.MaxPlacements
 
-// readCSV reads a topology with a line for each host of a module. The first
-// line names the columns, in any order; others than those below are ignored. A
-// module without hosts has one line with an empty host, a set without modules
-// one with an empty module as well.
+// readCSV reads a topology as CSV, with a line for each host of a module. The first line
+// names the columns in any order: set, module, host and optionally default. Other
+// columns are ignored. The line of a module without hosts has an empty host; the line of
+// a set without modules has an empty module as well.
 func (q *TopologyChange) readCSV(r *Request) error {
 	if !utf8.Valid(r.Body) {
 		return &Error{Kind: InvalidField, Field: "body", Problem: "is not valid UTF-8"}
@@ -31,7 +32,7 @@ func (q *TopologyChange) readCSV(r *Request) error {
 	if bytes.Count(r.Body, []byte(",")) > maxCells {
 		return &Error{Kind: TooLarge, Field: "body", Problem: "has more cells than a topology can have"}
 	}
-	lines := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(r.Body, []byte("\ufeff")))) // as spreadsheets begin a file
+	lines := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(r.Body, []byte("\ufeff")))) // spreadsheets begin a file with this mark
 	lines.ReuseRecord = true
 	head, err := lines.Read()
 	if err != nil {
@@ -65,19 +66,19 @@ func notCSV(err error) error {
 	return &Error{Kind: Malformed, Field: "body", Problem: "is not CSV: " + err.Error()}
 }
 
-// tabled is a topology that is read line by line.
+// tabled is a topology while it is read line by line.
 type tabled struct {
-	columns struct{ set, module, host, fallback int } // -1: there is none
-	order   []string                                  // of sets
+	columns struct{ set, module, host, fallback int } // indexes; -1 is no such column
+	order   []string                                  // names of the sets
 	sets    map[string]int
-	of      [][]*tabledModule // by set
+	of      [][]*tabledModule // modules by index of the set
 	modules map[[2]string]*tabledModule
-	hosts   int // of all modules together
+	hosts   int // number of hosts in all modules
 }
 
 type tabledModule struct {
 	catalog.Module
-	said  bool // what Default is
+	said  bool // a line has set Default
 	hosts map[procfleet.Host]bool
 }
 
@@ -121,8 +122,8 @@ func (t *tabled) line(cells []string) *Error {
 	return nil
 }
 
-// module is the one of these names, made if there is none yet; nil for a set
-// without one.
+// module returns the module with these names, and creates it if it does not exist. It
+// returns nil for an empty module name, which creates only the set.
 func (t *tabled) module(set, module string) (*tabledModule, *Error) {
 	n, known := t.sets[set]
 	if !known {
@@ -147,7 +148,8 @@ func (t *tabled) module(set, module string) (*tabledModule, *Error) {
 	return m, nil
 }
 
-// fallback is the module's Default, which may be said in one of its lines.
+// fallback sets Default of a module. Any line of the module may have it, with the same
+// value.
 func (m *tabledModule) fallback(text string) *Error {
 	if text == "" {
 		return nil
@@ -187,8 +189,8 @@ func (t *tabled) topology() []catalog.Set {
 	return sets
 }
 
-// maxYAMLMarks bounds the marks of a YAML text that begin a node: a parser needs
-// hundreds of bytes for each. A host in a line of its own has two marks.
+// maxYAMLMarks is the maximum number of marks in a YAML text that begin a node: a parser
+// needs hundreds of bytes for each node. A host on a line of its own has two marks.
 const maxYAMLMarks = 4 * catalog.MaxPlacements
 
 func yamlToJSON(text []byte) ([]byte, error) {
@@ -209,8 +211,8 @@ func yamlToJSON(text []byte) ([]byte, error) {
 	return body, nil
 }
 
-// severalDocuments reports whether a YAML text has more than one document: only
-// the first would be read.
+// severalDocuments reports whether a YAML text has more than one document. The parser
+// would ignore all but the first.
 func severalDocuments(text []byte) bool {
 	begun, ended := false, false
 	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
