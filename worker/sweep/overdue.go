@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// giveUp ends an overdue task. It first requests the results of items without
-// result once more; they are collected as always until the next visit.
+// giveUp ends an overdue task. Before, it requests resends of missing results once and
+// waits for them until a later visit.
 func (s *Sweeper) giveUp(ctx context.Context, r *repair, late time.Duration) error {
 	if late < s.cfg.Timing.LastCallMax {
 		left, err := s.lastCall(ctx, r)
@@ -28,17 +28,17 @@ func (s *Sweeper) giveUp(ctx context.Context, r *repair, late time.Duration) err
 	if err := s.endDelivered(ctx, &r.task); err != nil {
 		return err
 	}
-	// Completing the task sends its notification; the next visit makes sure of it.
+	// A completed task is notified by Record; the next visit retries that.
 	return s.endPending(ctx, r)
 }
 
-// lastCall requests the results of an overdue task, over as many visits as that
-// takes, and returns how long to wait for them from now; 0 when the wait is over.
+// lastCall requests resends for an overdue task, over several visits if needed. It
+// returns how long to wait until the next visit; 0 or less ends the task.
 func (s *Sweeper) lastCall(ctx context.Context, r *repair) (time.Duration, error) {
 	if !r.called.IsZero() {
 		return s.cfg.Timing.LastCall - r.now.Sub(r.called), nil
 	}
-	if !r.begun { // requests of before the deadline are repeated
+	if !r.begun { // start over: requests before the deadline do not count
 		r.begun, r.cursor, r.denied = true, "", map[int]bool{}
 	}
 	if r.task.Counts[procfleet.StateDelivered] > 0 {
@@ -62,10 +62,10 @@ func (s *Sweeper) lastCall(ctx context.Context, r *repair) (time.Duration, error
 	return s.cfg.Timing.LastCall, nil
 }
 
-// requestPending requests the results of pending items whose chunk was begun: a
-// worker that died may have delivered them without storing that. Items that an agent
-// knows are delivered; those that it denies were never delivered. It reports whether
-// more chunks are left for the next visit.
+// requestPending requests results of pending items in chunks that were begun: a worker
+// may have delivered them and died before storing that. Items that an agent knows are
+// stored as delivered, and items that it denies are recorded in r.denied. It reports
+// whether chunks are left for the next visit.
 func (s *Sweeper) requestPending(ctx context.Context, r *repair) (more bool, err error) {
 	undone, err := s.cfg.Store.Undone(ctx, r.task.ID)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *Sweeper) pending(ctx context.Context, task *procfleet.Task, chunk int) 
 	return pending, nil
 }
 
-// endDelivered ends every delivered item as timed out.
+// endDelivered ends all delivered items as timed out.
 func (s *Sweeper) endDelivered(ctx context.Context, task *procfleet.Task) error {
 	return s.endAll(ctx, task, procfleet.StateDelivered, func(item *procfleet.ItemResult) procfleet.Result {
 		return agentlink.ServerResult(item.Index, procfleet.CodeFailed, procfleet.ReasonTimedOut,
@@ -137,8 +137,8 @@ func (s *Sweeper) endDelivered(ctx context.Context, task *procfleet.Task) error 
 	})
 }
 
-// endPending ends every pending item as unreachable. It was never delivered if its
-// chunk was never begun, or if its agent denies it.
+// endPending ends all pending items as unreachable. An item was certainly never
+// delivered if its chunk was not begun or its agent denies it.
 func (s *Sweeper) endPending(ctx context.Context, r *repair) error {
 	undone, err := s.cfg.Store.Undone(ctx, r.task.ID)
 	if err != nil {
@@ -157,14 +157,13 @@ func (s *Sweeper) endPending(ctx context.Context, r *repair) error {
 			return err
 		}
 	}
-	// A store that lost its last writes in a fail-over may have pending items in a
-	// chunk that is done.
+	// After a fail-over that lost writes, chunks that are done may have pending items.
 	return s.endAll(ctx, &r.task, procfleet.StatePending, func(item *procfleet.ItemResult) procfleet.Result {
 		return s.unreachable(&r.task, item, r.denied[item.Index])
 	})
 }
 
-// end stores server-made results and returns how many were applied.
+// end stores results made by the server and returns how many were applied.
 func (s *Sweeper) end(ctx context.Context, task *procfleet.Task, results []procfleet.Result) (applied int, err error) {
 	if len(results) == 0 {
 		return 0, nil
@@ -176,7 +175,7 @@ func (s *Sweeper) end(ctx context.Context, task *procfleet.Task, results []procf
 	return recorded.Applied, err
 }
 
-// endAll stores a server-made result for every item in an open state.
+// endAll stores a result made by the server for every item in the given open state.
 func (s *Sweeper) endAll(ctx context.Context, task *procfleet.Task, state procfleet.State, result func(*procfleet.ItemResult) procfleet.Result) error {
 	for cursor := ""; ; {
 		page, next, err := s.cfg.Store.Results(ctx, task.ID, taskstore.ResultQuery{State: state, Cursor: cursor, Limit: resendPage})
@@ -194,7 +193,7 @@ func (s *Sweeper) endAll(ctx context.Context, task *procfleet.Task, state procfl
 		if err != nil {
 			return err
 		}
-		// Items with a result have left the state, so the next page is the first.
+		// Items with a result have left this state, so the first page has new items.
 		if applied == 0 {
 			if cursor = next; cursor == "" {
 				return nil
@@ -203,7 +202,7 @@ func (s *Sweeper) endAll(ctx context.Context, task *procfleet.Task, state procfl
 	}
 }
 
-// allowed is the time between a task's creation and its deadline.
+// allowed returns the time between a task's creation and its deadline.
 func allowed(task *procfleet.Task) time.Duration {
 	return task.Deadline.Sub(task.CreatedAt).Round(time.Millisecond)
 }

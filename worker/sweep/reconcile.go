@@ -18,13 +18,12 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// ageOf returns the age of a task. A task that was created later than now, by a
-// clock that stepped back since, is as old as that step.
+// ageOf returns the age of a task. If the store's clock stepped back and the task was
+// created in the future, it returns the size of the step.
 func ageOf(task *procfleet.Task, now time.Time) time.Duration { return now.Sub(task.CreatedAt).Abs() }
 
-// needsRepair reports whether chunks or results of an open task may be lost. A task
-// whose items are all delivered needs no chunk in the stream; a complete one misses
-// no result.
+// needsRepair reports whether chunks or results of an open task may be lost. Chunks
+// matter only while items are pending; complete means that no result is missing.
 func (s *Sweeper) needsRepair(task *procfleet.Task, age time.Duration, now time.Time, complete bool) bool {
 	if !task.Dispatched {
 		return age >= s.cfg.Timing.DispatchAfter && s.busAvailable(now)
@@ -40,7 +39,7 @@ func (s *Sweeper) needsResults(task *procfleet.Task, age time.Duration) bool {
 	return age >= s.cfg.Timing.ResendAfter && task.Counts[procfleet.StateDelivered] > 0
 }
 
-// reconcile does for an open task what a dead process or a lost message left undone.
+// reconcile publishes missing chunks of an open task and requests missing results.
 func (s *Sweeper) reconcile(ctx context.Context, r *repair, age time.Duration) error {
 	if !r.task.Dispatched {
 		return s.dispatch(ctx, &r.task, r.now)
@@ -56,7 +55,7 @@ func (s *Sweeper) reconcile(ctx context.Context, r *repair, age time.Duration) e
 	return nil
 }
 
-// dispatch finishes the publication that the task's dispatcher began.
+// dispatch publishes a task whose dispatcher died before it had published all chunks.
 func (s *Sweeper) dispatch(ctx context.Context, task *procfleet.Task, now time.Time) (err error) {
 	ctx, span := s.traceSweep(ctx, task, metrics.SweepDispatch)
 	defer func() { tracecontext.End(span, err) }()
@@ -86,17 +85,17 @@ func (s *Sweeper) dispatch(ctx context.Context, task *procfleet.Task, now time.T
 	return nil
 }
 
-// maxRequeue bounds the chunks of one task that one visit searches.
+// maxRequeue bounds the chunks of a task that one visit looks up in the stream.
 const maxRequeue = 256
 
-// requeue publishes again the chunks that are neither done nor queued.
+// requeue republishes the chunks that are neither done nor queued.
 func (s *Sweeper) requeue(ctx context.Context, task *procfleet.Task, now time.Time) (err error) {
 	undone, err := s.cfg.Store.Undone(ctx, task.ID)
 	if err != nil {
 		return fmt.Errorf("list chunks: %w", err)
 	}
-	if len(undone) > maxRequeue { // another part each time
-		rand.Shuffle(len(undone), func(i, j int) { undone[i], undone[j] = undone[j], undone[i] }) //nolint:gosec // an order is no secret
+	if len(undone) > maxRequeue { // a random subset, so that every chunk is checked eventually
+		rand.Shuffle(len(undone), func(i, j int) { undone[i], undone[j] = undone[j], undone[i] }) //nolint:gosec // the order is not secret
 		undone = undone[:maxRequeue]
 	}
 	lost, err := s.lost(ctx, undone)
@@ -147,8 +146,7 @@ func (s *Sweeper) publish(ctx context.Context, task *procfleet.Task, chunks []ta
 		}
 		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: chunk.Chunk, Lane: task.Lane, Cloud: cloud}
 	}
-	// The time makes them other messages than earlier ones, which the stream would
-	// drop as duplicates.
+	// The time gives the messages new ids: the stream drops duplicate ids.
 	sequences, err := s.cfg.Bus.PublishChunks(ctx, refs, strconv.FormatInt(now.UnixMilli(), 10))
 	if errors.Is(err, bus.ErrFull) {
 		return nil, fmt.Errorf("%d chunks wait for space in the stream: %w", len(refs), err)
@@ -156,7 +154,7 @@ func (s *Sweeper) publish(ctx context.Context, task *procfleet.Task, chunks []ta
 	return sequences, err
 }
 
-// cloud is the cloud area of a chunk: that of its hosts.
+// cloud returns the cloud area of a chunk's hosts.
 func (s *Sweeper) cloud(ctx context.Context, id procfleet.TaskID, chunk int) (procfleet.CloudArea, error) {
 	items, err := s.cfg.Store.Chunk(ctx, id, chunk)
 	if err != nil {
@@ -170,8 +168,8 @@ func (s *Sweeper) cloud(ctx context.Context, id procfleet.TaskID, chunk int) (pr
 	return 0, nil
 }
 
-// register stores the registrations of a task whose dispatcher died, perhaps before
-// it stored them. It replaces no newer ones.
+// register stores the registrations of a task, because its dispatcher may have died
+// before it stored them. Newer registrations are not replaced.
 func (s *Sweeper) register(ctx context.Context, task *procfleet.Task) error {
 	if !slices.ContainsFunc(task.Actions, procfleet.Action.Registers) {
 		return nil
@@ -192,11 +190,11 @@ func (s *Sweeper) register(ctx context.Context, task *procfleet.Task) error {
 	return nil
 }
 
-// definitions are the specs that items register, requested at the given time. The
-// last of several for one process is first, and so is the one that is stored.
+// definitions returns the specs that items register, as requested at the time asked.
+// Later items come first: of several specs for one process, the store uses the first.
 func definitions(items []procfleet.ItemResult, asked time.Time) []catalog.Definition {
 	var ds []catalog.Definition
-	var last *procfleet.ProcessSpec // of ds
+	var last *procfleet.ProcessSpec // last spec in ds
 	for _, it := range slices.Backward(items) {
 		spec, host := it.Spec, it.Item.Target.Host
 		if !it.Item.Action.Registers() || spec.Unregistered || spec.Namespace == "" || spec.Name == "" || host.IsZero() {

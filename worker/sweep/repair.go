@@ -14,35 +14,34 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// repair is work on one task that waits for the broker or for agents. One
-// task has one repair at a time.
+// repair is work on one task that waits for the broker or for agents. A task has at
+// most one repair at a time.
 type repair struct {
 	*progress
 	task   procfleet.Task
-	now    time.Time // by the store's clock, when the task was read
+	now    time.Time // store time at which the task was read
 	weight int
 	do     func(ctx context.Context) error
 }
 
-// progress is the state of a task between two repairs. It is lost with the lease:
-// then the work begins again.
+// progress is the state of a task's repair between visits. It is deleted with the
+// lease; the next holder starts over.
 type progress struct {
-	busy   bool      // a repair runs; guarded by the shard's mu
-	called time.Time // when all results of an overdue task had been requested again; zero until then
-	begun  bool      // of an overdue task: the requests have begun
-	cursor string    // where requesting resends continues
-	chunk  int       // of an overdue task: where requesting pending items continues
-	// denied has the items of an overdue task whose agent reports that it never
-	// received them. moved is set if agents have others, whose results may still
-	// arrive.
+	busy   bool      // a repair is running; guarded by the shard's mu
+	called time.Time // overdue task: when the last resend was requested; zero until then
+	begun  bool      // overdue task: resend requests have started
+	cursor string    // where the next visit continues to request resends
+	chunk  int       // overdue task: next chunk for requestPending
+	// denied has the items of an overdue task whose agents report that they never
+	// received them. moved is set if results of other items may still arrive.
 	denied map[int]bool
 	moved  bool
 }
 
 func (p *progress) empty() bool { return !p.begun && p.cursor == "" }
 
-// begin reserves what a repair of a task needs; nil means that one runs, or
-// that too many do.
+// begin reserves slots for a repair of a task. It returns nil if a repair of the task
+// is running or no slots are free.
 func (sh *shard) begin(task *procfleet.Task, now time.Time, overdue bool) *repair {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -59,7 +58,7 @@ func (sh *shard) begin(task *procfleet.Task, now time.Time, overdue bool) *repai
 	return &repair{progress: known, task: *task, now: now, weight: weight}
 }
 
-// finish ends a repair that begin returned.
+// finish releases the slots of a repair.
 func (sh *shard) finish(r *repair) {
 	sh.repairs.release(r.weight)
 	sh.mu.Lock()
@@ -70,7 +69,7 @@ func (sh *shard) finish(r *repair) {
 	}
 }
 
-// forgetProgress removes the state of tasks without a running repair.
+// forgetProgress deletes the state of tasks without a running repair.
 func (sh *shard) forgetProgress() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -81,7 +80,7 @@ func (sh *shard) forgetProgress() {
 	}
 }
 
-// run carries out a repair. It handles a panic as an error.
+// run executes a repair and logs its error or panic.
 func (sh *shard) run(ctx context.Context, r *repair) {
 	defer sh.finish(r)
 	err := agentlink.Guarded(func() error { return r.do(ctx) })
@@ -91,7 +90,7 @@ func (sh *shard) run(ctx context.Context, r *repair) {
 	log := sh.cfg.Log.WithError(err).WithField("task", r.task.ID)
 	after := sh.cfg.Timing.RevisitMax
 	switch {
-	case errors.Is(err, bus.ErrUnavailable): // before Unavailable, which may match it too
+	case errors.Is(err, bus.ErrUnavailable): // first, because Unavailable may match it too
 		after = sh.cfg.Timing.RevisitMin
 		sh.busAgain.Store(sh.cfg.Link.Clock.Now().Add(after).UnixNano())
 		log.Warn("task recovery deferred: JetStream unavailable")
@@ -113,12 +112,12 @@ func (s *Sweeper) revisit(ctx context.Context, id procfleet.TaskID, after time.D
 	return nil
 }
 
-// busAvailable reports whether JetStream may be used.
+// busAvailable reports whether JetStream may be used at the store time now.
 func (s *Sweeper) busAvailable(now time.Time) bool { return now.UnixNano() >= s.busAgain.Load() }
 
-// repairSlots bounds the repairs of a worker by the items that they hold in
-// memory. Tasks that are not overdue get at most half of them, so that those
-// which only wait for slow hosts never keep an overdue one open.
+// repairSlots bounds the repairs of a worker by the items that they have in memory.
+// Tasks that are not overdue use at most half of the slots, so that tasks with slow
+// hosts cannot delay overdue tasks.
 type repairSlots struct {
 	mu   sync.Mutex
 	left int
@@ -127,8 +126,8 @@ type repairSlots struct {
 
 func newRepairSlots(items int) *repairSlots { return &repairSlots{left: items, half: items / 2} }
 
-// reserve acquires slots if any are free. A task may get more than are left, so that
-// one that needs more than all is repaired too.
+// reserve acquires weight slots if any are free. It may exceed the limit, so that a
+// task larger than the limit is repaired too.
 func (s *repairSlots) reserve(weight int, overdue bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

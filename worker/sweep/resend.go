@@ -17,15 +17,15 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// lost decides whether the result of a delivered item counts as missing.
+// lost reports whether the result of a delivered item counts as lost.
 type lost func(item *procfleet.ItemResult, agent *taskstore.Presence) bool
 
-// onlyLost selects items whose action must be over by now, and those whose
-// agent was first seen after the task was created: it may have been reinstalled.
+// onlyLost selects items whose action must have ended by now, and items whose agent was
+// first seen after the task was created, because it may have been reinstalled.
 func onlyLost(task *procfleet.Task, now time.Time) lost {
 	return func(item *procfleet.ItemResult, agent *taskstore.Presence) bool {
 		if agent.Conflict {
-			return false // the instance that replies may not be the one that knows
+			return false // another instance than the one with the result may reply
 		}
 		return now.After(task.CreatedAt.Add(item.Spec.Budget(item.Item.Action))) || agent.Since.After(task.CreatedAt)
 	}
@@ -34,14 +34,14 @@ func onlyLost(task *procfleet.Task, now time.Time) lost {
 func everyItem(*procfleet.ItemResult, *taskstore.Presence) bool { return true }
 
 const (
-	resendPage = 1000 // items
-	// resendPages bounds one repair; the next continues where it ended.
+	resendPage = 1000 // items per page
+	// resendPages bounds the pages of one repair; the next repair continues after them.
 	resendPages = 10
 )
 
-// complete returns the small tasks of a round that miss no result, so that they need
-// no repair. It reads their delivered items together; a repair examines each task
-// that is left out or cannot be read.
+// complete returns the small tasks of a round without lost results, which need no
+// repair. It reads the delivered items of all of them together. Tasks that it omits, or
+// that cannot be read, are checked by a repair each.
 func (s *Sweeper) complete(ctx context.Context, tasks []procfleet.Task) map[procfleet.TaskID]bool {
 	now := s.cfg.Link.Clock.Now()
 	var small []procfleet.Task
@@ -73,8 +73,8 @@ func (s *Sweeper) complete(ctx context.Context, tasks []procfleet.Task) map[proc
 	return complete
 }
 
-// requestResends asks agents to send again the results of delivered items
-// that count as lost, and ends the items that their agent does not know.
+// requestResends requests agents to resend the results of delivered items that count as
+// lost, and fails the items that their agent does not know.
 func (s *Sweeper) requestResends(ctx context.Context, r *repair, is lost) error {
 	for range resendPages {
 		page, next, err := s.cfg.Store.Results(ctx, r.task.ID, taskstore.ResultQuery{
@@ -94,22 +94,22 @@ func (s *Sweeper) requestResends(ctx context.Context, r *repair, is lost) error 
 	return nil
 }
 
-// itemsOfHost are the items of one host whose results are requested.
+// itemsOfHost has the items of one host for a resend request.
 type itemsOfHost struct {
 	host     procfleet.Host
 	presence taskstore.Presence
-	items    []int // of the task
+	items    []int // indexes into the task
 }
 
-// announced reports whether the agent that replied may be the one whose presence was
-// read before the request.
+// announced reports whether agent, which replied, matches the presence read before the
+// request. Missing values match.
 func (h *itemsOfHost) announced(agent agentproto.AgentProcess) bool {
 	p := &h.presence
 	same := func(a, b string) bool { return a == "" || b == "" || a == b }
 	return same(p.Instance, agent.Instance) && same(p.Incarnation, agent.Incarnation)
 }
 
-// byHost groups items by their hosts, in order.
+// byHost groups items by host, in order of appearance.
 func byHost(rows []procfleet.ItemResult) []*itemsOfHost {
 	var hosts []*itemsOfHost
 	known := make(map[procfleet.Host]*itemsOfHost, len(rows))
@@ -137,7 +137,7 @@ func (s *Sweeper) resendOf(ctx context.Context, task *procfleet.Task, page []pro
 	for _, reply := range s.resends.sendAll(ctx, task, hosts) {
 		h := hosts[reply.host]
 		if len(reply.unknown) == 0 || h.presence.Conflict || !h.announced(reply.agent) {
-			continue // the agent that replied may not be the one that accepted
+			continue // the agent that replied may differ from the agent that accepted the items
 		}
 		s.cfg.Log.WithFields(logrus.Fields{"task": task.ID, "host": h.host.String(), "items": len(reply.unknown)}).
 			Warn("delivered items unknown to the agent")
@@ -161,10 +161,10 @@ func lostMessage(h *itemsOfHost, task *procfleet.Task) string {
 	return fmt.Sprintf(what+", outcome unknown: query the status, then repeat if needed", h.host)
 }
 
-// resender requests that agents send results again.
+// resender sends resend requests to agents.
 type resender struct{ cfg *Config }
 
-// lostByHost groups the lost items of a page by their hosts.
+// lostByHost groups the lost items of a page by host.
 func (q *resender) lostByHost(ctx context.Context, page []procfleet.ItemResult, is lost) ([]*itemsOfHost, error) {
 	agents, err := q.agentsOf(ctx, page)
 	if err != nil {
@@ -179,7 +179,7 @@ func (q *resender) lostByHost(ctx context.Context, page []procfleet.ItemResult, 
 	return hosts, nil
 }
 
-// agentsOf looks up the agents of all items' hosts.
+// agentsOf returns the presences of the hosts of all items.
 func (q *resender) agentsOf(ctx context.Context, pages ...[]procfleet.ItemResult) (map[procfleet.Host]*taskstore.Presence, error) {
 	var hosts []procfleet.Host
 	agents := map[procfleet.Host]*taskstore.Presence{}
@@ -206,14 +206,14 @@ func (q *resender) agentsOf(ctx context.Context, pages ...[]procfleet.ItemResult
 
 // resendReply is an agent's reply to a resend request.
 type resendReply struct {
-	host    int
-	agent   agentproto.AgentProcess // the one that replied
-	unknown []int                   // never accepted
-	known   []int                   // accepted: their results are on their way, or will be
+	host    int                     // index into the requested hosts
+	agent   agentproto.AgentProcess // the agent process that replied
+	unknown []int                   // items that the agent never accepted
+	known   []int                   // items that the agent accepted; their results will arrive
 }
 
-// sendAll sends a resend request to all hosts at once and gathers the replies
-// that arrive in time. A host without reply gets another at the next visit.
+// sendAll sends resend requests to all hosts concurrently and returns the replies that
+// arrive within ResendWait. The next visit repeats the others.
 func (q *resender) sendAll(ctx context.Context, task *procfleet.Task, hosts []*itemsOfHost) []resendReply {
 	batch := q.cfg.Requester.Begin(len(hosts))
 	defer batch.End()
@@ -255,8 +255,8 @@ func (q *resender) send(batch *agentlink.RequestBatch, i int, task *procfleet.Ta
 	return batch.Send(i, 0, agentproto.AgentSubject(int64(h.host.Cloud), h.host.Addr), header, data)
 }
 
-// readReply returns what an agent reports on the items of the request. A
-// refusal, or no responders, says nothing about them.
+// readReply decodes a reply and returns the items that the request named. It returns
+// false for refusals and no responders.
 func (q *resender) readReply(batch *agentlink.RequestBatch, r *agentlink.Reply, hosts []*itemsOfHost) (resendReply, bool) {
 	if r.NoResponders || r.Host >= len(hosts) {
 		return resendReply{}, false

@@ -1,5 +1,5 @@
-// Package sweep visits open tasks periodically: it reconciles what was lost in
-// transit, requests results again, and ends overdue tasks.
+// Package sweep visits open tasks periodically. It republishes lost chunks, requests
+// resends of missing results, and ends overdue tasks.
 package sweep
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// Store is what this package needs of a task store.
+// Store has the calls to a task store that this package uses.
 type Store interface {
 	taskstore.SweepStore
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
@@ -39,62 +39,61 @@ type Store interface {
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
 }
 
-// Config is what a sweeper is made of.
+// Config holds the dependencies and settings of a [Sweeper].
 type Config struct {
-	ID        string // of this worker, as holder of leases
+	ID        string // id of this worker as holder of leases
 	Store     Store
 	Bus       *bus.Bus
-	Audit     *audit.Log // nil keeps nothing
+	Audit     *audit.Log // nil records nothing
 	Link      *agentlink.Link
 	Requester *agentlink.Requester
 	Recorder  *collect.Recorder
 	Notifier  *notify.Notifier
 	Tracer    trace.Tracer
 	Timing    Timing
-	Tasks     int // visits in one round of a shard
-	Items     int // items of tasks under repair at a time
+	Tasks     int // tasks visited in one round of a shard
+	Items     int // items of tasks being repaired
 	Outage    *storecall.Outage
 	Log       logrus.FieldLogger
 }
 
-// Sweeper visits every open task periodically, reconciles what was lost in transit,
-// and ends overdue tasks. Everything it does may be done twice: a lease saves work,
-// correctness does not rest on it.
+// Sweeper visits every open task periodically, repairs tasks after lost messages, and
+// ends overdue tasks. Its actions can be repeated safely; leases save work.
 //
-// A visit that finds nothing wrong is one read and one write, shared by all tasks
-// of a round. Work that waits for the broker or for agents runs beside the rounds,
-// as a repair, so that one slow host delays no other task.
+// A round reads all its tasks together and writes all next visits together. Work that
+// waits for the broker or for agents runs as a repair, concurrently to the rounds, so
+// that a slow host delays no other task.
 type Sweeper struct {
 	cfg     Config
 	resends resender
 	repairs *repairSlots
 	stepped storecall.SteppedClock
 
-	// busAgain, in nanoseconds of the store's clock, is when JetStream is used
-	// again after it was unavailable: the tasks that need it must not make the
-	// others wait, each for a timeout.
+	// busAgain is when JetStream may be used again after an outage, in nanoseconds of
+	// the store's clock. Until then tasks that need JetStream are skipped, as each
+	// would delay the others by a timeout.
 	busAgain atomic.Int64
 }
 
-// New returns a sweeper that does nothing until [Sweeper.Run].
+// New returns a sweeper that is inactive until [Sweeper.Run].
 func New(cfg Config) *Sweeper {
 	return &Sweeper{cfg: cfg, resends: resender{&cfg}, repairs: newRepairSlots(cfg.Items)}
 }
 
-// shard is one worker's state of one part of the sweep index. The goroutine of
-// [Sweeper.runShard] owns it, except for the fields that mu guards.
+// shard is this worker's state of one shard of the sweep index. Only the goroutine of
+// [Sweeper.runShard] uses it, except for the fields guarded by mu.
 type shard struct {
 	*Sweeper
 	number int
-	leased time.Time // last renewed; zero without lease
-	until  time.Time // when the lease is released so that another worker may have it
+	leased time.Time // last renewal; zero without a lease
+	until  time.Time // when to release the lease to another worker
 
-	running sync.WaitGroup // repairs
+	running sync.WaitGroup // running repairs
 	mu      sync.Mutex
 	open    map[procfleet.TaskID]*progress
 }
 
-// Run sweeps until ctx ends. work outlives it, to release leases.
+// Run sweeps until ctx ends. It then releases its leases with the context work.
 func (s *Sweeper) Run(ctx, work context.Context) {
 	var shards sync.WaitGroup
 	for n := range taskstore.SweepShards {
@@ -106,7 +105,7 @@ func (s *Sweeper) Run(ctx, work context.Context) {
 func (s *Sweeper) runShard(ctx, work context.Context, number int) {
 	sh := &shard{Sweeper: s, number: number, open: map[procfleet.TaskID]*progress{}}
 	defer sh.running.Wait()
-	// Workers and shards that start together spread over the round.
+	// Random start: workers and shards that start together spread over the round.
 	next := time.Duration(rand.Int64N(int64(s.cfg.Timing.Round)))
 	failing := false
 	for storecall.Pause(ctx, next) == nil {
@@ -117,7 +116,7 @@ func (s *Sweeper) runShard(ctx, work context.Context, number int) {
 		case ctx.Err() != nil:
 		case err == nil:
 			s.cfg.Outage.Succeeded(began, time.Now())
-			if more { // no pause while more visits are due
+			if more { // more visits are due
 				next = 0
 			}
 		case storecall.Unavailable(err):
@@ -125,7 +124,7 @@ func (s *Sweeper) runShard(ctx, work context.Context, number int) {
 			s.cfg.Outage.Failed(time.Now(), err)
 		default:
 			next = storecall.Jitter(s.cfg.Link.Calls.RetryMax)
-			if !failing { // once in a row
+			if !failing { // log the first of consecutive failures
 				s.cfg.Log.WithError(err).WithField("shard", number).Warn("sweep round failed, retrying")
 			}
 		}
@@ -141,8 +140,7 @@ func (s *Sweeper) runShard(ctx, work context.Context, number int) {
 
 func (sh *shard) leaseName() string { return "sweep/" + strconv.Itoa(sh.number) }
 
-// round visits due tasks of the shard, if this worker has its lease, and
-// reports whether there may be more of them.
+// round visits due tasks if this worker holds the lease; more reports if others are due.
 func (sh *shard) round(ctx context.Context) (more bool, err error) {
 	held, err := sh.lease(ctx)
 	if err != nil || !held {
@@ -159,9 +157,9 @@ func (sh *shard) round(ctx context.Context) (more bool, err error) {
 	return len(due) == sh.cfg.Tasks, nil
 }
 
-// lease reports whether this worker may sweep the shard now. A lease is
-// renewed at a third of its life, and released after a term, so that workers which
-// started later get their share.
+// lease reports whether this worker may sweep the shard now. It acquires or renews the
+// lease as needed: after a third of its TTL. It releases the lease at the end of the
+// term, so that shards are distributed over all workers, including new ones.
 func (sh *shard) lease(ctx context.Context) (bool, error) {
 	now := time.Now()
 	switch {
@@ -186,7 +184,7 @@ func (sh *shard) lease(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// release releases the lease; if that fails, the lease expires.
+// release releases the lease. After an error the lease expires.
 func (sh *shard) release(ctx context.Context) error {
 	sh.forget()
 	if err := sh.cfg.Store.Release(ctx, sh.leaseName(), sh.cfg.ID); err != nil {
@@ -201,41 +199,40 @@ func (sh *shard) forget() {
 	sh.forgetProgress()
 }
 
-// traceSweep begins the span of an action for a task, in the task's trace.
+// traceSweep starts the span of a sweep action, in the trace of the task.
 func (s *Sweeper) traceSweep(ctx context.Context, task *procfleet.Task, action string) (context.Context, trace.Span) {
 	return tracecontext.Start(tracecontext.FromText(ctx, task.Trace), s.cfg.Tracer, "sweep "+action,
 		trace.WithAttributes(tracecontext.KeyTask.String(string(task.ID))))
 }
 
-// Timing is how often and when the sweep acts. A zero field is the default.
+// Timing holds the durations of the sweep. A zero field means its default.
 type Timing struct {
-	// Round is the pause between rounds; default 1 s. LeaseTTL is the life of
-	// a shard's lease and LeaseTerm about how long it is renewed before
-	// another worker gets its chance; default 15 s and 1 min.
+	// Round is the pause between rounds; default 1 s. LeaseTTL is the TTL of a shard's
+	// lease; default 15 s. LeaseTerm is the average time until the lease is released to
+	// another worker; default 1 min.
 	Round, LeaseTTL, LeaseTerm time.Duration
-	// DispatchAfter is when a task that its dispatcher did not finish
-	// publishing is published by the sweep; default 5 s.
+	// DispatchAfter is the age at which the sweep publishes a task whose dispatcher has
+	// not finished publishing; default 5 s.
 	DispatchAfter time.Duration
-	// RequeueAfter is the age at which a task's chunks are searched in the stream;
-	// default 5 s.
+	// RequeueAfter is the age at which the sweep checks whether a task's pending chunks
+	// are still in the stream; default 5 s.
 	RequeueAfter time.Duration
-	// ResendAfter is the age at which a task's delivered items are first checked for
-	// lost results; default 15 s.
+	// ResendAfter is the age at which the sweep first checks for lost results of a
+	// task's delivered items; default 15 s.
 	ResendAfter time.Duration
-	// ResendWait bounds one round of resend requests; default 1 s. LastCall is how
-	// long an overdue task waits for results that were requested again; default 3 s.
-	// LastCallMax is how long after its deadline a task ends even if not all agents
-	// got a resend request; default 30 s.
+	// ResendWait is the timeout of replies to resend requests; default 1 s. LastCall is
+	// how long an overdue task waits for resent results; default 3 s. When it is
+	// overdue by LastCallMax, it ends without further requests; default 30 s.
 	ResendWait, LastCall, LastCallMax time.Duration
-	// RevisitMin and RevisitMax bound the pause between visits to an open
-	// task, which grows with its age; default 2 s and 30 s.
+	// RevisitMin and RevisitMax bound the pause between visits of an open task, which
+	// grows with the task's age; default 2 s and 30 s.
 	RevisitMin, RevisitMax time.Duration
-	// AbsentAge is the age at which an entry of the sweep index without a task
-	// is removed; the task of a younger one may be about to be written. Default 2 min.
+	// AbsentAge is the age at which an index entry without a task is removed. A younger
+	// entry's task may not be written yet. Default 2 min.
 	AbsentAge time.Duration
 }
 
-// WithDefaults returns t with every zero field set.
+// WithDefaults returns t with every zero field set to its default.
 func (t Timing) WithDefaults() Timing {
 	const s = time.Second
 	return Timing{

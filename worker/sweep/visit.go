@@ -11,17 +11,17 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// plan is what a round does for the tasks that it visits.
+// plan has the actions of one round.
 type plan struct {
-	complete map[procfleet.TaskID]bool // tasks that miss no result
+	complete map[procfleet.TaskID]bool // tasks without lost results
 	next     []taskstore.NextVisit
 	settle   []taskstore.Visit
 	notify   []procfleet.TaskID
 	repairs  []*repair
 }
 
-// visit does what due tasks need now and sets their next visits: up to three reads
-// and one write for all of them. It starts repairs and does not wait for them.
+// visit plans the actions for due tasks and executes them: at most three reads and one
+// write for all tasks together. It starts repairs without waiting for them.
 func (sh *shard) visit(ctx context.Context, due []taskstore.Visit) error {
 	if len(due) == 0 {
 		return nil
@@ -42,8 +42,8 @@ func (sh *shard) visit(ctx context.Context, due []taskstore.Visit) error {
 	return sh.carryOut(ctx, &p)
 }
 
-// carryOut stores the visits of a plan, and then starts its repairs: an interrupted
-// repair begins again at the visit that is stored by then.
+// carryOut stores the next visits first and then starts the repairs: the next visit
+// restarts an interrupted repair.
 func (sh *shard) carryOut(ctx context.Context, p *plan) error {
 	err := sh.cfg.Store.Revisit(ctx, p.next...)
 	if err == nil {
@@ -74,7 +74,7 @@ func (sh *shard) settle(ctx context.Context, visits ...taskstore.Visit) error {
 	return sh.cfg.Store.Settle(ctx, visits...)
 }
 
-// decideSafely postpones the visit of a task that causes a panic.
+// decideSafely calls decide. If that panics, it postpones the task's visit.
 func (sh *shard) decideSafely(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -89,14 +89,14 @@ func (p *plan) later(id procfleet.TaskID, after time.Duration) {
 	p.next = append(p.next, taskstore.NextVisit{Task: id, After: storecall.Jitter(after)})
 }
 
-// decide plans what one task needs.
+// decide adds the actions for one task to the plan.
 func (sh *shard) decide(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 	id := visit.Task
 	switch {
 	case task.ID == "":
 		sh.decideAbsent(p, visit)
 		return
-	case task.State == "": // unreadable
+	case task.State == "": // the task is unreadable, see storecall.ReadTasks
 		p.later(id, sh.cfg.Timing.RevisitMax)
 		return
 	case task.State.Done():
@@ -124,13 +124,13 @@ func (sh *shard) decide(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 			next = sh.cfg.Timing.RevisitMin
 		}
 	}
-	// Bounded by the deadline, so that an overdue task ends at once.
+	// Revisit right after the deadline at the latest, so that the task ends promptly.
 	p.later(id, min(next, deadline.Sub(now)+time.Millisecond))
 }
 
-// decideAbsent handles an index entry without a task: it expired, or its
-// dispatcher died before writing it, or will write it now. A number far in the
-// future is of a time when the store's clock was ahead.
+// decideAbsent handles an index entry without a task. Either the task has expired, or
+// its dispatcher died before writing it or is about to write it. A task number far in
+// the future was created while the store's clock was ahead.
 func (sh *shard) decideAbsent(p *plan, visit taskstore.Visit) {
 	number, err := visit.Task.Number()
 	if err == nil && sh.cfg.Link.Clock.Now().Sub(number.Time()).Abs() < sh.cfg.Timing.AbsentAge {
@@ -141,8 +141,7 @@ func (sh *shard) decideAbsent(p *plan, visit taskstore.Visit) {
 	p.settle = append(p.settle, visit)
 }
 
-// decideDone has a pending completion notification sent, without waiting for it:
-// callbacks are slow.
+// decideDone queues a pending notification and does not wait, as callbacks are slow.
 func (sh *shard) decideDone(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 	if task.State != procfleet.TaskFinished || !task.NotifyPending {
 		p.settle = append(p.settle, visit)
