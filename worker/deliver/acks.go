@@ -12,13 +12,13 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// ackExtender keeps the messages that this worker handles in progress at the
-// server, so that none is redelivered to another worker meanwhile.
+// ackExtender sends in-progress acknowledgements for the messages that this worker
+// handles, so that the server does not redeliver them to another worker.
 type ackExtender struct {
-	shortened chan struct{} // interval became shorter
+	shortened chan struct{} // signals that interval became shorter
 
 	mu       sync.Mutex
-	interval time.Duration // between extensions; zero until a consumer is known
+	interval time.Duration // pause between extensions; zero until a consumer is open
 	msgs     map[jetstream.Msg]struct{}
 }
 
@@ -59,9 +59,9 @@ func (e *ackExtender) remove(m jetstream.Msg) {
 	delete(e.msgs, m)
 }
 
-// run extends until ctx ends.
+// run extends the ack wait of all messages periodically until ctx ends.
 func (e *ackExtender) run(ctx context.Context) {
-	ticker := time.NewTicker(time.Hour) // there are no messages before the first consumer
+	ticker := time.NewTicker(time.Hour) // placeholder: no consumer is open yet, so there are no messages
 	defer ticker.Stop()
 	for {
 		select {
@@ -79,22 +79,22 @@ func (e *ackExtender) extend() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for m := range e.msgs {
-		// Only publishes into the connection's buffer. If it is lost, the message is
-		// redelivered, which Begin and the agents' journals make harmless.
+		// InProgress only writes to the connection's buffer. If it is lost, the message
+		// is redelivered, which Begin and the agents' journals make harmless.
 		_ = m.InProgress()
 	}
 }
 
-// connection observes this worker's own connection to the broker, so that a
-// disconnected worker does not blame the hosts.
+// connection records when this worker last reconnected to the broker, so that missing
+// replies during a disconnect are not counted against the hosts.
 type connection struct {
 	conn          *nats.Conn
 	clock         *storecall.Clock
 	reconnectedAt atomic.Pointer[time.Time]
 }
 
-// reconnected is when the connection was last re-established, in store time; zero
-// if it never was lost.
+// reconnected returns when the connection was last re-established, in store time, or
+// the zero Time if it was never lost.
 func (c *connection) reconnected() time.Time {
 	if at := c.reconnectedAt.Load(); at != nil {
 		return *at
@@ -102,7 +102,7 @@ func (c *connection) reconnected() time.Time {
 	return time.Time{}
 }
 
-// run observes the connection until ctx ends.
+// run watches the connection until ctx ends.
 func (c *connection) run(ctx context.Context) {
 	changes := c.conn.StatusChanged(nats.CONNECTED)
 	defer c.conn.RemoveStatusListener(changes)
@@ -111,7 +111,7 @@ func (c *connection) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case _, open := <-changes:
-			if !open { // the connection is closed for good
+			if !open { // the connection is closed permanently
 				return
 			}
 			now := c.clock.Now()

@@ -10,14 +10,13 @@ import (
 	"github.com/procfleet/procfleet/worker/agentlink"
 )
 
-// Bounds of one command; further items of a host follow in the next.
+// Limits of one command. The remaining items of a host follow in further commands.
 const (
 	maxCommandItems = 256
-	maxCommandSpecs = 512 << 10 // bytes of encoded specs
+	maxCommandSpecs = 512 << 10 // bytes of all encoded specs
 )
 
-// commands makes the commands of one chunk. Each spec is encoded once,
-// however many hosts it goes to.
+// commands encodes the commands of one chunk. Each spec is encoded only once.
 type commands struct {
 	task  string
 	lane  string
@@ -25,7 +24,7 @@ type commands struct {
 	first int
 	items []procfleet.Item
 	specs []json.RawMessage
-	// deadline of the task, after which no item may begin.
+	// deadline of the task; agents start no item later.
 	deadline time.Time
 }
 
@@ -44,7 +43,7 @@ func newCommands(task *procfleet.Task, chunk *procfleet.Chunk) (*commands, error
 	return c, nil
 }
 
-// fit returns how many of the items, in order, fit one command; at least one.
+// fit returns how many of the items, in order, fit into one command; at least one.
 func (c *commands) fit(items []int) int {
 	if len(items) == 1 {
 		return 1
@@ -62,14 +61,14 @@ func (c *commands) fit(items []int) int {
 	return len(items)
 }
 
-// encode writes the command for items of one host.
+// encode returns the encoded command for items of one host.
 func (c *commands) encode(h *hostRequest, items []int, id string, now, acceptBefore time.Time) ([]byte, error) {
 	command := agentproto.Command{
 		Header: agentproto.Header{Type: agentproto.TypeCommand, ID: id, Sent: now},
 		Task:   c.task, Lane: c.lane, Host: h.name, Instance: h.instance, Incarnation: h.incarnation, AcceptBefore: acceptBefore, NotAfter: c.deadline,
 		Items: make([]agentproto.CommandItem, len(items)),
 	}
-	position := make(map[int]int, 1) // from the chunk's specs to the command's
+	position := make(map[int]int, 1) // index in the chunk's specs → index in the command's
 	for n, i := range items {
 		spec := c.items[i].Spec
 		at, known := position[spec]
@@ -85,7 +84,7 @@ func (c *commands) encode(h *hostRequest, items []int, id string, now, acceptBef
 	return agentproto.EncodeCommand(&command)
 }
 
-// keepOnly frees the specs that none of the given hosts needs; nil is a settled one.
+// keepOnly frees the specs that none of the hosts needs; hosts may have nil elements.
 func (c *commands) keepOnly(hosts []*hostRequest) {
 	specs := make([]json.RawMessage, len(c.specs))
 	for _, h := range hosts {

@@ -1,6 +1,6 @@
-// Package deliver takes chunk references from the lanes of the broker and delivers
-// the chunks: it begins a chunk in the store, requests that the agent of every host
-// accepts its items, and stores what they reply.
+// Package deliver pulls chunk references from the lanes of the broker and delivers the
+// chunks: it begins a chunk in the store, requests that the agent of every host accepts
+// its items, and stores the replies.
 package deliver
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// Store is what this package needs of a task store.
+// Store has the calls to a task store that this package uses.
 type Store interface {
 	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error)
 	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
@@ -39,13 +39,13 @@ type Store interface {
 
 // Points at which [Config].Reached is called.
 const (
-	PointBegun      = "worker.begun"       // a chunk was begun, no command sent
-	PointAsked      = "worker.asked"       // its commands are sent
-	PointBeforeDone = "worker.before-done" // all hosts replied, nothing stored
-	PointAfterDone  = "worker.after-done"  // stored as done, not acknowledged
+	PointBegun      = "worker.begun"       // the chunk is begun, no command is sent
+	PointAsked      = "worker.asked"       // the chunk's commands are sent
+	PointBeforeDone = "worker.before-done" // all hosts replied, but completion is not stored
+	PointAfterDone  = "worker.after-done"  // the chunk is stored as done but not acknowledged
 )
 
-// Config is what a deliverer is made of.
+// Config holds the dependencies and settings of a [Deliverer].
 type Config struct {
 	Store     Store
 	Bus       *bus.Bus
@@ -53,20 +53,20 @@ type Config struct {
 	Requester *agentlink.Requester
 	Claims    *agentlink.IDClaims
 	Recorder  *collect.Recorder
-	// Tracer makes the spans of this worker, AgentTracer those of what agents
-	// report; nil makes none.
+	// Tracer creates the spans of this worker, AgentTracer the spans of operations that
+	// agents report; nil creates none.
 	Tracer, AgentTracer trace.Tracer
 	Timing              Timing
-	Pull                time.Duration // how long one request for chunks waits at the server
-	SmallChunks         int           // in flight of small tasks
-	BigChunks           int           // in flight of big tasks, all lanes together
-	Items               int           // in flight of each of the two
-	Parked              int           // items of parked chunks, each chunk counting 16 more
+	Pull                time.Duration // time that one pull request for chunks waits at the server
+	SmallChunks         int           // chunks of small tasks in flight
+	BigChunks           int           // chunks of big tasks in flight, over all lanes
+	Items               int           // items in flight, for small and for big tasks each
+	Parked              int           // items of parked chunks, plus 16 per chunk
 	Reached             func(point string)
-	Log                 logrus.FieldLogger // gets the component "worker.deliver"
+	Log                 logrus.FieldLogger // parent logger; New adds the component "worker.deliver"
 }
 
-// Deliverer delivers chunks. Make one with [New].
+// Deliverer delivers chunks. [New] returns one.
 type Deliverer struct {
 	cfg Config
 	log logrus.FieldLogger
@@ -76,7 +76,7 @@ type Deliverer struct {
 	parked     *parkedLimiter
 	small, big *inFlightLimit
 	deliveries sync.WaitGroup
-	pulling    atomic.Int32 // lanes whose consumer was found
+	pulling    atomic.Int32 // lanes whose consumer is open
 }
 
 // New returns a deliverer that pulls nothing until [Deliverer.Run].
@@ -90,19 +90,18 @@ func New(cfg Config) *Deliverer {
 	}
 }
 
-// maxDeliveries is how often a chunk may be delivered without being finished
-// before it is considered the cause.
+// maxDeliveries is the number of unfinished deliveries after which a chunk is assumed
+// to cause the failures and is isolated.
 const maxDeliveries = 5
 
-// Errors that end a delivery in good order before every host has replied.
+// Errors that end a delivery cleanly before every host has replied.
 var (
 	errOverdue    = errors.New("the task's deadline has passed")
 	errRequeue    = errors.New("the worker stops, the chunk returns to the queue")
 	errParkedFull = errors.New("the limit of parked chunks is reached")
 )
 
-// deliver handles one chunk reference from begin to acknowledgement. It releases
-// the slot.
+// deliver handles one chunk reference until its ack or nak. It releases the slot.
 func (d *Deliverer) deliver(ctx context.Context, msg jetstream.Msg, s *slot) {
 	d.acks.add(msg)
 	defer d.acks.remove(msg)
@@ -147,16 +146,14 @@ func (d *Deliverer) deliver(ctx context.Context, msg jetstream.Msg, s *slot) {
 	}
 }
 
-// logUnacknowledged logs that an acknowledgement was not sent; the server
-// redelivers the chunk then.
+// logUnacknowledged logs err if an ack was not sent, which causes a redelivery.
 func (d *Deliverer) logUnacknowledged(msg jetstream.Msg, err error) {
 	if err != nil {
 		d.log.WithError(err).WithField("subject", msg.Subject()).Warn("chunk not acknowledged")
 	}
 }
 
-// recoverPanic has a chunk redelivered whose delivery panicked, up to maxDeliveries
-// times.
+// recoverPanic naks a chunk whose delivery panicked; maxDeliveries bounds the retries.
 func (d *Deliverer) recoverPanic(msg jetstream.Msg) {
 	r := recover()
 	if r == nil {
@@ -166,7 +163,7 @@ func (d *Deliverer) recoverPanic(msg jetstream.Msg) {
 	d.logUnacknowledged(msg, msg.NakWithDelay(storecall.Jitter(d.cfg.Link.Calls.RetryMax)))
 }
 
-// deliverChunk returns nil when the chunk needs no further delivery.
+// deliverChunk returns nil if the chunk needs no further delivery.
 func (d *Deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, s *slot) error {
 	begun, err := d.begin(ctx, ref)
 	switch {
@@ -196,16 +193,16 @@ func (d *Deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, s *slot)
 	return err
 }
 
-// storeDone stores a chunk as done whose items all have their results: else the
-// sweep would have it delivered repeatedly.
+// storeDone stores that a chunk is done, after all its items have results. Otherwise
+// the sweep would request its delivery repeatedly.
 func (d *Deliverer) storeDone(ctx context.Context, ref bus.ChunkRef) error {
 	return d.cfg.Link.Calls.Retry(ctx, func(ctx context.Context) error {
 		return d.cfg.Store.Delivered(ctx, ref.Task, ref.Chunk, nil, true)
 	})
 }
 
-// begin begins a chunk in the store. It leaves only items that no agent accepted in
-// Open: the sweep requests the results of the others if they are lost.
+// begin begins a chunk in the store and removes from Open the items that an agent has
+// accepted: if their results are lost, the sweep requests a resend.
 func (d *Deliverer) begin(ctx context.Context, ref bus.ChunkRef) (*taskstore.Begun, error) {
 	var begun taskstore.Begun
 	err := d.cfg.Link.Calls.Retry(ctx, func(ctx context.Context) (err error) {
@@ -219,8 +216,8 @@ func (d *Deliverer) begin(ctx context.Context, ref bus.ChunkRef) (*taskstore.Beg
 	return &begun, nil
 }
 
-// isolate ends the items of a chunk that was delivered too often, so that it is not
-// redelivered for ever.
+// isolate ends the open items of a chunk that was delivered too often, so that the
+// chunk is not redelivered forever.
 func (d *Deliverer) isolate(ctx context.Context, ref bus.ChunkRef, msg jetstream.Msg) error {
 	log := d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})
 	begun, err := d.begin(ctx, ref)
@@ -247,11 +244,11 @@ func (d *Deliverer) isolate(ctx context.Context, ref bus.ChunkRef, msg jetstream
 	return msg.TermWithReason("delivered too often")
 }
 
-// requeueTimeout bounds requeueing a chunk, also when the worker's time is up.
+// requeueTimeout bounds requeueing a chunk, even after the drain timeout.
 const requeueTimeout = 2 * time.Second
 
-// requeue publishes a chunk again, behind the others of its lane. It is then no
-// redelivery, of which too many would count against it.
+// requeue publishes a chunk again at the end of its lane, and acknowledges the old
+// message. The new message starts with a redelivery count of zero.
 func (d *Deliverer) requeue(ctx context.Context, msg jetstream.Msg) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 	defer cancel()
@@ -263,9 +260,8 @@ func (d *Deliverer) requeue(ctx context.Context, msg jetstream.Msg) {
 	d.logUnacknowledged(msg, msg.Ack())
 }
 
-// postpone has a chunk redelivered after a pause, longer each time. Before its
-// redeliveries would count as failed ones, it requeues the chunk, which counts from
-// one again.
+// postpone naks a chunk with a delay that doubles each time. Before the redeliveries
+// reach maxDeliveries, it requeues the chunk, which resets the count.
 func (d *Deliverer) postpone(ctx context.Context, msg jetstream.Msg, attempt uint64) {
 	if attempt >= maxDeliveries-1 {
 		d.requeue(ctx, msg)
@@ -279,14 +275,13 @@ func (d *Deliverer) republish(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
-	// The time makes it another message than the first, which the stream would drop
-	// as a duplicate.
+	// The time gives the message a new id: the stream drops duplicate ids.
 	sequences, err := d.cfg.Bus.PublishChunks(ctx, []bus.ChunkRef{ref}, strconv.FormatInt(d.cfg.Link.Clock.Now().UnixMilli(), 10))
 	if err != nil {
 		return err
 	}
 	if err := d.cfg.Store.Republished(ctx, ref.Task, ref.Chunk, sequences[0]); err != nil {
-		// It is queued; the sweep may queue it once more, which is harmless.
+		// The chunk is queued; the sweep may queue a duplicate, which is harmless.
 		d.log.WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Warn("chunk sequence not stored")
 	}
 	return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// delivery is the delivery of one begun chunk. One goroutine owns it: that of
-// [Deliverer.deliver].
+// delivery is the delivery of one begun chunk. Only the goroutine of
+// [Deliverer.deliver] uses it.
 type delivery struct {
 	*Deliverer
 	ref   bus.ChunkRef
@@ -30,23 +30,23 @@ type delivery struct {
 	trace      *requestTrace
 	commands   *commands
 	batch      *agentlink.RequestBatch
-	unroutable []int          // items without a host, indexes into the chunk
-	hosts      []*hostRequest // those that are not settled; nil where settled
-	open       int            // how many are not settled
-	lastReply  time.Time      // of any agent, or when the first commands were sent
-	wake       time.Time      // when the next timer is due
+	unroutable []int          // items without a host, as indexes into the chunk
+	hosts      []*hostRequest // by index; nil if the host is settled
+	open       int            // hosts that are not settled
+	lastReply  time.Time      // time of the last reply of any agent, or of the first requests
+	wake       time.Time      // expiry of the next timer
 
-	// Not stored yet.
-	accepted []int // items of the task
+	// Replies that are not stored yet:
+	accepted []int // accepted items, as indexes into the task
 	results  []procfleet.Result
-	storeBy  time.Time // when results of agents are stored at the latest; zero if there are none
+	storeBy  time.Time // latest time to store results of agents; zero if there are none
 }
 
-// storeWithin is how long results in replies wait for those of other hosts, so that
-// most chunks store all of them in one call.
+// storeWithin is how long results in replies wait for results of other hosts, so that
+// most chunks store all results in one call.
 const storeWithin = 150 * time.Millisecond
 
-// idleAfter is how long after the last reply another chunk may be worked on.
+// idleAfter is the time without replies after which another chunk may be processed.
 const idleAfter = 5 * time.Millisecond
 
 func (d *Deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *taskstore.Begun, s *slot) (*delivery, error) {
@@ -60,11 +60,11 @@ func (d *Deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *ta
 		trace: newRequestTrace(ctx, d.cfg.Tracer, d.cfg.AgentTracer, &begun.Task),
 	}
 	dl.group()
-	begun.Chunk.Specs = nil // the commands have them encoded
+	begun.Chunk.Specs = nil // not needed any more: commands has the encoded specs
 	return dl, nil
 }
 
-// group groups the open items by host. Items of unregistered processes end here.
+// group groups the open items by host. It adds the results of unregistered processes.
 func (dl *delivery) group() {
 	byHost := make(map[procfleet.Host]*hostRequest, len(dl.begun.Open))
 	for _, i := range dl.begun.Open {
@@ -88,10 +88,10 @@ func (dl *delivery) group() {
 	dl.open = len(dl.hosts)
 }
 
-// run sends requests until every host has replied or is given up, and stores their
-// replies meanwhile. All of them are stored when it returns nil.
+// run sends requests until every host has replied or is given up, and stores replies in
+// between. If it returns nil, all results and deliveries are stored.
 func (dl *delivery) run(ctx context.Context) error {
-	// Late replies to earlier attempts count too: the batch takes all of them.
+	// The capacity suffices for late replies to every attempt.
 	dl.batch = dl.cfg.Requester.Begin((len(dl.cfg.Timing.Again) + 2) * len(dl.hosts))
 	defer dl.batch.End()
 	if err := dl.refreshPresences(ctx, dl.hosts); err != nil {
@@ -103,7 +103,7 @@ func (dl *delivery) run(ctx context.Context) error {
 	dl.endReinstalledSinceBegun()
 	dl.requestAll()
 	dl.cfg.Reached(PointAsked)
-	if dl.open > 0 && len(dl.results) > 0 { // results made without a request need not wait for slow hosts
+	if dl.open > 0 && len(dl.results) > 0 { // do not delay results made by the server until slow hosts reply
 		if err := dl.flush(ctx, false); err != nil {
 			return err
 		}
@@ -126,11 +126,11 @@ func (dl *delivery) requestAll() {
 	dl.schedule()
 }
 
-// gather handles replies and due hosts until no host is open.
+// gather handles replies and retries due hosts until all hosts are settled.
 func (dl *delivery) gather(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var set time.Time // what the timer is set to
+	var set time.Time // expiry of the timer
 	for dl.open > 0 {
 		if !dl.wake.Equal(set) {
 			set = dl.wake
@@ -153,8 +153,8 @@ func (dl *delivery) gather(ctx context.Context) error {
 	return nil
 }
 
-// onTimer parks the chunk if no host has replied for a while, stores what agents
-// replied, and sends further requests to the hosts that are due, or gives them up.
+// onTimer parks the chunk if no host has replied for Timing.ParkAfter, stores pending
+// results, and retries the hosts that are due or gives them up.
 func (dl *delivery) onTimer(ctx context.Context) error {
 	now := dl.cfg.Link.Clock.Now()
 	if !now.Before(dl.begun.Task.Deadline) {
@@ -184,9 +184,9 @@ func (dl *delivery) onTimer(ctx context.Context) error {
 	now = dl.cfg.Link.Clock.Now()
 	for _, h := range due {
 		switch {
-		case !h.due(now): // a reply changed that
+		case !h.due(now): // a reply handled above has postponed the host
 		case h.exhausted(now, &dl.cfg.Timing) && woken.Sub(h.again) > dl.cfg.Timing.AcceptMargin:
-			// This worker was suspended, or is slow: a reply may be on its way.
+			// This worker was suspended or is slow: a reply may still be in transit.
 			h.again = now.Add(dl.cfg.Timing.AcceptMargin)
 		default:
 			dl.retryHost(h, now)
@@ -196,9 +196,8 @@ func (dl *delivery) onTimer(ctx context.Context) error {
 	return nil
 }
 
-// handleWaiting handles the replies that arrived meanwhile: after a slow call to
-// the store, or on a busy machine, their hosts must not count as hosts without
-// reply.
+// handleWaiting handles the replies that are queued already. After a slow store call or
+// on a busy machine, their hosts must not count as hosts without reply.
 func (dl *delivery) handleWaiting() {
 	for dl.open > 0 {
 		select {
@@ -241,7 +240,7 @@ func (dl *delivery) retryHost(h *hostRequest, now time.Time) {
 	dl.request(h, now)
 }
 
-// schedule sets the next wake: the earliest due host, store call or parking.
+// schedule sets wake to the earliest of all pending timers.
 func (dl *delivery) schedule() {
 	dl.wake = dl.begun.Task.Deadline
 	if !dl.slot.parked {
@@ -266,7 +265,7 @@ func (dl *delivery) wakeBy(t time.Time) {
 	}
 }
 
-// request sends the next part of a host's items.
+// request sends a command with the next part of a host's items.
 func (dl *delivery) request(h *hostRequest, now time.Time) {
 	h.part = dl.commands.fit(h.todo)
 	h.try++
@@ -290,7 +289,7 @@ func (dl *delivery) request(h *hostRequest, now time.Time) {
 	dl.wakeBy(h.again)
 }
 
-// refreshPresences reads the presences of hosts, and ends mutating items of hosts
+// refreshPresences reads the presences of hosts. It ends the mutating items of hosts
 // that two agents claim, or whose agent was replaced by a new instance.
 func (dl *delivery) refreshPresences(ctx context.Context, requests []*hostRequest) error {
 	if len(requests) == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// hostRequest is the state of one host of a chunk: the items without reply, and
-// when the next request is due. All moments are store time.
+// hostRequest is the state of one host of a chunk: the items without reply and the time
+// of the next request. All times are store time.
 //
 //	request ──accepted or results──► next part ──none left──► settled
 //	 │ ▲
@@ -22,33 +22,33 @@ import (
 type hostRequest struct {
 	index   int
 	host    procfleet.Host
-	name    string // host as text
+	name    string // host in text form
 	subject string
 
 	todo []int // open items, indexes into the chunk, in request order
-	part int   // how many of todo are in the current command
+	part int   // size of the current part: leading todo items that one command requests
 
-	instance string // last one announced; empty if none ever was
-	// incarnation is the process of that instance that announced itself last;
-	// empty while none is fresh or several claim the host. Another process that
-	// receives the command from the queue group refuses it.
+	instance string // instance of the last announcement; empty if the agent never announced itself
+	// incarnation identifies the agent process that last announced itself; empty if no
+	// announcement is fresh or several agents claim the host. If another process
+	// receives the command from the queue group, it refuses the command.
 	incarnation string
 	since       time.Time
-	fresh       bool // an agent announced itself lately
+	fresh       bool // the agent's presence has not expired
 	conflict    bool
 
-	try              int       // number of the current request
-	firstSent        time.Time // when this part was first sent; zero before
-	sentAt           time.Time // when the current request was sent
+	try              int       // number of the current request, from 1
+	firstSent        time.Time // time of the first request for this part; zero before it
+	sentAt           time.Time // time of the current request
 	acceptBefore     time.Time
-	again            time.Time // when the next request is due
-	noReplies        int       // requests in a row without any reply
-	rejected         error     // why the last unverified reply was rejected; nil if there was none
-	unreplied        bool      // some request of this part had no reply: the agent may have accepted it
-	unavailableSince time.Time // first "no responders" or stopping of this part; repeated restarts do not extend the grace
-	noResponders     int       // "no responders" in a row
+	again            time.Time // time of the next request
+	noReplies        int       // consecutive requests without any reply
+	rejected         error     // verification error of the last unverified reply; nil if there was none
+	unreplied        bool      // some request of this part had no reply, so the agent may have accepted the command
+	unavailableSince time.Time // first "no responders" or stopping of this part; restarts do not extend the grace
+	noResponders     int       // consecutive "no responders"
 	refusals         int
-	grace            bool // there was an agent lately, or it reported that it stops: one may come back
+	grace            bool // an agent was present or reported that it stops, so an agent may reconnect
 }
 
 func newHostRequest(index int, host procfleet.Host) *hostRequest {
@@ -60,33 +60,33 @@ func newHostRequest(index int, host procfleet.Host) *hostRequest {
 
 func (h *hostRequest) settled() bool { return len(h.todo) == 0 }
 
-// wakeSlack lets hosts that are due within it share one round.
+// wakeSlack batches requests: a host due within wakeSlack counts as due now.
 const wakeSlack = 20 * time.Millisecond
 
 func (h *hostRequest) due(now time.Time) bool { return h.again.Before(now.Add(wakeSlack)) }
 
-// observe takes over the presence of the host's agent and reports whether another
-// instance replaced the one that got requests.
+// observe copies the presence p of the host's agent and reports whether a new instance
+// has replaced the instance that received requests.
 func (h *hostRequest) observe(p *taskstore.Presence) (replaced bool) {
 	h.fresh = !p.Host.IsZero()
 	h.conflict = p.Conflict
 	h.incarnation = ""
 	if !h.fresh {
-		return false // a retry is still for the first instance
+		return false // keep the old instance: a retry is meant for it
 	}
-	if h.instance == "" { // requests named no instance, or none was sent yet
+	if h.instance == "" { // no request was sent, or requests named no instance
 		replaced = !h.firstSent.IsZero() && p.Since.After(h.firstSent)
 	} else {
 		replaced = p.Instance != h.instance
 	}
 	h.instance, h.incarnation, h.since = p.Instance, p.Incarnation, p.Since
 	if h.conflict {
-		h.instance, h.incarnation = "", "" // either of the two may reply to a status request
+		h.instance, h.incarnation = "", "" // either claimant may reply to a status request
 	}
 	return replaced
 }
 
-// sent records a request that was sent.
+// sent records that a request was sent and schedules the next.
 func (h *hostRequest) sent(now, acceptBefore time.Time, t *Timing) {
 	h.sentAt, h.acceptBefore = now, acceptBefore
 	h.firstSent = cmp.Or(h.firstSent, now)
@@ -98,21 +98,20 @@ func (h *hostRequest) sent(now, acceptBefore time.Time, t *Timing) {
 	h.again = acceptBefore.Add(t.AcceptMargin)
 }
 
-// exhausted reports whether all requests were sent, none had a reply, and the
-// accept_before of each has passed.
+// exhausted reports whether all attempts had no reply and the last accept_before has passed.
 func (h *hostRequest) exhausted(now time.Time, t *Timing) bool {
 	return h.noReplies > len(t.Again) && !now.Before(h.acceptBefore.Add(t.AcceptMargin))
 }
 
-// hadNoResponders records that a request had no responders and reports whether to
-// send another, at h.again. reconnected is when this worker itself last reconnected
-// to the broker.
+// hadNoResponders records that a request had no responders and reports whether to send
+// another, at h.again. reconnected is when this worker last reconnected to the broker;
+// zero if never.
 func (h *hostRequest) hadNoResponders(now, reconnected time.Time, t *Timing) bool {
 	h.noReplies = 0
 	h.noResponders++
 	h.unavailableSince = cmp.Or(h.unavailableSince, now)
-	// The grace outlasts the presence: an agent that restarts in good order
-	// announces that it leaves.
+	// The grace must not depend on the current presence: an agent that restarts cleanly
+	// removes its presence first.
 	h.grace = h.grace || h.fresh
 	var until time.Time
 	if h.grace {
@@ -132,11 +131,11 @@ func (h *hostRequest) hadNoResponders(now, reconnected time.Time, t *Timing) boo
 	return true
 }
 
-// maxRefusals is how often a temporary refusal is retried.
+// maxRefusals is the number of temporary refusals after which the items fail.
 const maxRefusals = 5
 
-// wasRefused records a refusal of the whole command and reports whether to send
-// another request, at h.again.
+// wasRefused records a refusal of the whole command and reports whether to retry at
+// h.again.
 func (h *hostRequest) wasRefused(reason string, now time.Time, t *Timing) bool {
 	h.noReplies, h.noResponders = 0, 0
 	h.refusals++
@@ -147,8 +146,8 @@ func (h *hostRequest) wasRefused(reason string, now time.Time, t *Timing) bool {
 		h.again = now.Add(min(t.GraceAgain, t.NoResponderAgain))
 		return now.Before(h.unavailableSince.Add(t.Grace))
 	case agentproto.RefusedIncarnation:
-		// The agent was restarted and will announce itself, or a copy of it runs,
-		// which becomes a conflict once both have announced themselves.
+		// Either the agent was restarted and will announce itself, or a copy of the
+		// agent runs. A copy becomes a conflict once both have announced themselves.
 		h.unavailableSince = cmp.Or(h.unavailableSince, now)
 		h.again = now.Add(t.RefusedAgain)
 		return now.Before(h.unavailableSince.Add(t.Grace))
@@ -159,7 +158,7 @@ func (h *hostRequest) wasRefused(reason string, now time.Time, t *Timing) bool {
 	return false
 }
 
-// replied removes an item from the current part and reports whether it was in it.
+// replied removes an item from the current part and reports whether it was contained.
 func (h *hostRequest) replied(item int) bool {
 	at := slices.Index(h.todo[:h.part], item)
 	if at < 0 {
@@ -170,46 +169,46 @@ func (h *hostRequest) replied(item int) bool {
 	return true
 }
 
-// nextPart resets what concerns the part before.
+// nextPart resets the state of the finished part.
 func (h *hostRequest) nextPart() {
 	h.noReplies, h.noResponders, h.refusals = 0, 0, 0
 	h.unreplied, h.grace = false, false
 	h.firstSent, h.unavailableSince = time.Time{}, time.Time{}
 }
 
-// Timing is how commands are requested of agents and repeated. A zero field is the
-// default.
+// Timing holds the durations of requests to agents. A zero field means its default.
 type Timing struct {
-	// AcceptWindow is how far in the future accept_before lies; default and most
+	// AcceptWindow is the time from a request to its accept_before; default and maximum
 	// [MaxAcceptWindow].
 	AcceptWindow time.Duration
-	// AcceptMargin is how long after accept_before a reply is still awaited
-	// before no reply counts as unreachable; default 500 ms.
+	// AcceptMargin is how long after accept_before a reply may still arrive before the
+	// host counts as unreachable; default 500 ms.
 	AcceptMargin time.Duration
-	// Again are the pauses after the first and the second request without reply;
+	// Again holds the pauses after the first and the second request without reply;
 	// default 2 s and 3 s.
 	Again [2]time.Duration
-	// NoResponderAgain is the pause before the one more request that a host without
-	// presence gets; default 1 s.
+	// NoResponderAgain is the pause before the only retry for a host without presence
+	// that has no responders; default 1 s.
 	NoResponderAgain time.Duration
-	// RefusedAgain is the pause after a temporary refusal (expired, another
-	// instance), growing with each; default 250 ms.
+	// RefusedAgain is the pause after a temporary refusal, such as expired or another
+	// instance; it grows linearly with each. Default 250 ms.
 	RefusedAgain time.Duration
-	// Grace is how long a host whose presence is fresh may have no responders;
-	// default 45 s. ReconnectGrace is the same for every host, counted from this
-	// worker's own reconnection; default 30 s. During both the host gets a request
-	// every GraceAgain; default 2 s.
+	// Grace is how long requests are retried for a host with a fresh presence but no
+	// responders; default 45 s. ReconnectGrace is how long requests are retried for any
+	// host after this worker reconnected; default 30 s. GraceAgain is the retry
+	// interval during both; default 2 s.
 	Grace, ReconnectGrace, GraceAgain time.Duration
-	// ParkAfter is how long after the last reply of its hosts a chunk is parked;
-	// default 150 ms. Postpone is how long a chunk waits in the queue that exceeds
-	// the limit of its area, longer each time; default 2 s.
+	// ParkAfter is the time without replies after which a chunk is parked; default 150
+	// ms. Postpone is the delay of a chunk that exceeds the limit of parked chunks; it
+	// doubles each time. Default 2 s.
 	ParkAfter, Postpone time.Duration
 }
 
-// MaxAcceptWindow keeps a host that was suspended from running yesterday's commands.
+// MaxAcceptWindow bounds the age of a command that a host accepts: a host resumed from
+// suspension must not run old commands.
 const MaxAcceptWindow = 10 * time.Second
 
-// WithDefaults returns t with every zero field set.
+// WithDefaults returns t with every zero field set to its default.
 func (t Timing) WithDefaults() Timing {
 	const ms, s = time.Millisecond, time.Second
 	return Timing{

@@ -10,8 +10,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// inFlightLimit bounds the chunks in flight of one kind of lanes. Waiters are
-// served in order, so lanes that share it take turns.
+// inFlightLimit bounds the chunks in flight of small or of big tasks. Waiters acquire
+// slots in order of arrival, so lanes that share a limit take turns.
 type inFlightLimit struct {
 	chunks   *semaphore.Weighted
 	busy     *semaphore.Weighted
@@ -20,21 +20,20 @@ type inFlightLimit struct {
 	parked   *parkedLimiter
 }
 
-// slot is a chunk's unit of an in-flight limit, or of the parked limiter once the
-// chunk is parked. One goroutine uses it.
+// slot is one chunk's unit of an in-flight limit, or of the parked limiter once the
+// chunk is parked. A slot is not safe for concurrent use.
 type slot struct {
 	limit  *inFlightLimit
 	cloud  procfleet.CloudArea
 	items  int
 	busy   bool
 	parked bool
-	probe  bool // see [parkedLimiter]
+	probe  bool // the chunk is admitted as a probe; see [parkedLimiter]
 }
 
-// newInFlightLimit bounds chunks and items in flight, and how many of the chunks
-// are worked on at the same time. Requests, replies and store calls of all tasks
-// share connections in order of arrival: small tasks would wait at each step for
-// what is done for big ones at once.
+// newInFlightLimit returns a limit for chunks and items in flight. busy bounds the
+// chunks that are processed concurrently: all tasks share the connections to broker and
+// store, and without this bound small tasks would queue after bursts of big ones.
 func newInFlightLimit(chunks, busy, items int, parked *parkedLimiter) *inFlightLimit {
 	return &inFlightLimit{
 		chunks: semaphore.NewWeighted(int64(chunks)),
@@ -44,7 +43,7 @@ func newInFlightLimit(chunks, busy, items int, parked *parkedLimiter) *inFlightL
 	}
 }
 
-// acquire waits for a slot.
+// acquire waits for a free slot. It returns an error if ctx ends.
 func (l *inFlightLimit) acquire(ctx context.Context) (*slot, error) {
 	if err := l.chunks.Acquire(ctx, 1); err != nil {
 		return nil, context.Cause(ctx)
@@ -52,7 +51,7 @@ func (l *inFlightLimit) acquire(ctx context.Context) (*slot, error) {
 	return &slot{limit: l}, nil
 }
 
-// tryAcquire returns a slot if one is free at once, else nil.
+// tryAcquire returns a free slot, or nil if all are in use.
 func (l *inFlightLimit) tryAcquire() *slot {
 	if !l.chunks.TryAcquire(1) {
 		return nil
@@ -60,15 +59,15 @@ func (l *inFlightLimit) tryAcquire() *slot {
 	return &slot{limit: l}
 }
 
-// admit sets the chunk's cloud area and reports whether the chunk may be delivered
-// now.
+// admit sets the chunk's cloud area and reports whether to deliver it now or postpone
+// it.
 func (s *slot) admit(cloud procfleet.CloudArea) (ok bool) {
 	s.cloud = cloud
 	s.probe, ok = s.limit.parked.admit(cloud)
 	return ok
 }
 
-// acquireItems waits until n more items may be in flight.
+// acquireItems waits until n more items fit into the limit of items in flight.
 func (s *slot) acquireItems(ctx context.Context, n int) error {
 	weight := min(n, s.limit.maxItems)
 	if err := s.limit.items.Acquire(ctx, int64(weight)); err != nil {
@@ -78,7 +77,7 @@ func (s *slot) acquireItems(ctx context.Context, n int) error {
 	return nil
 }
 
-// acquireBusy waits until the chunk may be worked on.
+// acquireBusy waits until the chunk may be processed.
 func (s *slot) acquireBusy(ctx context.Context) error {
 	if err := s.limit.busy.Acquire(ctx, 1); err != nil {
 		return context.Cause(ctx)
@@ -87,7 +86,7 @@ func (s *slot) acquireBusy(ctx context.Context) error {
 	return nil
 }
 
-// releaseBusy lets another chunk be worked on, while this one waits for slow hosts.
+// releaseBusy lets another chunk be processed while this chunk waits for slow hosts.
 func (s *slot) releaseBusy() {
 	if s.busy {
 		s.busy = false
@@ -95,8 +94,8 @@ func (s *slot) releaseBusy() {
 	}
 }
 
-// park frees the slot for the next chunk, unless the parked limiter is full: then
-// it returns false. The chunk must not be parked.
+// park moves the chunk from the in-flight limit to the parked limiter. It returns false
+// if the parked limiter is full. The chunk must not be parked already.
 func (s *slot) park() bool {
 	if !s.limit.parked.park(s.cloud, s.items) {
 		return false
@@ -106,7 +105,7 @@ func (s *slot) park() bool {
 	return true
 }
 
-// release ends the use of the slot.
+// release returns the slot's units to the limits.
 func (s *slot) release() {
 	s.releaseBusy()
 	if s.parked {
@@ -125,9 +124,9 @@ func (s *slot) releaseInFlight() {
 	s.limit.chunks.Release(1)
 }
 
-// stopping is closed when a parked chunk must return to the queue because the
-// worker stops. It is nil, and so never ready, while the chunk is not parked: such
-// a chunk finishes first.
+// stopping returns a channel that is closed when the worker stops and a parked chunk
+// must return to the queue. It returns nil, which blocks forever, if the chunk is not
+// parked: such a chunk is finished first.
 func (s *slot) stopping() <-chan struct{} {
 	if !s.parked {
 		return nil
@@ -135,29 +134,29 @@ func (s *slot) stopping() <-chan struct{} {
 	return s.limit.parked.stopping
 }
 
-// parkedLimiter bounds the chunks that are parked because their hosts are slow. No
-// cloud area may use up the limit alone: further chunks of an area at its limit
-// are postponed, except for a few probes, which reach those of its hosts that
-// reply.
+// parkedLimiter bounds the chunks that are parked because their hosts are slow. One
+// cloud area can use at most three quarters of the limit. Further chunks of an area at
+// its limit are postponed, except for up to maxProbes probes: they deliver to those
+// hosts of the area that reply.
 type parkedLimiter struct {
-	limit int           // of the weights of parked chunks
-	count *atomic.Int64 // parked chunks
-	// stopping is closed when the worker pulls no more chunks: parked ones return
-	// to the queue for another worker.
+	limit int           // maximum total weight of parked chunks
+	count *atomic.Int64 // number of parked chunks, exported as a metric
+	// stopping is closed when the worker pulls no more chunks: parked chunks then
+	// return to the queue for another worker.
 	stopping chan struct{}
 
 	mu    sync.Mutex
 	used  int
-	areas map[procfleet.CloudArea]*parkedArea // without those that are zero
+	areas map[procfleet.CloudArea]*parkedArea // areas with parked chunks or probes
 }
 
-// parkedArea is what one cloud area uses of the limit.
+// parkedArea is the weight of parked chunks and the number of probes of one cloud area.
 type parkedArea struct{ used, probes int }
 
 const (
-	// chunkWeight is what a parked chunk costs beside its items, in items.
+	// chunkWeight is the weight of a parked chunk without its items; an item weighs 1.
 	chunkWeight = 16
-	// maxProbes bounds the probes of an area at a time.
+	// maxProbes bounds the concurrent probes of an area.
 	maxProbes = 2
 )
 
@@ -165,13 +164,13 @@ func newParkedLimiter(limit int, count *atomic.Int64) *parkedLimiter {
 	return &parkedLimiter{limit: limit, count: count, stopping: make(chan struct{}), areas: map[procfleet.CloudArea]*parkedArea{}}
 }
 
-// fits reports whether an area may park so much more. A chunk of any size fits
-// while nothing is parked.
+// fits reports whether area a may park a chunk of the given weight. An empty
+// limiter accepts a chunk of any size.
 func (l *parkedLimiter) fits(a *parkedArea, weight int) bool {
 	return (l.used == 0 || l.used+weight <= l.limit) && (a.used == 0 || a.used+weight <= l.limit/4*3)
 }
 
-// change calls f with the state of an area.
+// change calls f with the state of an area, under the lock.
 func (l *parkedLimiter) change(cloud procfleet.CloudArea, f func(*parkedArea)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,8 +184,8 @@ func (l *parkedLimiter) change(cloud procfleet.CloudArea, f func(*parkedArea)) {
 	}
 }
 
-// admit reports whether a chunk of an area may be delivered, and whether it is a
-// probe, which must end with endProbe.
+// admit reports whether a chunk of an area may be delivered, and whether it is a probe;
+// the caller ends a probe with endProbe.
 func (l *parkedLimiter) admit(cloud procfleet.CloudArea) (probe, ok bool) {
 	l.change(cloud, func(a *parkedArea) {
 		ok = l.fits(a, chunkWeight+1)
@@ -202,7 +201,8 @@ func (l *parkedLimiter) endProbe(cloud procfleet.CloudArea) {
 	l.change(cloud, func(a *parkedArea) { a.probes-- })
 }
 
-// park counts a chunk with so many items, unless the limit is reached.
+// park adds a chunk with the given number of items and returns true, or returns false
+// if the limit is reached.
 func (l *parkedLimiter) park(cloud procfleet.CloudArea, items int) (ok bool) {
 	l.change(cloud, func(a *parkedArea) {
 		weight := items + chunkWeight

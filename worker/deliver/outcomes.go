@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// settle removes a host without open items.
+// settle marks a host without open items as settled.
 func (dl *delivery) settle(h *hostRequest) {
 	if dl.hosts[h.index] != nil {
 		dl.hosts[h.index] = nil
@@ -20,12 +20,12 @@ func (dl *delivery) settle(h *hostRequest) {
 	}
 }
 
-// end makes the result of one item of the chunk.
+// end adds a server-made result for item i of the chunk.
 func (dl *delivery) end(i int, code procfleet.Code, reason procfleet.Reason, message string) {
 	dl.results = append(dl.results, agentlink.ServerResult(dl.begun.Chunk.First+i, code, reason, message, dl.cfg.Link.Clock.Now()))
 }
 
-// giveUp ends all open items of a host.
+// giveUp ends all open items of a host with the given outcome.
 func (dl *delivery) giveUp(h *hostRequest, code procfleet.Code, reason procfleet.Reason, message string) {
 	dl.trace.gaveUp(h, dl.begun.Chunk.Items[h.todo[0]].Action, reason, message)
 	for _, i := range h.todo {
@@ -35,7 +35,7 @@ func (dl *delivery) giveUp(h *hostRequest, code procfleet.Code, reason procfleet
 	dl.settle(h)
 }
 
-// endMutating ends the items of a host that would change something there.
+// endMutating fails the open items of a host whose action changes the host.
 func (dl *delivery) endMutating(h *hostRequest, reason procfleet.Reason, message string) {
 	action := dl.begun.Chunk.Items[h.todo[0]].Action
 	h.todo = slices.DeleteFunc(h.todo, func(i int) bool {
@@ -52,8 +52,8 @@ func (dl *delivery) endMutating(h *hostRequest, reason procfleet.Reason, message
 	}
 }
 
-// endUnroutable ends the items without a host: no live agent announces the agent id
-// that they name, or several do.
+// endUnroutable ends the items without a host: no live agent announces the agent id in
+// their target, or several agents do.
 func (dl *delivery) endUnroutable(ctx context.Context) error {
 	if len(dl.unroutable) == 0 {
 		return nil
@@ -82,8 +82,9 @@ func (dl *delivery) endUnroutable(ctx context.Context) error {
 	return nil
 }
 
-// endReinstalledSinceBegun is for a chunk that another worker began: it may have
-// delivered the chunk to an instance that was replaced since, and lost the commands.
+// endReinstalledSinceBegun ends mutating items in a chunk that another worker began
+// earlier: that worker may have delivered them to an agent instance that has been
+// replaced since, whose state is lost.
 func (dl *delivery) endReinstalledSinceBegun() {
 	if !dl.begun.FirstBegun.Before(dl.begun.Now) {
 		return
@@ -95,7 +96,7 @@ func (dl *delivery) endReinstalledSinceBegun() {
 	}
 }
 
-// outcomeUnknown ends the message of an item that an agent may have accepted.
+// outcomeUnknown is appended to the message of an item that an agent may have accepted.
 const outcomeUnknown = "; the command was sent before, outcome unknown: query the status, then repeat if needed"
 
 // mayHaveAccepted reports whether an agent may have accepted open items of h: an
@@ -104,8 +105,8 @@ func (dl *delivery) mayHaveAccepted(h *hostRequest) bool {
 	return h.unreplied || h.noReplies > 0 || dl.begun.FirstBegun.Before(dl.begun.Now)
 }
 
-// endConflict ends the mutating items of a host that two agents claim. One of them
-// may have accepted an earlier command.
+// endConflict ends the mutating items of a host that two agents claim. Either agent may
+// have accepted an earlier command.
 func (dl *delivery) endConflict(h *hostRequest) {
 	if dl.mayHaveAccepted(h) {
 		dl.endMutating(h, procfleet.ReasonCommandFailed, h.conflictMessage()+outcomeUnknown)
@@ -114,11 +115,11 @@ func (dl *delivery) endConflict(h *hostRequest) {
 	dl.endMutating(h, procfleet.ReasonRefused, h.conflictMessage())
 }
 
-// phaseUnregistered is the phase of a process that is not registered. No agent
-// reports it.
+// phaseUnregistered is the phase of a process that is not registered. Only the server
+// reports it, never an agent.
 const phaseUnregistered = "unregistered"
 
-// unregistered is the result of an operation by registration on a process that is
+// unregistered returns the result of an operation by registration on a process that is
 // not registered: without a spec no command can be sent.
 func unregistered(item int, action procfleet.Action, spec *procfleet.ProcessSpec, now time.Time) procfleet.Result {
 	const problem = "process info not registered"
@@ -139,8 +140,7 @@ func unregistered(item int, action procfleet.Action, spec *procfleet.ProcessSpec
 		fmt.Sprintf("%s: register %s on this host first, or send its spec with the operation", problem, spec.Key()))
 }
 
-// Messages of results that the server makes: which host, what was tried, what to
-// do.
+// Messages of server-made results. Each has the host, what was tried and a remedy.
 
 func unknownTarget(t *procfleet.Target) string {
 	if t.AgentID != "" {

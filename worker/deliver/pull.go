@@ -12,11 +12,11 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Ready reports whether every lane is pulled from.
+// Ready reports whether the deliverer pulls from every lane.
 func (d *Deliverer) Ready() bool { return int(d.pulling.Load()) == len(procfleet.Lanes()) }
 
-// Run pulls chunks until ctx ends, returns parked ones to the queue then, and
-// returns when the others are delivered, or work has ended.
+// Run pulls chunks until ctx ends, and then returns parked chunks to the queue. It
+// returns when all other pulled chunks are delivered or the context work has ended.
 func (d *Deliverer) Run(ctx, work context.Context) {
 	var services, lanes sync.WaitGroup
 	defer services.Wait()
@@ -36,11 +36,11 @@ func (d *Deliverer) Run(ctx, work context.Context) {
 	d.deliveries.Wait()
 }
 
-// pullFunc pulls from a consumer once; work is the lifetime of the deliveries.
+// pullFunc pulls once from a consumer; the context work bounds the deliveries.
 type pullFunc func(ctx, work context.Context, consumer jetstream.Consumer) error
 
-// pull opens the consumer of a lane and pulls from it until ctx ends. After an error
-// it pauses, longer each time, and logs the first of a row.
+// pull opens the consumer of a lane and pulls from it until ctx ends. After an error it
+// backs off; only the first of consecutive errors is logged.
 func (d *Deliverer) pull(ctx, work context.Context, lane procfleet.Lane, pull pullFunc) {
 	log := d.cfg.Log.WithField("consumer", "deliver-"+string(lane))
 	wait, failing := d.cfg.Link.Calls.Backoff(), false
@@ -63,7 +63,7 @@ func (d *Deliverer) pull(ctx, work context.Context, lane procfleet.Lane, pull pu
 				log.WithError(err).Warn("pulling failed, retrying")
 			}
 			failing = true
-			_ = wait.Wait(ctx) // fails if ctx ends, and then the loop ends
+			_ = wait.Wait(ctx) // Wait fails only if ctx ends, which ends the loop
 		}
 	}
 	if consumer != nil {
@@ -81,15 +81,15 @@ func (d *Deliverer) open(ctx context.Context, lane procfleet.Lane) (jetstream.Co
 	return consumer, nil
 }
 
-// maxFetch bounds one request for chunk references.
+// maxFetch bounds the chunk references of one pull request.
 const maxFetch = 64
 
-// pullSmall acquires slots first and requests as many chunks: a pulled chunk never
-// waits, so waiting never counts as a failed delivery.
+// pullSmall acquires slots first and requests as many chunks. A pulled chunk never waits
+// for a slot, so waiting never counts as a failed delivery.
 func (d *Deliverer) pullSmall(ctx, work context.Context, consumer jetstream.Consumer) error {
 	first, err := d.small.acquire(ctx)
 	if err != nil {
-		return nil // ctx has ended
+		return nil // acquire fails only if ctx has ended
 	}
 	slots := []*slot{first}
 	for len(slots) < maxFetch {
@@ -111,14 +111,14 @@ func (d *Deliverer) pullSmall(ctx, work context.Context, consumer jetstream.Cons
 	})
 }
 
-// maxBusyBig is how many chunks of big tasks are worked on at a time, the others
-// in flight wait for slow hosts: as many as leave a processor to small tasks. On
-// two processors, with two a big task takes a third less time, and a small one
-// beside it almost twice as much.
+// maxBusyBig is the number of chunks of big tasks that are processed concurrently; the
+// other chunks in flight wait for slow hosts. One processor is left to small tasks:
+// measured on two processors, a limit of two makes a big task a third faster, but a
+// concurrent small task almost twice as slow.
 func maxBusyBig() int { return max(1, runtime.GOMAXPROCS(0)-1) }
 
-// pullBig pulls one chunk of its lane ahead and waits in line for a slot, so that
-// lanes with chunks take turns and idle ones use no slot.
+// pullBig pulls one chunk of its lane and then waits for a slot, in order of arrival:
+// lanes with chunks take turns, and idle lanes use no slot.
 func (d *Deliverer) pullBig(ctx, work context.Context, consumer jetstream.Consumer) error {
 	return fetch(consumer, 1, d.cfg.Pull, func(msg jetstream.Msg) {
 		d.acks.add(msg)
@@ -132,10 +132,10 @@ func (d *Deliverer) pullBig(ctx, work context.Context, consumer jetstream.Consum
 	})
 }
 
-// fetch requests up to n messages and handles each as it arrives, until all did or
-// the server ends the request after wait. Neither a context nor a timeout of this
-// worker ends it: a message that the server sends to an abandoned request is
-// redelivered only after the ack wait.
+// fetch requests up to n messages and handles each on arrival. It returns after n
+// messages, or when the server ends the request after wait. It has no context or
+// timeout of its own: a message that the server sends to an abandoned request would
+// only be redelivered after the ack wait.
 func fetch(consumer jetstream.Consumer, n int, wait time.Duration, handle func(jetstream.Msg)) error {
 	batch, err := consumer.Fetch(n, jetstream.FetchMaxWait(wait))
 	if err != nil {
@@ -144,7 +144,7 @@ func fetch(consumer jetstream.Consumer, n int, wait time.Duration, handle func(j
 	for msg := range batch.Messages() {
 		handle(msg)
 	}
-	if err := batch.Error(); !errors.Is(err, jetstream.ErrBatchCompleted) { // which some servers report instead of nothing
+	if err := batch.Error(); !errors.Is(err, jetstream.ErrBatchCompleted) { // some servers report it at the regular end
 		return err
 	}
 	return nil

@@ -46,8 +46,8 @@ func (dl *delivery) handleReply(r agentlink.Reply) {
 	dl.handleItems(h, r.Header, &reply, now)
 }
 
-// verified reports whether a reply is from the host's agent. An unverified one is
-// treated as no reply: the agent may still reply.
+// verified reports whether a reply is from the host's agent. An unverified reply is
+// treated as no reply, because the agent's own may still arrive.
 func (dl *delivery) verified(h *hostRequest, r *agentlink.Reply) bool {
 	err := dl.cfg.Link.Auth.Verify(r.Header, h.host, &fleetkey.Message{
 		Purpose: agentproto.TypeReply, Answers: dl.batch.ReplySubject(r.Host, r.Try), Body: r.Data,
@@ -58,8 +58,8 @@ func (dl *delivery) verified(h *hostRequest, r *agentlink.Reply) bool {
 	return err == nil
 }
 
-// handleRefusal handles the refusal of a whole command. A refusal of an earlier
-// attempt says nothing about the current one.
+// handleRefusal handles the refusal of a whole command. Refusals of earlier attempts
+// are ignored.
 func (dl *delivery) handleRefusal(h *hostRequest, try int, reply *agentproto.Reply, now time.Time) {
 	if try != h.try {
 		return
@@ -82,7 +82,7 @@ func (dl *delivery) handleRefusal(h *hostRequest, try int, reply *agentproto.Rep
 	}
 }
 
-// handleItems handles a reply item by item, whichever attempt it is for.
+// handleItems handles the items of a reply to any attempt, current or earlier.
 func (dl *delivery) handleItems(h *hostRequest, header nats.Header, reply *agentproto.Reply, now time.Time) {
 	var results []procfleet.Result
 	for n := range reply.Items {
@@ -110,7 +110,7 @@ func (dl *delivery) handleItems(h *hostRequest, header nats.Header, reply *agent
 	}
 }
 
-// addResults adds results of a reply to those that are stored soon.
+// addResults adds results of a reply to the results to store within storeWithin.
 func (dl *delivery) addResults(h *hostRequest, results []procfleet.Result, now time.Time) {
 	if len(results) == 0 {
 		return
@@ -123,10 +123,10 @@ func (dl *delivery) addResults(h *hostRequest, results []procfleet.Result, now t
 	}
 }
 
-// flush stores results and deliveries, in this order: a worker that is killed in
-// between leaves a chunk that is not done.
+// flush stores results first and deliveries second: if the worker is killed in between,
+// the chunk is not done and is delivered again.
 func (dl *delivery) flush(ctx context.Context, done bool) error {
-	completed := false // a completed task needs no mark of its chunks
+	completed := false // a completed task needs no chunk marked as done
 	if len(dl.results) > 0 {
 		recorded, err := dl.cfg.Recorder.Record(ctx, dl.ref.Task, dl.results)
 		if err != nil {

@@ -15,34 +15,33 @@ import (
 	"github.com/procfleet/procfleet/worker/collect"
 )
 
-// Attributes of a worker's spans.
+// Attributes of spans.
 const (
 	keyTries   = attribute.Key("procfleet.tries")
 	keyOutcome = attribute.Key("procfleet.outcome")
 )
 
-// traceChunk begins the span of one delivery of a chunk.
+// traceChunk starts the span of one delivery of a chunk.
 func (d *Deliverer) traceChunk(ctx context.Context, ref bus.ChunkRef, delivered uint64) (context.Context, trace.Span) {
 	ctx, span := tracecontext.Start(ctx, d.cfg.Tracer, "chunk deliver", trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {
 		span.SetAttributes(tracecontext.KeyTask.String(string(ref.Task)), tracecontext.KeyChunk.Int(ref.Chunk),
-			tracecontext.KeyLane.String(string(ref.Lane)), tracecontext.KeyCloud.Int64(int64(ref.Cloud)), attribute.Int64("procfleet.attempt", int64(delivered))) //nolint:gosec // a number of deliveries
+			tracecontext.KeyLane.String(string(ref.Lane)), tracecontext.KeyCloud.Int64(int64(ref.Cloud)), attribute.Int64("procfleet.attempt", int64(delivered))) //nolint:gosec // delivery counts are small
 	}
 	return ctx, span
 }
 
-// requestTrace is the trace of one delivery: which of its hosts are traced, and their
-// spans.
+// requestTrace is the trace of one delivery: the spans of its traced hosts.
 type requestTrace struct {
-	chunk  trace.Span // of the delivery
+	chunk  trace.Span // span of the delivery
 	tracer trace.Tracer
-	agents trace.Tracer // of what agents did
+	agents trace.Tracer // creates spans of agents' operations
 	task   procfleet.TaskID
 	small  bool
-	rest   nats.Header // of untraced commands; nil without a trace
-	first  nats.Header // of traced commands, where this worker records nothing
+	rest   nats.Header // header of untraced commands; nil without a trace
+	first  nats.Header // header of traced commands while this worker records no spans
 	begun  time.Time
-	spans  map[int]trace.Span // of hosts with open requests, by index
+	spans  map[int]trace.Span // spans of hosts with open requests, by index
 	failed int
 }
 
@@ -67,8 +66,7 @@ func headerOf(ctx context.Context) nats.Header {
 	return header
 }
 
-// header returns the header of a command to a host, whose span begins with the
-// first one.
+// header returns the header of a command. The first command starts the host's span.
 func (t *requestTrace) header(h *hostRequest, items []procfleet.Item) nats.Header {
 	if !t.small && h.index > 0 {
 		return t.rest
@@ -94,11 +92,11 @@ func (t *requestTrace) start(h *hostRequest, action procfleet.Action, at time.Ti
 	return span
 }
 
-// below returns a context for children of a span; it does not end.
+// below returns a context for children of span. The context is never canceled.
 func below(span trace.Span) context.Context { return trace.ContextWithSpan(context.Background(), span) }
 
-// operated makes the spans of results in a reply. An untraced host gets its own span
-// for the first failure among them.
+// operated creates the spans of results in a reply. An untraced host gets a span if one
+// of the results is a failure.
 func (t *requestTrace) operated(h *hostRequest, action procfleet.Action, results []procfleet.Result) {
 	if !t.chunk.IsRecording() || len(results) == 0 {
 		return
@@ -119,7 +117,7 @@ func (t *requestTrace) operated(h *hostRequest, action procfleet.Action, results
 	span.End()
 }
 
-// settled ends the span of a host that has replied for all items.
+// settled ends the span of a host that has replied to all items.
 func (t *requestTrace) settled(h *hostRequest) {
 	if span := t.spans[h.index]; span != nil {
 		span.SetAttributes(keyTries.Int(h.try), keyOutcome.String("answered"))
@@ -128,8 +126,8 @@ func (t *requestTrace) settled(h *hostRequest) {
 	}
 }
 
-// gaveUp ends the span of a host whose items were ended by the server. An untraced
-// host gets a span too.
+// gaveUp ends the span of a host whose items were ended by the server. An untraced host
+// gets a span for this.
 func (t *requestTrace) gaveUp(h *hostRequest, action procfleet.Action, reason procfleet.Reason, message string) {
 	span := t.spans[h.index]
 	if span == nil {
@@ -145,7 +143,7 @@ func (t *requestTrace) gaveUp(h *hostRequest, action procfleet.Action, reason pr
 	delete(t.spans, h.index)
 }
 
-// end ends the open spans of a delivery that was broken off.
+// end ends the open spans of a delivery that was aborted.
 func (t *requestTrace) end() {
 	for _, span := range t.spans {
 		span.SetAttributes(keyOutcome.String("broken_off"))
