@@ -15,23 +15,22 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// IDClaims publishes an event of the host, and logs, that a host claims an agent
-// id which it may not have. A claim is repeated with every announcement, and
-// reported once an hour by each worker.
+// IDClaims logs and publishes events about hosts that claim an agent id without being
+// entitled to it. Agents repeat their claims; each worker reports a claim once an hour.
 type IDClaims struct {
 	Link *Link
 	Bus  *bus.Bus
 	Log  logrus.FieldLogger
 
 	mu       sync.Mutex
-	hour     time.Time // when reported was begun
+	hour     time.Time // start of the hour of reported
 	reported map[string]bool
 }
 
-// maxReportedClaims bounds the claims that are reported in one hour.
+// maxReportedClaims bounds the claims reported in one hour.
 const maxReportedClaims = 10_000
 
-// Refused reports a claim of an id that the host's identity does not hold. It
+// Refused reports a claim of an agent id that is not part of the host's identity. It
 // returns the message for the agent.
 func (c *IDClaims) Refused(host procfleet.Host, instance, id string) string {
 	message := fmt.Sprintf("agent id %q of host %s is refused, its identity does not hold it: "+
@@ -44,8 +43,8 @@ func (c *IDClaims) Refused(host procfleet.Host, instance, id string) string {
 	return message
 }
 
-// Conflict reports that the live agents of several hosts claim one id. It returns
-// the message for callers.
+// Conflict reports an agent id claimed by live agents of several hosts.
+// It returns the message for callers.
 func (c *IDClaims) Conflict(hosts []procfleet.Host, id string) string {
 	names := make([]string, len(hosts))
 	for i, host := range hosts {
@@ -64,7 +63,7 @@ func (c *IDClaims) Conflict(hosts []procfleet.Host, id string) string {
 	return message
 }
 
-// first reports whether a claim was not yet reported in this hour.
+// first reports whether a claim was not yet reported in the current hour.
 func (c *IDClaims) first(kind string, host procfleet.Host, id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,8 +78,8 @@ func (c *IDClaims) first(kind string, host procfleet.Host, id string) bool {
 	return true
 }
 
-// emit publishes an event about a host, signed as the host's own are. If it is
-// lost, another worker emits it, or this one in the next hour.
+// emit publishes an event about a host, signed like the host's own events. A lost event
+// is repeated by another worker, or by this worker in the next hour.
 func (c *IDClaims) emit(host procfleet.Host, instance, kind, id, message string) {
 	now := c.Link.Clock.Now().UTC()
 	event := &agentproto.Event{

@@ -15,40 +15,40 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// workersQueue is the queue group that has each message reach one worker.
+// workersQueue is the queue group of all workers: each message reaches one worker.
 const workersQueue = "procfleet-worker"
 
-// Inbox receives the messages that agents send to any worker on one subject, and
-// hands them on in batches. Its queue is bounded: a store that is slow or
-// unavailable must not fill the memory. Agents send unanswered messages again.
+// Inbox receives the messages that agents send to any worker on one subject, and passes
+// them to Take in batches. Its queue is bounded, so that a slow or unavailable store
+// does not exhaust the memory. Agents resend messages without a reply.
 type Inbox struct {
 	Link    *Link
 	Subject string
-	Name    string // in metrics and logs
+	Name    string // label in metrics and logs
 	Log     logrus.FieldLogger
 
-	Limit, LimitBytes int           // of the queue
-	Batch, BatchBytes int           // messages that are handed on together
-	Linger            time.Duration // for further messages, after the first of a batch
+	Limit, LimitBytes int           // maximum messages and bytes in the queue
+	Batch, BatchBytes int           // maximum messages and bytes per batch
+	Linger            time.Duration // wait for more messages after the first of a batch
 
-	// Take handles a batch, which is not empty. Overflow handles a message that
-	// exceeds the limit, or arrives while Refuses, if set, returns true.
+	// Take handles a batch of at least one message. Overflow handles a message that
+	// exceeds the limit, or that arrives while Refuses, if set, returns true.
 	Take     func(ctx context.Context, batch []*nats.Msg)
 	Overflow func(msg *nats.Msg)
 	Refuses  func() bool
 
 	sub     *nats.Subscription
-	closed  chan struct{} // closed when the subscription delivers no more
-	dropped int           // by the subscription, as far as it was counted
+	closed  chan struct{} // closed when the subscription delivers no more messages
+	dropped int           // messages dropped by the subscription and counted
 
-	arrived chan struct{} // holds a value after a message was queued
+	arrived chan struct{} // has a value after a message was queued
 	mu      sync.Mutex
 	queue   []*nats.Msg
-	bytes   int       // of the queue
-	warned  time.Time // that the inbox is full
+	bytes   int       // size of the queue
+	warned  time.Time // last warning that the inbox is full
 }
 
-// Start subscribes; [Inbox.Stop] must follow.
+// Start subscribes. The caller must call [Inbox.Stop].
 func (in *Inbox) Start() (err error) {
 	in.closed, in.arrived = make(chan struct{}), make(chan struct{}, 1)
 	if in.sub, err = in.Link.Conn.QueueSubscribe(in.Subject, workersQueue, in.put); err == nil {
@@ -61,16 +61,16 @@ func (in *Inbox) Start() (err error) {
 	return nil
 }
 
-// Stop ends the subscription. Messages that the server sent before still arrive,
-// if the connection lasts.
+// Stop ends the subscription. While the connection lasts, messages that the server has
+// already sent are still delivered.
 func (in *Inbox) Stop() {
 	if in.Link.Conn.IsConnected() && in.sub.Drain() == nil {
 		return
 	}
-	_ = in.sub.Unsubscribe() // fails if the connection is closed, and the subscription with it
+	_ = in.sub.Unsubscribe() // fails if the connection is closed, which ends the subscription too
 }
 
-// put queues a message.
+// put queues a message or passes it to Overflow.
 func (in *Inbox) put(msg *nats.Msg) {
 	in.countDropped(msg.Sub)
 	if in.Refuses != nil && in.Refuses() || !in.enqueue(msg) {
@@ -97,10 +97,10 @@ func (in *Inbox) enqueue(msg *nats.Msg) bool {
 	return true
 }
 
-// Run hands on messages until ctx ends, and then those that are queued, unless
-// work ends first.
+// Run passes batches to Take until ctx ends, and then the rest of the queue, unless the
+// context work ends first.
 func (in *Inbox) Run(ctx, work context.Context) {
-	// Stop runs beside the loop, which under load never finds an empty queue.
+	// Stop concurrently: under load the loop never finds the queue empty.
 	defer context.AfterFunc(ctx, in.Stop)()
 	for {
 		select {
@@ -116,7 +116,7 @@ func (in *Inbox) Run(ctx, work context.Context) {
 	}
 }
 
-// gather waits for further messages after the first, until they make a batch.
+// gather waits up to Linger until the queue has enough messages for a batch.
 func (in *Inbox) gather(ctx context.Context) {
 	if in.Linger == 0 {
 		return
@@ -140,14 +140,14 @@ func (in *Inbox) enough() bool {
 	return len(in.queue) >= in.Batch || in.bytes >= in.BatchBytes
 }
 
-// handOn hands on the queued messages, batch by batch.
+// handOn passes the queued messages to Take, batch by batch.
 func (in *Inbox) handOn(work context.Context) {
 	for batch := in.next(); len(batch) > 0 && work.Err() == nil; batch = in.next() {
 		in.Take(work, batch)
 	}
 }
 
-// next removes a batch from the queue: at least one message, unless it is empty.
+// next removes a batch from the queue. The batch is empty only if the queue is.
 func (in *Inbox) next() []*nats.Msg {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -157,7 +157,7 @@ func (in *Inbox) next() []*nats.Msg {
 		n++
 	}
 	batch := slices.Clone(in.queue[:n])
-	clear(in.queue[:n]) // else its messages stay in memory as long as the array
+	clear(in.queue[:n]) // frees the messages before their array is freed
 	in.queue, in.bytes = in.queue[n:], in.bytes-bytes
 	if len(in.queue) == 0 {
 		in.queue = nil
@@ -171,8 +171,8 @@ func (in *Inbox) waiting() int64 {
 	return int64(len(in.queue))
 }
 
-// countDropped counts the messages that the subscription dropped since: they
-// arrived faster than this worker could even refuse them.
+// countDropped counts the messages that the subscription dropped since the last call,
+// because they arrived faster than put could reject them.
 func (in *Inbox) countDropped(sub *nats.Subscription) {
 	if dropped, err := sub.Dropped(); err == nil && dropped > in.dropped {
 		in.Link.Metrics.InboxDropped(in.Name, dropped-in.dropped)
@@ -180,12 +180,12 @@ func (in *Inbox) countDropped(sub *nats.Subscription) {
 	}
 }
 
-// ObserveInboxes registers the metrics of inboxes and begins their series.
+// ObserveInboxes registers the metrics of inboxes and creates their series with zero.
 func ObserveInboxes(meter metric.Meter, m *metrics.Metrics, all []*Inbox) error {
 	for _, in := range all {
 		m.InboxDropped(in.Name, 0)
 		if in.Refuses == nil {
-			continue // it sends no busy replies
+			continue // sends no busy receipts
 		}
 		for _, cause := range []string{metrics.BusyFull, metrics.BusyUnavailable} {
 			m.Busy(in.Name, cause, 0)

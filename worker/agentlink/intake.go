@@ -20,19 +20,20 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// Intake replies with receipts to the requests of one inbox: that they are stored,
-// or the time after which agents send them again. While Keep cannot store, nothing
-// waits here: every request is answered at once, and one batch per pause retries.
+// Intake replies with receipts to the requests of one inbox. A receipt confirms that a
+// request is stored, or gives the time after which the agent resends it. While Keep
+// fails, nothing is queued: every request gets a busy receipt at once, except for one
+// batch per pause that retries Keep.
 type Intake struct {
-	Name string // of the inbox
+	Name string // name of the inbox
 	Link *Link
 	Log  logrus.FieldLogger
 
-	// Open decodes and verifies a message. It counts and logs an invalid one, for
-	// which it returns nil, and which gets no reply.
+	// Open decodes and verifies a message. It counts and logs an invalid message and
+	// returns nil; such a message gets no reply.
 	Open func(msg *nats.Msg) *Request
-	// Keep stores requests and replies to them. An error says that it cannot
-	// store now; left are the requests without a reply.
+	// Keep stores requests and replies to them. An error means that storing is
+	// unavailable; left are the requests without a reply.
 	Keep func(ctx context.Context, requests []*Request) (left []*Request, err error)
 
 	breaker breaker
@@ -41,19 +42,19 @@ type Intake struct {
 // Request is a verified message of an agent.
 type Request struct {
 	Msg     *nats.Msg
-	Kind    string // of the message
+	Kind    string // type of the message
 	ID      string
-	Host    procfleet.Host // of the agent
-	Receipt bool           // expected; otherwise the agent is of the release before
+	Host    procfleet.Host // host of the agent
+	Receipt bool           // the agent expects a receipt; agents of the previous release do not
 
-	// Of results.
+	// The following fields are set for results only.
 	Task    procfleet.TaskID
 	Results []procfleet.Result
 	Foreign []int // items of other hosts, or of an unknown task
-	Refused bool  // the store refused the results
+	Refused bool  // the store rejected the results
 }
 
-// Take handles a batch of messages.
+// Take verifies and stores a batch of messages.
 func (in *Intake) Take(ctx context.Context, msgs []*nats.Msg) {
 	requests := in.OpenAll(msgs)
 	if len(requests) == 0 {
@@ -68,7 +69,7 @@ func (in *Intake) Take(ctx context.Context, msgs []*nats.Msg) {
 	in.busy(left, metrics.BusyUnavailable)
 }
 
-// Overflow replies to a message that is not queued.
+// Overflow sends a busy receipt for a message that is not queued.
 func (in *Intake) Overflow(msg *nats.Msg) {
 	cause := metrics.BusyFull
 	if in.breaker.refuses() {
@@ -77,10 +78,10 @@ func (in *Intake) Overflow(msg *nats.Msg) {
 	in.busy(in.OpenAll([]*nats.Msg{msg}), cause)
 }
 
-// Refuses reports whether no batch would be stored now.
+// Refuses reports whether batches are currently rejected without an attempt to store.
 func (in *Intake) Refuses() bool { return in.breaker.refuses() }
 
-// OpenAll opens messages and leaves out the invalid ones.
+// OpenAll opens messages and omits the invalid ones.
 func (in *Intake) OpenAll(msgs []*nats.Msg) []*Request {
 	requests := make([]*Request, 0, len(msgs))
 	for _, msg := range msgs {
@@ -91,7 +92,7 @@ func (in *Intake) OpenAll(msgs []*nats.Msg) []*Request {
 	return requests
 }
 
-// busy has agents send their requests again later.
+// busy sends receipts that request a resend later.
 func (in *Intake) busy(requests []*Request, cause string) {
 	in.Link.Metrics.Busy(in.Name, cause, len(requests))
 	for _, r := range requests {
@@ -99,7 +100,7 @@ func (in *Intake) busy(requests []*Request, cause string) {
 	}
 }
 
-// Reply sends a receipt, without which the agent sends its request again.
+// Reply sends a receipt. If it is lost, the agent resends its request.
 func (in *Intake) Reply(r *Request, receipt *agentproto.Receipt) {
 	if !agentproto.ToAgent(r.Msg.Reply) {
 		return
@@ -124,9 +125,9 @@ func (in *Intake) sendReceipt(r *Request, receipt *agentproto.Receipt) error {
 	return in.Link.Reply(r.Msg.Reply, r.Host, &fleetkey.Message{Purpose: agentproto.TypeReceipt, Answers: r.ID, Body: data})
 }
 
-// sendPubAck sends the acknowledgement of a stream: agents of the release before
-// published to streams, and publish again what is not acknowledged. It is removed
-// with the next release, as internal/bus/oldresults.go is.
+// sendPubAck sends a JetStream acknowledgement: agents of the previous release
+// published to streams and resend what is not acknowledged. Remove it in the next
+// release, together with internal/bus/oldresults.go.
 func (in *Intake) sendPubAck(r *Request) error {
 	data, err := json.Marshal(jetstream.PubAck{Stream: bus.OldStreamOf(r.Kind), Sequence: 1})
 	if err != nil {
@@ -135,7 +136,7 @@ func (in *Intake) sendPubAck(r *Request) error {
 	return in.Link.Conn.Publish(r.Msg.Reply, data)
 }
 
-// Guarded turns a panic of step into an error: one message must not end the worker.
+// Guarded converts a panic of step to an error: one message must not end the worker.
 func Guarded(step func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -145,28 +146,26 @@ func Guarded(step func() error) (err error) {
 	return step()
 }
 
-// An agent sends a busy request again within half to one and a half of a time:
-// 10,000 agents return as a ramp and not at once. The time grows to the most while
-// the store stays unavailable.
+// An agent resends a rejected request after 50 to 150 % of a base delay, so that agents
+// return gradually. The base delay grows from retryLeast to retryMost during an outage.
 const (
 	retryLeast = 2 * time.Second
 	retryMost  = 20 * time.Second
-	// RetryRefused is for a message that the store refuses.
+	// RetryRefused is the delay for a message that the store rejects.
 	RetryRefused = agentproto.MaxRetryAfter
 )
 
-// breaker opens when a batch could not be stored, and then allows one batch per
-// pause, until one is stored. The zero breaker is closed. It is safe for concurrent
-// use.
+// breaker opens when a batch cannot be stored. While open, it allows one batch per
+// pause, and closes when a batch is stored. It is safe for concurrent use.
 type breaker struct {
 	mu      sync.Mutex
 	pause   time.Duration
-	since   time.Time // when it opened; zero while it is closed
+	since   time.Time // when the breaker opened; zero while closed
 	next    time.Time // when the next batch is allowed
-	probing bool      // a batch was allowed while it is open
+	probing bool      // a batch allowed by the open breaker is in progress
 }
 
-// allow reports whether a batch may be stored; [breaker.report] must follow.
+// allow reports whether to store a batch; if so, [breaker.report] must follow.
 func (b *breaker) allow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,7 +176,7 @@ func (b *breaker) allow() bool {
 	return true
 }
 
-// refuses reports whether no batch would be allowed now.
+// refuses reports whether allow would return false.
 func (b *breaker) refuses() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,8 +187,7 @@ func (b *breaker) refusesNow() bool {
 	return !b.since.IsZero() && (b.probing || time.Now().Before(b.next))
 }
 
-// report closes the breaker after a batch that was stored, and opens it after one
-// that could not be. The policy bounds the pause.
+// report closes the breaker if err is nil, else opens it for a pause within policy.
 func (b *breaker) report(err error, policy storecall.Policy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,7 +204,7 @@ func (b *breaker) report(err error, policy storecall.Policy) {
 	b.next = now.Add(storecall.Jitter(b.pause))
 }
 
-// retryAfter returns a random time after which an agent may send again.
+// retryAfter returns a random delay before an agent resends.
 func (b *breaker) retryAfter() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

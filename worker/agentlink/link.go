@@ -1,7 +1,7 @@
 // Package agentlink exchanges messages with agents for the parts of a worker:
 // signed requests whose replies are routed back ([Requester]), inboxes of
 // messages that agents send ([Inbox]), receipts for them ([Intake]), and the
-// translation between the wire and the model.
+// translation between the wire format and the model.
 package agentlink
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// Link is what every exchange with agents needs.
+// Link holds the shared dependencies of all exchanges with agents.
 type Link struct {
 	Conn    *nats.Conn
 	Auth    *Authenticator
@@ -30,19 +30,19 @@ type Link struct {
 	Calls   storecall.Policy
 }
 
-// Reply publishes a signed reply to a message of a host's agent.
+// Reply publishes a signed reply to the agent of a host.
 func (l *Link) Reply(subject string, host procfleet.Host, m *fleetkey.Message) error {
 	return l.Conn.PublishMsg(&nats.Msg{Subject: subject, Data: m.Body, Header: l.Auth.Sign(nil, host, m)})
 }
 
-// ReceiptTimeout returns a context that bounds the storing of what agents wait
-// for: they must learn that a store hangs before they send everything again, all
-// at the same time.
+// ReceiptTimeout returns a context for storing what agents sent. It ends before the
+// agents' request timeout: agents must get a busy receipt while the store hangs, or
+// they would all resend everything at the same time.
 func (l *Link) ReceiptTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return storecall.Policy{Timeout: min(l.Calls.Timeout, agentproto.RequestTimeout-time.Second)}.WithTimeout(ctx)
 }
 
-// Authenticator signs messages to agents and verifies those from agents. Without
+// Authenticator signs messages to agents and verifies messages from agents. Without
 // keys it signs nothing and accepts every message. It is safe for concurrent use.
 type Authenticator struct {
 	keys    func() *fleetkey.Ring
@@ -50,21 +50,21 @@ type Authenticator struct {
 	log     logrus.FieldLogger
 
 	mu     sync.Mutex
-	minute time.Time               // when logged was begun
-	logged map[procfleet.Host]bool // hosts with a log line since then
+	minute time.Time               // start of the minute of logged
+	logged map[procfleet.Host]bool // hosts with a log line in that minute
 }
 
-// maxLoggedHosts bounds the hosts with a log line in one minute.
+// maxLoggedHosts bounds the hosts with a log line per minute.
 const maxLoggedHosts = 1000
 
-// NewAuthenticator returns an authenticator; keys returns the fleet's keys as
-// they are now, nil if there are none.
+// NewAuthenticator returns an authenticator. keys returns the fleet's current keys or
+// nil.
 func NewAuthenticator(keys func() *fleetkey.Ring, m *metrics.Metrics, log logrus.FieldLogger) *Authenticator {
 	return &Authenticator{keys: keys, metrics: m, log: log}
 }
 
-// Sign returns header with the signatures of a message to the agent of a host;
-// without keys header itself. It does not change header.
+// Sign returns a copy of header with the signatures of a message to the agent of a
+// host. Without keys it returns header itself.
 func (a *Authenticator) Sign(header nats.Header, host procfleet.Host, m *fleetkey.Message) nats.Header {
 	ring := a.keys()
 	if ring == nil {
@@ -76,11 +76,11 @@ func (a *Authenticator) Sign(header nats.Header, host procfleet.Host, m *fleetke
 	return with
 }
 
-// HasKeys reports whether messages are signed.
+// HasKeys reports whether messages are signed and verified.
 func (a *Authenticator) HasKeys() bool { return a.keys() != nil }
 
-// Verify returns an error if a message is not proven to be from the agent of a
-// host. It counts that, and logs it once a minute for each host.
+// Verify returns an error unless the message's signature proves that the agent of the
+// host sent it. It counts each failure, and logs one per minute and host.
 func (a *Authenticator) Verify(header nats.Header, host procfleet.Host, m *fleetkey.Message) error {
 	ring := a.keys()
 	if ring == nil {
@@ -110,8 +110,8 @@ func (a *Authenticator) firstInMinute(host procfleet.Host) bool {
 	return true
 }
 
-// VerifiedAgentID returns the agent id that a verified message of a host
-// mentions, or "" if the host's identity does not hold it.
+// VerifiedAgentID returns id if the identity that signed a verified message of a host
+// has this agent id, else "".
 func (a *Authenticator) VerifiedAgentID(header nats.Header, host procfleet.Host, id string) string {
 	if a.keys().VerifyAgentID(header, host.String(), id) != nil {
 		return ""
@@ -119,8 +119,8 @@ func (a *Authenticator) VerifiedAgentID(header nats.Header, host procfleet.Host,
 	return id
 }
 
-// RemoveUnverifiedAgentIDs removes agent ids that the host's identity does not
-// hold from statuses: callers match answers to hosts by them.
+// RemoveUnverifiedAgentIDs removes agent ids that are not part of the host's identity
+// from the statuses in results: callers match results to hosts by agent id.
 func (a *Authenticator) RemoveUnverifiedAgentIDs(header nats.Header, host procfleet.Host, results []procfleet.Result) {
 	for i := range results {
 		if s := results[i].Status; s != nil && s.AgentID != "" {
@@ -129,7 +129,7 @@ func (a *Authenticator) RemoveUnverifiedAgentIDs(header nats.Header, host procfl
 	}
 }
 
-// Remedy says what an operator does about a host whose signatures are rejected.
+// Remedy returns what an operator should do about a host whose signatures are rejected.
 func Remedy(err error) string {
 	switch {
 	case errors.Is(err, fleetkey.ErrUnsigned):

@@ -12,14 +12,14 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Requester sends requests to many agents at once and routes the replies back.
-// All requests of a worker share one reply subscription: a subscription or a
-// goroutine for each of thousands of hosts would cost more than the requests.
-// It is safe for concurrent use.
+// Requester sends requests to many agents concurrently and routes the replies to the
+// batch of their request. All requests of a worker share one reply subscription: a
+// subscription or goroutine per host would cost more than the requests. A Requester is
+// safe for concurrent use.
 type Requester struct {
 	conn       *nats.Conn
-	prefix     string // of the ids of requests: a random word of this worker, and a dot
-	overflowed func() // counts a reply that was dropped
+	prefix     string // common prefix of request ids: a random string per worker, and a dot
+	overflowed func() // called for each dropped reply
 
 	mu   sync.Mutex
 	next uint64
@@ -27,14 +27,14 @@ type Requester struct {
 	sub  *nats.Subscription
 }
 
-// NewRequester returns a requester that receives no replies until
-// [Requester.Start]. It calls overflowed for each reply that it drops because a
-// batch has too many unread ones.
+// NewRequester returns a requester that receives no replies until [Requester.Start]. It
+// calls overflowed for each reply dropped because its batch has too many unread
+// replies.
 func NewRequester(conn *nats.Conn, overflowed func()) *Requester {
 	return &Requester{conn: conn, prefix: rand.Text() + ".", overflowed: overflowed, open: map[uint64]*RequestBatch{}}
 }
 
-// Start subscribes to replies; [Requester.Stop] must follow.
+// Start subscribes to replies. The caller must call [Requester.Stop].
 func (r *Requester) Start() error {
 	sub, err := r.conn.Subscribe(agentproto.AnswersTo(r.prefix+"*"), r.route)
 	if err != nil {
@@ -44,19 +44,18 @@ func (r *Requester) Start() error {
 	return nil
 }
 
-// Stop ends the subscription; it fails if the connection is closed, and with it
-// the subscription.
+// Stop ends the subscription.
 func (r *Requester) Stop() { _ = r.sub.Unsubscribe() }
 
-// RequestBatch is a set of requests whose replies arrive on one channel. A
-// request is identified by the index of its host and the number of the attempt.
+// RequestBatch is a set of requests whose replies arrive on one channel. A request is
+// identified by the index of its host and the number of its attempt.
 type RequestBatch struct {
 	Replies   chan Reply
 	requester *Requester
 	id        uint64
 }
 
-// Reply is the reply to one attempt to one host.
+// Reply is the reply to one attempt for one host.
 type Reply struct {
 	Host, Try    int
 	NoResponders bool // the NATS server reports that no agent subscribes to the host's subject
@@ -64,8 +63,8 @@ type Reply struct {
 	Data         []byte
 }
 
-// Begin opens a batch; [RequestBatch.End] must follow. Up to unread replies wait
-// to be read; further ones are dropped and counted.
+// Begin opens a batch; the caller must call [RequestBatch.End]. The batch buffers
+// unread replies; further replies are dropped and reported as overflowed.
 func (r *Requester) Begin(unread int) *RequestBatch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,20 +74,20 @@ func (r *Requester) Begin(unread int) *RequestBatch {
 	return b
 }
 
-// End closes the batch; later replies are discarded.
+// End closes the batch. Later replies are discarded.
 func (b *RequestBatch) End() {
 	b.requester.mu.Lock()
 	defer b.requester.mu.Unlock()
 	delete(b.requester.open, b.id)
 }
 
-// Send publishes one request. It does not wait, not even for the network.
+// Send publishes one request. It does not block.
 func (b *RequestBatch) Send(host, try int, subject string, header nats.Header, data []byte) error {
 	msg := nats.Msg{Subject: subject, Reply: agentproto.AnswerSubject(subject, b.ReplySubject(host, try)), Header: header, Data: data}
 	return b.requester.conn.PublishMsg(&msg)
 }
 
-// ReplySubject returns the id of a request, which its reply is sent to.
+// ReplySubject returns the id of a request, to which the agent sends its reply.
 func (b *RequestBatch) ReplySubject(host, try int) string {
 	subject := make([]byte, 0, len(b.requester.prefix)+24)
 	subject = append(subject, b.requester.prefix...)
@@ -100,8 +99,8 @@ func (b *RequestBatch) ReplySubject(host, try int) string {
 	return string(subject)
 }
 
-// headerStatus and statusNoResponders are how a NATS server replies to a request
-// on a subject without subscriber.
+// headerStatus and statusNoResponders identify the NATS server's reply to a request on
+// a subject without subscribers.
 const (
 	headerStatus       = "Status"
 	statusNoResponders = "503"

@@ -12,8 +12,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// This file is the only place on the server's side that translates between the
-// model and the wire: agents of older releases speak the wire, the model changes.
+// This file is the server's only translation between the model and the wire: the wire
+// format stays compatible with agents of older releases, the model does not.
 
 // EncodeSpec encodes a spec for commands.
 func EncodeSpec(s *procfleet.ProcessSpec) (json.RawMessage, error) {
@@ -50,9 +50,8 @@ func wireSpec(s *procfleet.ProcessSpec) agentproto.Spec {
 	}
 }
 
-// ResultOf translates an agent's result. It cuts texts to their bounds. An unknown
-// pair of code and reason becomes a failure with a message that says so, so that
-// nothing counts as success by mistake.
+// ResultOf translates an agent's result and truncates its texts. An unknown combination
+// of code and reason becomes a failure that names both, and so never counts as success.
 func ResultOf(r *agentproto.Result) procfleet.Result {
 	result := procfleet.Result{
 		Item: r.Item, Code: procfleet.Code(r.Code), Reason: procfleet.Reason(r.Reason), Rank: procfleet.RankAgent,
@@ -68,7 +67,7 @@ func ResultOf(r *agentproto.Result) procfleet.Result {
 	return result
 }
 
-// knownOutcomes are the codes that an agent may send with each reason.
+// knownOutcomes has the codes that an agent may send with each reason.
 var knownOutcomes = map[string][]int{
 	agentproto.ReasonSucceeded:      {agentproto.CodeSuccess},
 	agentproto.ReasonAlreadyRunning: {agentproto.CodeAlreadyRunning},
@@ -78,7 +77,7 @@ var knownOutcomes = map[string][]int{
 	agentproto.ReasonRefused:        {agentproto.CodeFailed, agentproto.CodeUnknownAction, agentproto.CodeAgentAbnormal},
 }
 
-// StatusOf translates the status of a process; nil stays nil.
+// StatusOf translates the status of a process; it returns nil for nil.
 func StatusOf(s *agentproto.Status) *procfleet.ProcessStatus {
 	if s == nil {
 		return nil
@@ -107,7 +106,7 @@ func lastExit(e *agentproto.LastExit) *procfleet.LastExit {
 	return &procfleet.LastExit{At: e.At, Known: e.Known, Code: e.Code, Signal: Cut(e.Signal, MaxName), Why: Cut(e.Why, MaxName)}
 }
 
-// ServerResult returns a result that the server makes because no agent reported one.
+// ServerResult returns a result made by the server in place of an agent's.
 func ServerResult(item int, code procfleet.Code, reason procfleet.Reason, message string, now time.Time) procfleet.Result {
 	return procfleet.Result{
 		Item: item, Code: code, Reason: reason, Rank: procfleet.RankServer,
@@ -115,7 +114,7 @@ func ServerResult(item int, code procfleet.Code, reason procfleet.Reason, messag
 	}
 }
 
-// Bounds of texts of agents.
+// Limits of texts from agents.
 const (
 	MaxName     = 128 // bytes of an id, a version or a reason
 	maxWarnings = 16
@@ -129,7 +128,7 @@ func cutWarnings(warnings []string) (kept []string) {
 	return kept
 }
 
-// Cut bounds s to limit bytes of valid UTF-8.
+// Cut truncates s to at most limit bytes of valid UTF-8.
 func Cut(s string, limit int) string {
 	if len(s) > limit {
 		s = s[:limit]
@@ -137,8 +136,8 @@ func Cut(s string, limit int) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// ParseHost parses "<cloud>:<ip>" and checks that the host is of the cloud area
-// that the subject names, which is what NATS permissions enforce.
+// ParseHost parses "<cloud>:<ip>" and checks that the cloud area is the one in the
+// subject. NATS permissions restrict agents to the subjects of their area.
 func ParseHost(text, subject string) (procfleet.Host, error) {
 	host, err := procfleet.ParseHost(text)
 	if err != nil {
