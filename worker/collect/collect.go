@@ -1,5 +1,5 @@
-// Package collect stores the results that agents send, in batches, and replies
-// with receipts. [Recorder] is how other parts of a worker store results.
+// Package collect stores the results that agents send, in batches, and replies with
+// receipts. The other parts of a worker store results with a [Recorder].
 package collect
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// Store is what this package needs of a task store.
+// Store has the calls to a task store that this package uses.
 type Store interface {
 	Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error)
 	Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error)
@@ -30,27 +30,27 @@ type Store interface {
 
 // Points at which [Config].Reached is called.
 const (
-	PointCollecting = "worker.collecting" // results received, not stored
-	PointCollected  = "worker.collected"  // results stored, no receipt sent
+	PointCollecting = "worker.collecting" // results are received but not stored
+	PointCollected  = "worker.collected"  // results are stored but no receipt is sent
 )
 
-// Config is what a collector is made of.
+// Config holds the dependencies and settings of the collectors.
 type Config struct {
 	Link     *agentlink.Link
 	Store    Store
 	Bus      *bus.Bus
 	Recorder *Recorder
-	Max      int           // messages in a batch
-	Pull     time.Duration // how long one request to the old results stream waits
-	// Tracer makes the spans of this worker, AgentTracer those of what agents
-	// report; nil makes none.
+	Max      int           // maximum messages in a batch
+	Pull     time.Duration // wait of one pull request to the old results stream
+	// Tracer creates the spans of this worker, AgentTracer the spans of operations that
+	// agents report; nil creates none.
 	Tracer, AgentTracer trace.Tracer
 	Reached             func(point string)
 	Log                 logrus.FieldLogger
 }
 
-// New returns the inboxes of results, and a function that stores the results of
-// the old results stream until ctx ends. The caller runs them.
+// New returns the inboxes of results, and a function that stores the contents of the
+// old results stream until ctx ends. The caller runs both.
 func New(cfg Config) (inboxes []*agentlink.Inbox, drainOld func(ctx, work context.Context)) {
 	hosts, traces := newItemHosts(cfg.Store), &resultTrace{cfg: &cfg, tasks: map[procfleet.TaskID]*failedItems{}}
 	var c *collector
@@ -61,8 +61,8 @@ func New(cfg Config) (inboxes []*agentlink.Inbox, drainOld func(ctx, work contex
 	return inboxes, (&olderResults{c}).run
 }
 
-// collector stores the results that agents of one lane send, one call for a
-// batch, and replies to the agents when they are stored.
+// collector stores the results that agents send on one lane, one store call per batch,
+// and then sends receipts.
 type collector struct {
 	*agentlink.Intake
 	cfg    *Config
@@ -71,7 +71,7 @@ type collector struct {
 	traces *resultTrace
 }
 
-// maxCollectBytes bounds the messages of a batch.
+// maxCollectBytes bounds the size of a batch.
 const maxCollectBytes = 8 << 20
 
 func newCollector(cfg *Config, lane string, hosts *itemHosts, traces *resultTrace) *collector {
@@ -81,8 +81,8 @@ func newCollector(cfg *Config, lane string, hosts *itemHosts, traces *resultTrac
 	return c
 }
 
-// inbox separates small tasks from big ones, so that neither waits for the other.
-// A message has some 400 bytes for each result.
+// inbox returns the inbox of one lane. Small and big tasks have separate lanes, so that
+// neither delays the other. A message has about 400 bytes per result.
 func (c *collector) inbox() *agentlink.Inbox {
 	return &agentlink.Inbox{
 		Link: c.Link, Subject: agentproto.ResultsOfLane(c.lane), Name: c.Name, Log: c.Log,
@@ -91,7 +91,7 @@ func (c *collector) inbox() *agentlink.Inbox {
 	}
 }
 
-// openResults decodes and verifies a message.
+// openResults decodes and verifies a message. It returns nil if the message is invalid.
 func (c *collector) openResults(msg *nats.Msg) *agentlink.Request {
 	var r *agentlink.Request
 	err := agentlink.Guarded(func() (err error) {
@@ -111,7 +111,7 @@ func (c *collector) openResults(msg *nats.Msg) *agentlink.Request {
 }
 
 // collect stores a batch and replies to it. An error means that the store is
-// unavailable; left are the requests that are not stored then.
+// unavailable; left are the requests that are not stored.
 func (c *collector) collect(ctx context.Context, requests []*agentlink.Request) (left []*agentlink.Request, err error) {
 	if len(requests) == 0 {
 		return nil, nil
@@ -124,7 +124,8 @@ func (c *collector) collect(ctx context.Context, requests []*agentlink.Request) 
 	if c.unavailable(ctx, err) {
 		return requests, err
 	}
-	// The store is available and refuses the batch: find out which message it refuses.
+	// The store is available but rejects the batch. Store the messages one by one to
+	// find the rejected ones.
 	c.Log.WithError(err).WithField("messages", len(requests)).Error("result batch not stored, retrying one by one")
 	for i, r := range requests {
 		err := c.store(ctx, []*agentlink.Request{r})
@@ -141,13 +142,13 @@ func (c *collector) collect(ctx context.Context, requests []*agentlink.Request) 
 	return nil, nil
 }
 
-// unavailable reports whether an error is independent of the messages.
+// unavailable reports whether err means that the store is unavailable or ctx has ended,
+// rather than that the store rejects the messages.
 func (c *collector) unavailable(ctx context.Context, err error) bool {
 	return err != nil && (storecall.Unavailable(err) || ctx.Err() != nil)
 }
 
-// store records requests in one attempt and replies to them. It returns a panic
-// over them as an error.
+// store records requests in one attempt and replies to them. A panic becomes an error.
 func (c *collector) store(ctx context.Context, requests []*agentlink.Request) error {
 	began := time.Now()
 	return agentlink.Guarded(func() error {
@@ -170,12 +171,13 @@ func (c *collector) store(ctx context.Context, requests []*agentlink.Request) er
 			c.Reply(r, receiptOfResults(r, some && recorded[n].Known))
 		}
 		c.Link.Metrics.Collected(ctx, batches, c.Link.Clock.Now())
-		c.traces.recorded(ctx, began, requests) // may read tasks, for which no receipt waits
+		c.traces.recorded(ctx, began, requests) // last, because it may read tasks, which must not delay receipts
 		return nil
 	})
 }
 
-// receiptOfResults lists the items of a request by whether they are stored.
+// receiptOfResults lists a request's items as stored if the task is known, else
+// rejected.
 func receiptOfResults(r *agentlink.Request, known bool) *agentproto.Receipt {
 	receipt := &agentproto.Receipt{Task: string(r.Task), Rejected: r.Foreign}
 	to := &receipt.Stored
@@ -188,7 +190,7 @@ func receiptOfResults(r *agentlink.Request, known bool) *agentproto.Receipt {
 	return receipt
 }
 
-// group sorts results by task, and returns the index of each task's batch.
+// group groups results by task and returns the index of each task's batch.
 func group(requests []*agentlink.Request) (batches []taskstore.Batch, at map[procfleet.TaskID]int) {
 	at = make(map[procfleet.TaskID]int)
 	for _, r := range requests {
@@ -206,7 +208,7 @@ func group(requests []*agentlink.Request) (batches []taskstore.Batch, at map[pro
 	return batches, at
 }
 
-// decodeResults decodes a message; the host that it names is not verified.
+// decodeResults decodes a message without verifying its host.
 func decodeResults(msg *nats.Msg) (*agentlink.Request, error) {
 	var message agentproto.Results
 	if err := agentproto.Decode(msg.Data, agentproto.TypeResults, &message); err != nil {

@@ -16,18 +16,17 @@ import (
 	"github.com/procfleet/procfleet/worker/agentlink"
 )
 
-// itemHosts returns the hosts of items, by which results are checked: an agent may
-// report on its own host, and not on others of the same task. It caches the last
-// items that were looked up, and is safe for concurrent use.
+// itemHosts returns the hosts of items, to check that an agent only reports results of
+// its own host. It caches recently read items and is safe for concurrent use.
 type itemHosts struct {
 	store Store
 
 	mu     sync.Mutex
 	blocks map[block][]procfleet.Host
-	oldest []block // the first one is evicted first
+	oldest []block // in order of insertion; the first is evicted first
 }
 
-// block is a run of blockItems items of a task, which are looked up together.
+// block is a range of blockItems items of a task, which are read and cached together.
 type block struct {
 	task   procfleet.TaskID
 	number int
@@ -35,7 +34,7 @@ type block struct {
 
 const (
 	blockItems = 256
-	// maxBlocks are cached: three tasks of 100,000 items, 10 MiB.
+	// maxBlocks bounds the cache: three tasks of 100,000 items, or 10 MiB.
 	maxBlocks = 1200
 )
 
@@ -43,8 +42,8 @@ func newItemHosts(store Store) *itemHosts {
 	return &itemHosts{store: store, blocks: map[block][]procfleet.Host{}}
 }
 
-// of returns the host of each result's item; the zero Host where the task has
-// no such item. The error is ErrNotFound if the task does not exist.
+// of returns the host of each result's item, or the zero Host if the task has no such
+// item. The error is ErrNotFound if the task does not exist.
 func (o *itemHosts) of(ctx context.Context, task procfleet.TaskID, results []procfleet.Result) ([]procfleet.Host, error) {
 	found := map[int][]procfleet.Host{}
 	var missing []int
@@ -70,7 +69,7 @@ func (o *itemHosts) of(ctx context.Context, task procfleet.TaskID, results []pro
 	return hosts, nil
 }
 
-// load adds the missing blocks of a task to those that were found.
+// load reads the missing blocks of a task into found and the cache.
 func (o *itemHosts) load(ctx context.Context, task procfleet.TaskID, missing []int, found map[int][]procfleet.Host) error {
 	if len(missing) == 0 {
 		return nil
@@ -103,15 +102,15 @@ func (o *itemHosts) load(ctx context.Context, task procfleet.TaskID, missing []i
 	return nil
 }
 
-// maxLookups bounds the tasks whose items are looked up at a time. The Redis
-// store sends concurrent calls in common round trips.
+// maxLookups bounds the tasks whose items are read concurrently. The Redis store
+// combines concurrent calls into shared round trips.
 const maxLookups = 64
 
-// keepOwn removes from each request the results of items of other hosts; they are
-// counted, logged and rejected.
+// keepOwn removes from each request the results of items that belong to other hosts;
+// these are counted, logged and rejected.
 func (c *collector) keepOwn(ctx context.Context, requests []*agentlink.Request) error {
 	if !c.Link.Auth.HasKeys() {
-		return nil // the host of a message is not verified
+		return nil // the host in a message is not verified either
 	}
 	ofTask := make(map[procfleet.TaskID][]*agentlink.Request)
 	for _, r := range requests {
@@ -127,12 +126,12 @@ func (c *collector) keepOwn(ctx context.Context, requests []*agentlink.Request) 
 	return lookups.Wait()
 }
 
-// keepOwnOfTask is keepOwn for requests of one task.
+// keepOwnOfTask does the work of keepOwn for requests of one task.
 func (c *collector) keepOwnOfTask(ctx context.Context, requests []*agentlink.Request) error {
 	for n, r := range requests {
 		hosts, err := c.hosts.of(ctx, r.Task, r.Results)
 		if errors.Is(err, taskstore.ErrNotFound) {
-			for _, r := range requests[n:] { // even if the task appears now: the hosts of its items are not known
+			for _, r := range requests[n:] { // consistently, even if the task appears in the meantime
 				for i := range r.Results {
 					r.Foreign = append(r.Foreign, r.Results[i].Item)
 				}
@@ -148,7 +147,7 @@ func (c *collector) keepOwnOfTask(ctx context.Context, requests []*agentlink.Req
 	return nil
 }
 
-// keepOwnResults is keepOwn for one request; hosts are those of its results.
+// keepOwnResults is keepOwn for one request; hosts[n] is the host of r.Results[n].
 func (c *collector) keepOwnResults(r *agentlink.Request, hosts []procfleet.Host) {
 	own := make([]procfleet.Result, 0, len(r.Results))
 	for n := range r.Results {

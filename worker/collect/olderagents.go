@@ -12,22 +12,21 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// This file serves the release before, whose agents published results to a stream.
-// It is removed with the next release, as internal/bus/oldresults.go is.
+// This file supports agents of the previous release, which published results to a
+// stream. Remove it in the next release, together with internal/bus/oldresults.go.
 
-// olderResults stores the results left in the results stream of the release before,
-// and removes the stream.
+// olderResults stores the results in the previous release's stream and then removes it.
 type olderResults struct{ *collector }
 
-// maxDeliveries bounds the attempts to store results that the store refuses.
+// maxDeliveries bounds the attempts to store results that the store rejects.
 const maxDeliveries = 5
 
-// olderEvery is the pause between checks: a dispatcher of the release before that
-// starts creates the stream again.
+// olderEvery is the interval of checks for the stream: a dispatcher of the previous
+// release recreates the stream when it starts.
 const olderEvery = time.Minute
 
-// run checks for the stream until ctx ends; it finishes a batch that it has read
-// unless work ends.
+// run checks for the stream until ctx ends. A batch that was read is still stored,
+// unless the context work ends.
 func (o *olderResults) run(ctx, work context.Context) {
 	for ctx.Err() == nil {
 		next := olderEvery
@@ -41,7 +40,7 @@ func (o *olderResults) run(ctx, work context.Context) {
 	}
 }
 
-// drain stores all results of the stream and removes it.
+// drain stores all results in the stream and removes the stream.
 func (o *olderResults) drain(ctx, work context.Context) error {
 	call, cancel := context.WithTimeout(ctx, o.Link.Calls.Timeout)
 	consumers, err := o.cfg.Bus.DetachOldStreams(call)
@@ -63,8 +62,8 @@ func (o *olderResults) drain(ctx, work context.Context) error {
 	return err
 }
 
-// some stores up to a batch of results and then acknowledges them; more reports
-// whether there were any.
+// some stores up to one batch of results and acknowledges them. more reports whether
+// the batch had messages.
 func (o *olderResults) some(work context.Context, consumer jetstream.Consumer) (more bool, err error) {
 	batch, err := consumer.Fetch(o.cfg.Max, jetstream.FetchMaxWait(o.cfg.Pull), jetstream.FetchMaxBytes(maxCollectBytes))
 	if err != nil {
@@ -95,8 +94,8 @@ func (o *olderResults) some(work context.Context, consumer jetstream.Consumer) (
 	return len(msgs) > 0, nil
 }
 
-// acknowledge removes a message from the stream: the agent has forgotten its
-// results, so those that the store refuses are retried maxDeliveries times.
+// acknowledge removes a message from the stream. Results that the store rejects are
+// redelivered up to maxDeliveries times first, because the agent has deleted its copy.
 func (o *olderResults) acknowledge(msg jetstream.Msg, refused bool) error {
 	if !refused {
 		return msg.Ack()

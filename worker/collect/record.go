@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// Recorder stores results and has the end of tasks that they complete notified. It
-// is safe for concurrent use.
+// Recorder stores results and requests notifications for the tasks that they complete.
+// It is safe for concurrent use.
 type Recorder struct {
 	Hints *Hints
 
@@ -24,21 +24,21 @@ type Recorder struct {
 	metrics  *metrics.Metrics
 
 	mu sync.Mutex
-	// dirty marks tasks of calls that failed. Such a call, for example one that no
-	// replica confirmed in time, may have completed the task all the same, and its
-	// retry does not report that. The mark is only a head start on the sweep, which
-	// finds the tasks of other workers, and those beyond the bound.
+	// dirty has the tasks whose last Record call failed. Such a call may have completed
+	// the task nevertheless, for example if no replica confirmed it in time, and its
+	// retry does not report the completion again. So the task is notified after the
+	// retry. The sweep finds completed tasks that are missing here, but later.
 	dirty map[procfleet.TaskID]bool
 }
 
 const maxDirty = 10_000
 
-// NewRecorder returns a recorder. Its hints are sent by [Hints.Run].
+// NewRecorder returns a recorder. The caller runs [Hints.Run].
 func NewRecorder(store Store, calls storecall.Policy, notifier *notify.Notifier, hints *Hints, m *metrics.Metrics) *Recorder {
 	return &Recorder{Hints: hints, store: store, calls: calls, notifier: notifier, metrics: m, dirty: map[procfleet.TaskID]bool{}}
 }
 
-// Record stores results of one task. It retries while the store is unavailable.
+// Record stores results of one task and retries while the store is unavailable.
 func (r *Recorder) Record(ctx context.Context, id procfleet.TaskID, results []procfleet.Result) (taskstore.Recorded, error) {
 	var recorded []taskstore.Recorded
 	err := r.calls.Retry(ctx, func(ctx context.Context) (err error) {
@@ -51,8 +51,7 @@ func (r *Recorder) Record(ctx context.Context, id procfleet.TaskID, results []pr
 	return recorded[0], nil
 }
 
-// Attempt stores batches of results in one call, without a retry. It returns one
-// entry for each batch.
+// Attempt stores batches of results without retries. It returns one entry per batch.
 func (r *Recorder) Attempt(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
 	recorded, err := r.store.Record(ctx, batches)
 	if err != nil {
@@ -86,7 +85,7 @@ func (r *Recorder) markDirty(batches []taskstore.Batch) {
 	}
 }
 
-// wasDirty removes the mark of a task and reports whether it had one.
+// wasDirty clears the mark of a task and reports whether the task was marked.
 func (r *Recorder) wasDirty(task procfleet.TaskID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,26 +94,26 @@ func (r *Recorder) wasDirty(task procfleet.TaskID) bool {
 	return was
 }
 
-// hintEvery is how long changes of open tasks are gathered before hints are sent.
+// hintEvery is how long changes of a task are combined into one hint.
 const hintEvery = 100 * time.Millisecond
 
-// Hints publishes that tasks changed, for the watchers of tasks: the end at once,
-// other changes gathered, so that a short task costs one message and a long one at
-// most ten a second. Hints may be lost; watchers query the store too.
+// Hints publishes to watchers that tasks have changed: completion at once, other
+// changes combined. A short task costs one message, a long task at most ten per second.
+// Hints may be lost, so watchers also query the store.
 type Hints struct {
 	send func(id procfleet.TaskID, over bool) error
 
-	begun   chan struct{} // a task was added to changed, which was empty
+	begun   chan struct{} // signals that changed is no longer empty
 	mu      sync.Mutex
 	changed map[procfleet.TaskID]struct{}
 }
 
-// NewHints returns hints that are published with send.
+// NewHints returns a Hints that publishes with send.
 func NewHints(send func(procfleet.TaskID, bool) error) *Hints {
 	return &Hints{send: send, begun: make(chan struct{}, 1), changed: make(map[procfleet.TaskID]struct{})}
 }
 
-// recorded publishes what a batch of results changed.
+// recorded publishes the changes made by a batch of results.
 func (h *Hints) recorded(id procfleet.TaskID, r taskstore.Recorded) {
 	switch {
 	case r.Completed:
@@ -124,7 +123,7 @@ func (h *Hints) recorded(id procfleet.TaskID, r taskstore.Recorded) {
 	}
 }
 
-// Change has a hint of an open task sent soon.
+// Change schedules a hint for an open task.
 func (h *Hints) Change(id procfleet.TaskID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,15 +136,15 @@ func (h *Hints) Change(id procfleet.TaskID) {
 	h.changed[id] = struct{}{}
 }
 
-// over publishes the end of a task, after which no other hint is needed.
+// over publishes the completion of a task and discards its pending hint.
 func (h *Hints) over(id procfleet.TaskID) {
 	h.mu.Lock()
 	delete(h.changed, id)
 	h.mu.Unlock()
-	_ = h.send(id, true) // lost while the broker is unavailable: watchers query the store
+	_ = h.send(id, true) // an error is ignored, because watchers also query the store
 }
 
-// Run publishes changes until ctx ends, and then the last ones.
+// Run publishes pending changes periodically until ctx ends, and then once more.
 func (h *Hints) Run(ctx context.Context) {
 	defer h.flush()
 	for {
@@ -167,6 +166,6 @@ func (h *Hints) flush() {
 	h.changed = make(map[procfleet.TaskID]struct{})
 	h.mu.Unlock()
 	for id := range changed {
-		_ = h.send(id, false) // as in over
+		_ = h.send(id, false) // ignored as in over
 	}
 }

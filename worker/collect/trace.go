@@ -14,15 +14,14 @@ import (
 	"github.com/procfleet/procfleet/worker/agentlink"
 )
 
-// MaxFailedSpans bounds the spans of failures in a chunk of a big task. So spans of
-// a task with 100,000 items stay few: all hosts of a small task are traced, of a
-// bigger one the first of each chunk, and then those that failed. The decision
-// travels to the agent as the sampled flag of the command's trace, and back with
-// the result.
+// MaxFailedSpans bounds the spans of failures in a chunk of a big task, so that a task
+// with 100,000 items has few spans. All hosts of a small task are traced; of a big task
+// the first host of each chunk, and failed hosts up to this bound. The sampled flag of
+// the trace context carries the decision to the agent and, with the result, back.
 const MaxFailedSpans = 8
 
-// resultTrace makes the spans of what agents did, from the times in their results:
-// hosts usually reach no collector of traces.
+// resultTrace creates the spans of agents' operations from the times in their results,
+// because most hosts cannot reach a trace collector.
 type resultTrace struct {
 	cfg *Config
 
@@ -30,18 +29,18 @@ type resultTrace struct {
 	tasks map[procfleet.TaskID]*failedItems
 }
 
-// failedItems bounds the spans of failed items of a task that is not traced whole.
+// failedItems counts the spans of failed items of a task that is traced in part.
 type failedItems struct {
 	traced bool
-	spans  map[int]int // by part of the task
+	spans  map[int]int // number of spans, by chunk
 }
 
-// maxFailedTasks is how many tasks with failures are remembered; then their bounds
-// start again.
+// maxFailedTasks bounds the tasks with counted failures; beyond it all counts are
+// reset.
 const maxFailedTasks = 1024
 
-// recorded makes the spans of messages whose results are stored; taken is when they
-// were taken from the inbox.
+// recorded creates the spans of messages whose results are stored. taken is when they
+// were removed from the inbox.
 func (t *resultTrace) recorded(ctx context.Context, taken time.Time, messages []*agentlink.Request) {
 	if t.cfg.Tracer == nil {
 		return
@@ -61,8 +60,8 @@ func (t *resultTrace) recorded(ctx context.Context, taken time.Time, messages []
 	}
 }
 
-// failedOne reports whether a message of an untraced host is traced, because it
-// reports a failure.
+// failedOne reports whether to trace a message of an untraced host because it reports a
+// failure and the chunk's bound is not reached.
 func (t *resultTrace) failedOne(ctx context.Context, m *agentlink.Request) bool {
 	failure := func(r procfleet.Result) bool { return r.State().Failure() }
 	at := slices.IndexFunc(m.Results, failure)
@@ -85,8 +84,8 @@ func (t *resultTrace) failedOne(ctx context.Context, m *agentlink.Request) bool 
 	return true
 }
 
-// load reads whether a task is traced; nil if it cannot be read. Messages of its
-// untraced items do not differ from those of an untraced task.
+// load reads from the store whether a task is traced, because the trace header of an
+// untraced item does not show it. It returns nil if the task cannot be read.
 func (t *resultTrace) load(ctx context.Context, id procfleet.TaskID) *failedItems {
 	ctx, cancel := t.cfg.Link.Calls.WithTimeout(ctx)
 	defer cancel()
@@ -105,7 +104,7 @@ func (t *resultTrace) load(ctx context.Context, id procfleet.TaskID) *failedItem
 	return f
 }
 
-// AgentSpans makes a span of each result, or of the failures alone.
+// AgentSpans creates a span for each result, or only for failures unless all is set.
 func AgentSpans(ctx context.Context, agents trace.Tracer, task procfleet.TaskID, results []procfleet.Result, all bool) {
 	for i := range results {
 		r := &results[i]
