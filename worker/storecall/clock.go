@@ -11,13 +11,13 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Clock estimates the store's time between readings by the machine's monotonic
-// clock, so that a step of the machine's wall clock does not move it. It is safe
-// for concurrent use.
+// Clock estimates the store's time. Between readings of the store's clock it uses the
+// monotonic clock, so steps of the wall clock have no effect. It is safe for concurrent
+// use.
 type Clock struct {
 	Store  taskstore.Clock
 	Policy Policy
-	Every  time.Duration // between readings
+	Every  time.Duration // interval of readings
 	Outage *Outage
 	Log    logrus.FieldLogger
 
@@ -27,28 +27,28 @@ type Clock struct {
 
 // reading is one reading of the store's clock.
 type reading struct {
-	local time.Time // with monotonic reading
+	local time.Time // local time, with a monotonic reading
 	store time.Time
-	error time.Duration // bound: half the round trip
+	error time.Duration // maximum error: half of the round trip
 }
 
-// readingAge is how long a precise reading is preferred to a later, less precise one.
+// readingAge is how long a precise reading is preferred to later, less precise ones.
 const readingAge = time.Minute
 
-// ClockAt returns a clock that was read once, when it was the given time.
+// ClockAt returns a clock with one reading: that the store's time is now.
 func ClockAt(now time.Time) *Clock {
 	return &Clock{last: reading{local: time.Now(), store: now}}
 }
 
-// Now returns the store's time. [Clock.Start] must have returned nil before.
+// Now returns the estimated store time. [Clock.Start] must have returned nil before.
 func (c *Clock) Now() time.Time {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.last.store.Add(time.Since(c.last.local))
 }
 
-// Start reads the store's clock once, and retries while that fails. It returns
-// the cause of ctx's end if that comes first.
+// Start reads the store's clock once and retries until it succeeds. If ctx ends first,
+// it returns the cause.
 func (c *Clock) Start(ctx context.Context) error {
 	wait := c.Policy.Backoff()
 	for failing := false; ; failing = true {
@@ -56,7 +56,7 @@ func (c *Clock) Start(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !failing { // once in a row
+		if !failing { // log the first of consecutive failures
 			c.Log.WithError(err).Warn("store clock unreadable, retrying")
 		}
 		if err := wait.Wait(ctx); err != nil {
@@ -65,7 +65,7 @@ func (c *Clock) Start(ctx context.Context) error {
 	}
 }
 
-// Run reads the clock periodically until ctx ends.
+// Run reads the store's clock periodically until ctx ends.
 func (c *Clock) Run(ctx context.Context) {
 	for Pause(ctx, Jitter(c.Every)) == nil {
 		if err := c.read(ctx); err != nil && ctx.Err() == nil {
@@ -87,7 +87,7 @@ func (c *Clock) read(ctx context.Context) error {
 	return nil
 }
 
-// update replaces the last reading unless that was much more precise and is recent.
+// update replaces the last reading unless that reading is recent and much more precise.
 func (c *Clock) update(r reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,26 +98,26 @@ func (c *Clock) update(r reading) {
 	c.last = r
 }
 
-// SteppedClock times tasks whose moments are later than now, because the store's
-// clock stepped back since. Timed from such a moment, a task would end late by
-// the size of the step; it is timed from when this worker first read the moment
-// instead, and takes at most twice as long as without a step. The zero value is
-// ready for use, also concurrently.
+// SteppedClock handles tasks with timestamps in the future, which exist after the
+// store's clock stepped back. Measured from such a timestamp, a task would end late by
+// the size of the step. SteppedClock measures from the time at which this worker first
+// read the timestamp, so a task takes at most twice as long. The zero value is ready
+// for use. It is safe for concurrent use.
 type SteppedClock struct {
 	mu    sync.Mutex
 	first map[procfleet.TaskID]time.Time
 }
 
-// maxStepped bounds the memory; tasks beyond it are timed anew.
+// maxStepped bounds the stored first times. When it is reached, all are deleted.
 const maxStepped = 1 << 16
 
-// Deadline is when an open task is overdue.
+// Deadline returns when an open task is overdue.
 func (s *SteppedClock) Deadline(task *procfleet.Task, now time.Time) time.Time {
 	return s.Since(task.ID, task.CreatedAt, now).Add(task.Deadline.Sub(task.CreatedAt))
 }
 
-// Since is the moment from which to time what began at the given moment of a
-// task; it is never later than that.
+// Since returns the start time for measuring an interval that began at the timestamp
+// at: at itself, or the time of the first call if at was in the future then.
 func (s *SteppedClock) Since(id procfleet.TaskID, at, now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *SteppedClock) Since(id procfleet.TaskID, at, now time.Time) time.Time {
 		if !at.After(now) {
 			return at
 		}
-		if s.first == nil || len(s.first) >= maxStepped { // most of them have ended by their results
+		if s.first == nil || len(s.first) >= maxStepped { // most stored tasks are finished
 			s.first = map[procfleet.TaskID]time.Time{}
 		}
 		first = now
@@ -138,7 +138,7 @@ func (s *SteppedClock) Since(id procfleet.TaskID, at, now time.Time) time.Time {
 	return first
 }
 
-// Forget ends the timing of a task.
+// Forget deletes the first time of a task.
 func (s *SteppedClock) Forget(id procfleet.TaskID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package storecall is how the parts of a worker call the task store: with a
-// timeout, repeated while the store is unavailable, by the store's clock, and
-// with one log line for an outage that all of them notice.
+// Package storecall calls the task store for the parts of a worker: it adds timeouts,
+// retries while the store is unavailable, an estimate of the store's clock, and one log
+// line per outage for all parts.
 package storecall
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Jitter returns d, 10 % more or less, so that many workers do not move in step.
+// Jitter returns d ± 10 % at random, so that workers do not act in lockstep.
 func Jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.2*float64(d))
 }
 
-// Pause waits for d, or until ctx ends, and then returns the cause of that.
+// Pause waits for d. If ctx ends first, it returns the cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -37,20 +37,20 @@ func Pause(ctx context.Context, d time.Duration) error {
 // Policy bounds calls to the store and the pauses between retries.
 type Policy struct {
 	RetryMin, RetryMax time.Duration
-	Timeout            time.Duration // of one call
+	Timeout            time.Duration // per call
 }
 
-// Backoff is a jittered pause that doubles from the policy's RetryMin to its
-// RetryMax. Make one with [Policy.Backoff].
+// Backoff is a jittered pause that doubles from RetryMin to RetryMax of its policy.
+// [Policy.Backoff] returns one.
 type Backoff struct {
 	policy Policy
 	next   time.Duration
 }
 
-// Backoff returns a pause that begins with RetryMin.
+// Backoff returns a pause that starts at RetryMin.
 func (p Policy) Backoff() Backoff { return Backoff{policy: p} }
 
-// Wait pauses, or returns the cause of ctx's end.
+// Wait pauses. If ctx ends first, it returns the cause.
 func (b *Backoff) Wait(ctx context.Context) error {
 	b.next = min(max(b.next, b.policy.RetryMin), b.policy.RetryMax)
 	d := b.next
@@ -58,18 +58,17 @@ func (b *Backoff) Wait(ctx context.Context) error {
 	return Pause(ctx, Jitter(d))
 }
 
-// Reset has the next pause be the shortest again.
+// Reset sets the next pause to RetryMin.
 func (b *Backoff) Reset() { b.next = 0 }
 
 var errTimeout = errors.New("the task store did not answer in time")
 
-// WithTimeout returns the context of one call.
+// WithTimeout returns a context with the timeout of one call.
 func (p Policy) WithTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, p.Timeout, errTimeout)
 }
 
-// Retry repeats a call while the store is unavailable, until ctx ends. It returns
-// every other error at once.
+// Retry repeats call while the store is unavailable and ctx has not ended.
 func (p Policy) Retry(ctx context.Context, call func(context.Context) error) error {
 	wait := p.Backoff()
 	for {
@@ -85,22 +84,22 @@ func (p Policy) Retry(ctx context.Context, call func(context.Context) error) err
 	}
 }
 
-// Unavailable reports whether an error means that the store cannot be reached
-// now. Any other error is the answer to the call.
+// Unavailable reports whether err means that the store cannot be reached. Any other
+// error is the store's reply to the call.
 func Unavailable(err error) bool {
 	return errors.Is(err, taskstore.ErrUnavailable) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTimeout)
 }
 
-// TaskReader is what [ReadTasks] needs of a store.
+// TaskReader has the calls to a task store that [ReadTasks] uses.
 type TaskReader interface {
 	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error)
 }
 
-// ReadTasks reads tasks: the zero Task for an id without a task. An unreadable
-// task must not delay the others: all are then read one by one, and the
-// unreadable one has nothing but its ID.
+// ReadTasks returns the tasks with the given ids, and the zero Task for an id without a
+// task. If one task is unreadable, all tasks are read one by one; the unreadable task
+// is returned with its ID only, so that it does not delay the others.
 func ReadTasks(ctx context.Context, store TaskReader, log logrus.FieldLogger, ids []procfleet.TaskID) ([]procfleet.Task, error) {
 	tasks, err := store.TasksByID(ctx, ids)
 	if err == nil {
@@ -127,24 +126,24 @@ func ReadTasks(ctx context.Context, store TaskReader, log logrus.FieldLogger, id
 }
 
 const (
-	// outageReminder is the pause between log lines while the outage lasts.
+	// outageReminder is the interval of log lines during an outage.
 	outageReminder = time.Minute
-	// outageQuiet is how long no call may have failed before the store counts as
-	// available again: one that is full answers reads and refuses writes.
+	// outageQuiet is the time without failed calls after which the outage is over. A
+	// full store, for example, serves reads while it rejects writes.
 	outageQuiet = 3 * time.Second
 )
 
-// Outage logs that the task store is unavailable, once for all parts of a
-// worker: when that begins, once a minute, and when it ends.
+// Outage logs an outage of the task store once for all parts of a worker: at the start,
+// once a minute, and at the end.
 type Outage struct {
 	Log logrus.FieldLogger
 
 	mu            sync.Mutex
-	since, logged time.Time // zero while the store is available
-	failed        time.Time // when the last call failed
+	since, logged time.Time // start of the outage and last log line; since is zero without an outage
+	failed        time.Time // time of the last failed call
 }
 
-// Failed reports a call that failed because the store is unavailable.
+// Failed records a call that failed because the store is unavailable.
 func (o *Outage) Failed(now time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,9 +157,8 @@ func (o *Outage) Failed(now time.Time, err error) {
 	o.Log.WithError(err).WithField("away_for", now.Sub(o.since).Round(time.Second).String()).Warn("task store unavailable, retrying")
 }
 
-// Succeeded reports calls that succeeded, the first of which began at the given
-// moment. Calls that began before the outage, or between two failures, do not
-// end it.
+// Succeeded records successful calls, the first of which started at began. Calls that
+// started before the outage, or ended soon after a failure, do not end the outage.
 func (o *Outage) Succeeded(began, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
