@@ -1,6 +1,5 @@
-// Package hosts handles the messages that agents send on their own: announcements of
-// presence, reports on processes, settings requests, and events of hosts. Each kind
-// has an inbox.
+// Package hosts handles the unsolicited messages of agents: announcements of presence,
+// reports on processes, settings requests and events. Each kind has an inbox.
 package hosts
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// Store is what this package needs of a task store.
+// Store has the calls to a task store that this package uses.
 type Store interface {
 	Announce(ctx context.Context, as []taskstore.Announcement) error
 	Report(ctx context.Context, reports []catalog.Report) error
@@ -29,15 +28,15 @@ type Store interface {
 	GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error)
 }
 
-// Config is what the inboxes are made of.
+// Config holds the dependencies and settings of the inboxes.
 type Config struct {
 	Link   *agentlink.Link
 	Claims *agentlink.IDClaims
 	Store  Store
 	Bus    *bus.Bus
-	Log    logrus.FieldLogger // gets the component "worker.<kind>"
-	// PresenceLinger and ReportLinger are how long a batch waits for further
-	// messages after its first.
+	Log    logrus.FieldLogger // parent logger; Inboxes adds a component like "worker.presence"
+	// PresenceLinger and ReportLinger are how long a batch waits for more messages
+	// after its first.
 	PresenceLinger, ReportLinger time.Duration
 }
 
@@ -50,8 +49,8 @@ func Inboxes(cfg Config) []*agentlink.Inbox {
 	return []*agentlink.Inbox{p.inbox(cfg.PresenceLinger), r.inbox(cfg.ReportLinger), s.inbox(), newEvents(cfg.Link, cfg.Bus, log("events")).inbox()}
 }
 
-// events publishes the events that agents send to the stream of host events, once
-// they are verified, and replies to the agents when they are stored there.
+// events verifies the events that agents send, publishes them to the stream of host
+// events, and sends receipts once the stream has stored them.
 type events struct {
 	*agentlink.Intake
 	bus *bus.Bus
@@ -63,7 +62,7 @@ func newEvents(link *agentlink.Link, b *bus.Bus, log logrus.FieldLogger) *events
 	return h
 }
 
-// inbox receives events, of up to 64 KiB and usually some 500 bytes.
+// inbox returns the inbox of events, which have up to 64 KiB and typically 500 bytes.
 func (h *events) inbox() *agentlink.Inbox {
 	return &agentlink.Inbox{
 		Link: h.Link, Subject: agentproto.EventsAll, Name: h.Name, Log: h.Log,
@@ -72,7 +71,7 @@ func (h *events) inbox() *agentlink.Inbox {
 	}
 }
 
-// open decodes and verifies a message.
+// open decodes and verifies a message. It returns nil if the message is invalid.
 func (h *events) open(msg *nats.Msg) *agentlink.Request {
 	e, m, err := bus.DecodeHostEvent(msg.Data, msg.Subject)
 	if err == nil && (m.ID == "" || len(m.ID) > agentlink.MaxName) {
@@ -90,8 +89,8 @@ func (h *events) open(msg *nats.Msg) *agentlink.Request {
 	return &agentlink.Request{Msg: msg, Kind: agentproto.TypeEvent, ID: m.ID, Host: e.Host, Receipt: m.Receipt}
 }
 
-// publish publishes a batch, and replies to what the stream acknowledges. The body
-// and the signature stay the agent's, so that readers can verify them too.
+// publish publishes a batch and sends a receipt for each event that the stream stores.
+// The agent's body and signature stay unchanged, so that readers can verify them.
 func (h *events) publish(ctx context.Context, requests []*agentlink.Request) (left []*agentlink.Request, err error) {
 	ctx, cancel := h.Link.ReceiptTimeout(ctx)
 	defer cancel()
@@ -117,8 +116,8 @@ func (h *events) publish(ctx context.Context, requests []*agentlink.Request) (le
 	return left, err
 }
 
-// inBatch returns a function that has add append what each message contains, and
-// hands the batch on unless it is empty.
+// inBatch returns a function that collects the contents of messages with add and calls
+// handOn with them, unless there are none.
 func inBatch[T any](add func([]T, *nats.Msg) []T, handOn func(context.Context, []T)) func(context.Context, []*nats.Msg) {
 	return func(ctx context.Context, msgs []*nats.Msg) {
 		var batch []T

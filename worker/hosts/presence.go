@@ -15,19 +15,18 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// presence stores announcements of agents, in batches, and replies with the
-// store's time. If an announcement is lost, its agent announces itself again 30 s
-// later.
+// presence stores announcements of agents in batches and replies with the store's time.
+// After a lost announcement, the agent repeats it within 30 s.
 type presence struct {
 	link   *agentlink.Link
 	store  Store
 	claims *agentlink.IDClaims
 	log    logrus.FieldLogger
 
-	failing bool // the last batch was not stored
+	failing bool // the last batch could not be stored
 }
 
-// inbox receives announcements, of some 300 bytes each.
+// inbox returns the inbox of announcements. An announcement has about 300 bytes.
 func (p *presence) inbox(linger time.Duration) *agentlink.Inbox {
 	return &agentlink.Inbox{
 		Link: p.link, Subject: agentproto.PresenceAll, Name: "presence", Log: p.log,
@@ -36,19 +35,19 @@ func (p *presence) inbox(linger time.Duration) *agentlink.Inbox {
 	}
 }
 
-// received is an announcement and where to reply to it.
+// received is a verified announcement with its reply subject.
 type received struct {
 	announcement taskstore.Announcement
-	id           string // of the message
+	id           string // id of the message
 	reply        string
-	refusedID    string // why the agent id was refused; "" if it was not
-	// other is the other live agent of the host that the announcement names; nil
-	// if it names none.
+	refusedID    string // why the agent id was refused; "" if it was accepted
+	// other is a second live agent on the same host, as reported by the announcement;
+	// nil if there is none.
 	other *agentproto.AgentProcess
 }
 
-// announcements are those to store. With another live agent both announced
-// themselves in turn, which stores treat as a conflict.
+// announcements returns the announcements to store. If there is another live agent,
+// they alternate between both agents: stores treat this as a conflict.
 func (r *received) announcements() []taskstore.Announcement {
 	own := r.announcement
 	if r.other == nil {
@@ -71,23 +70,22 @@ func (p *presence) add(batch []received, msg *nats.Msg) []received {
 		return batch
 	}
 	r := received{announcement: a, id: message.ID, reply: msg.Reply, other: message.Other}
-	// Without signatures anybody can write any time into a message, so it is not checked.
+	// Without signatures the time can be forged, so a check would be useless.
 	if p.link.Auth.HasKeys() && p.link.Clock.Now().Sub(message.Sent).Abs() > presenceWindow {
 		p.link.Metrics.Announcements(1, metrics.Stale)
 		p.answer(&r, true)
 		return batch
 	}
 	if p.link.Auth.VerifiedAgentID(msg.Header, a.Host, a.AgentID) != a.AgentID {
-		// The host itself is verified, and stays reachable by its address.
+		// Refuse only the agent id: the verified host stays reachable by address.
 		p.link.Metrics.RefusedIDs.Add(context.Background(), 1)
 		r.announcement.AgentID, r.refusedID = "", p.claims.Refused(a.Host, a.Instance, a.AgentID)
 	}
 	return append(batch, r)
 }
 
-// presenceWindow is by how much the time at which an announcement was sent may
-// differ from the store's. A replayed one shows a host as alive that is not, for
-// at most as long.
+// presenceWindow is the largest accepted difference between an announcement's send time
+// and the store's time. A replay can make a dead host look alive for at most this long.
 const presenceWindow = 30 * time.Second
 
 func decodePresence(data []byte, subject string) (message agentproto.Presence, a taskstore.Announcement, err error) {
@@ -123,7 +121,7 @@ func (p *presence) announce(ctx context.Context, batch []received) {
 	callCtx, cancel := p.link.Calls.WithTimeout(ctx)
 	defer cancel()
 	err := p.store.Announce(callCtx, announcements)
-	if err != nil && !p.failing { // once in a row
+	if err != nil && !p.failing { // log the first of consecutive failures
 		p.log.WithError(err).WithField("announcements", len(batch)).Warn("announcements not stored, agents will repeat them")
 	}
 	if p.failing = err != nil; p.failing {
@@ -136,8 +134,7 @@ func (p *presence) announce(ctx context.Context, batch []received) {
 	}
 }
 
-// answer replies with the store's time at this very moment, and whether the agent
-// must announce itself again by it.
+// answer replies with the store time; again requests a new announcement with it.
 func (p *presence) answer(r *received, again bool) {
 	if !agentproto.ToAgent(r.reply) {
 		return

@@ -16,17 +16,17 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// reports stores what agents report on their processes, in batches. A lost report
-// is followed by the agent's next one, which is complete.
+// reports stores process reports of agents in batches. Reports are complete, so the
+// agent's next report makes up for a lost one.
 type reports struct {
 	link  *agentlink.Link
 	store Store
 	log   logrus.FieldLogger
 
-	failing bool // the last batch was not stored
+	failing bool // the last batch could not be stored
 }
 
-// inbox receives reports, of some 400 bytes for each process.
+// inbox returns the inbox of reports. A report has about 400 bytes per process.
 func (r *reports) inbox(linger time.Duration) *agentlink.Inbox {
 	return &agentlink.Inbox{
 		Link: r.link, Subject: agentproto.ProcessesAll, Name: "process_reports", Log: r.log,
@@ -35,8 +35,8 @@ func (r *reports) inbox(linger time.Duration) *agentlink.Inbox {
 	}
 }
 
-// reportAhead is how far the number of a report may be ahead of the store's
-// time. A number further ahead would keep later reports out until then.
+// reportAhead limits how far the number of a report may be ahead of the store's time.
+// Reports with lower numbers are ignored, so a number too far ahead would block them.
 const reportAhead = time.Minute
 
 func (r *reports) add(batch []catalog.Report, msg *nats.Msg) []catalog.Report {
@@ -59,8 +59,7 @@ func (r *reports) add(batch []catalog.Report, msg *nats.Msg) []catalog.Report {
 	return append(batch, report)
 }
 
-// decodeReport decodes a report. It leaves out processes without a valid identity,
-// which no query can name.
+// decodeReport decodes a report and omits processes without a valid identity.
 func decodeReport(data []byte, subject string, now time.Time) (catalog.Report, error) {
 	var message agentproto.Processes
 	if err := agentproto.Decode(data, agentproto.TypeProcesses, &message); err != nil {
@@ -92,7 +91,7 @@ func identified(p *agentproto.ManagedProcess) bool {
 		len(p.Namespace) <= procfleet.MaxKey && len(p.Name) <= procfleet.MaxKey
 }
 
-// reportedProcess translates what an agent reports on a process.
+// reportedProcess converts a process of a report to its stored form.
 func reportedProcess(p *agentproto.ManagedProcess) catalog.ReportedProcess {
 	r := catalog.ReportedProcess{
 		Key: p.Key, Namespace: p.Namespace, Name: p.Name, ProcName: agentlink.Cut(p.ProcName, procfleet.MaxKey),
@@ -118,7 +117,7 @@ func (r *reports) write(ctx context.Context, batch []catalog.Report) {
 	ctx, cancel := r.link.Calls.WithTimeout(ctx)
 	defer cancel()
 	err := r.store.Report(ctx, batch)
-	if err != nil && !r.failing { // once in a row
+	if err != nil && !r.failing { // log the first of consecutive failures
 		r.log.WithError(err).WithField("reports", len(batch)).Warn("reports not stored, agents will send new ones")
 	}
 	if r.failing = err != nil; r.failing {

@@ -18,17 +18,17 @@ import (
 )
 
 // settings replies to agents with the settings of their hosts, in batches. An agent
-// without a reply asks again.
+// that gets no reply repeats its request.
 type settings struct {
 	link  *agentlink.Link
 	store Store
 	log   logrus.FieldLogger
 
-	failing bool // the last batch could not be read from the store
+	failing bool // the settings of the last batch could not be read
 }
 
-// inbox receives settings requests, of some 200 bytes each: after a change every
-// agent sends one within 2 s.
+// inbox returns the inbox of settings requests. A request has about 200 bytes, and
+// after a change every agent sends one within 2 s.
 func (s *settings) inbox() *agentlink.Inbox {
 	return &agentlink.Inbox{
 		Link: s.link, Subject: agentproto.SettingsAll, Name: "settings", Log: s.log,
@@ -37,10 +37,10 @@ func (s *settings) inbox() *agentlink.Inbox {
 	}
 }
 
-// request is a settings request and where to reply to it.
+// request is a settings request with its reply subject.
 type request struct {
 	host  procfleet.Host
-	id    string // of the message
+	id    string // id of the message
 	reply string
 }
 
@@ -70,7 +70,7 @@ func decodeSettingsAsk(data []byte, subject string) (message agentproto.Settings
 
 func (s *settings) answer(ctx context.Context, batch []request) {
 	all, err := s.read(ctx, batch)
-	if err != nil && ctx.Err() == nil && !s.failing { // once in a row
+	if err != nil && ctx.Err() == nil && !s.failing { // log the first of consecutive failures
 		s.log.WithError(err).WithField("hosts", len(batch)).Warn("settings unreadable, agents keep the previous ones")
 	}
 	s.failing = err != nil
@@ -108,8 +108,8 @@ func (s *settings) read(ctx context.Context, batch []request) ([]agentproto.Sett
 	return all, nil
 }
 
-// wireFreezes shortens reasons, of which agents need none, so that many freezes
-// fit a message.
+// wireFreezes converts freezes for agents. It truncates the reasons, which agents do
+// not use, so that many freezes fit into one message.
 func wireFreezes(freezes []catalog.Freeze) []agentproto.Freeze {
 	var wire []agentproto.Freeze
 	for _, f := range freezes {
@@ -131,9 +131,8 @@ func wireGroups(groups []catalog.HostGroups) []agentproto.Group {
 	return wire
 }
 
-// send replies with the store's time at this very moment. Settings that exceed a
-// message are reported to the agent as an error, so that its host keeps the
-// previous ones.
+// send replies with the current store time. Settings that exceed the maximum message
+// size are replaced by an error, and the agent keeps its previous settings.
 func (s *settings) send(to request, reply *agentproto.SettingsReply) {
 	data, err := s.encode(to, reply)
 	if err == nil && int64(len(data)) > s.link.Conn.MaxPayload()-fleetkey.HeaderRoom {
