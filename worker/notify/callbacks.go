@@ -23,39 +23,39 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// callbackQueues has a queue for each receiver of callbacks, so that one that
-// hangs delays neither events nor other receivers. A callback that exceeds the
-// limits, or waits for a receiver that keeps failing, is dropped: its notification
-// is pending in the store, and the sweep offers it again.
+// callbackQueues has one queue per receiver of callbacks, so that a hanging receiver
+// delays neither events nor other receivers. A callback is dropped if it exceeds the
+// limits or its receiver keeps failing. Its notification stays pending in the store,
+// and the sweep offers it again.
 //
-// All receivers together have maxWaiting callbacks waiting and maxCalls running.
-// Beyond that each one still has maxCallbacks waiting and one running, so that
-// receivers that hang cannot use up the limits of the others.
+// All receivers together may have maxWaiting callbacks waiting and maxCalls running.
+// Beyond that, each receiver may still have maxCallbacks waiting and one running, so
+// that hanging receivers cannot block the others.
 type callbackQueues struct {
 	call func(ctx context.Context, id procfleet.TaskID) error
 
 	mu    sync.Mutex
 	by    map[string]*receiver
 	calls sync.WaitGroup
-	// Of all receivers; changed under mu.
+	// Totals of all receivers; written under mu.
 	waiting, running atomic.Int64
 }
 
-// receiver is one host and port.
+// receiver is the queue of one host and port.
 type receiver struct {
 	waiting  []procfleet.TaskID
-	taken    map[procfleet.TaskID]bool // waiting or being called
+	taken    map[procfleet.TaskID]bool // callbacks that are waiting or running
 	running  int
-	failures int       // in a row
-	until    time.Time // no call before: the receiver keeps failing
+	failures int       // consecutive failures
+	until    time.Time // end of the pause after repeated failures
 }
 
 const (
-	receiverQueue    = 1024  // callbacks that wait for one receiver
-	maxReceivers     = 1024  // with waiting callbacks, or failing
-	maxWaiting       = 16384 // callbacks that wait for all receivers
-	maxCalls         = 512   // at a time, to all receivers
-	receiverFailures = 3     // in a row, after which no callback is made for a pause
+	receiverQueue    = 1024  // waiting callbacks of one receiver
+	maxReceivers     = 1024  // receivers with callbacks, or failing
+	maxWaiting       = 16384 // waiting callbacks of all receivers
+	maxCalls         = 512   // running callbacks of all receivers
+	receiverFailures = 3     // consecutive failures that start a pause
 	pauseMin         = time.Second
 	pauseMax         = time.Minute
 )
@@ -70,7 +70,8 @@ func (q *callbackQueues) register(meter metric.Meter) error {
 		metrics.Gauge(meter, "callbacks_running", "Callbacks that are being made.", &q.running))
 }
 
-// offer queues a task's callback unless it is queued; it never waits.
+// offer queues a task's callback unless it is queued or exceeds a limit. It does not
+// block.
 func (q *callbackQueues) offer(ctx context.Context, host string, id procfleet.TaskID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,7 +100,8 @@ func (q *callbackQueues) offer(ctx context.Context, host string, id procfleet.Ta
 	}
 }
 
-// limit is how many calls a receiver gets at a time: one if it keeps failing.
+// limit returns the maximum concurrent callbacks: one for a receiver that keeps
+// failing.
 func (r *receiver) limit() int {
 	if r.failures >= receiverFailures {
 		return 1
@@ -107,7 +109,7 @@ func (r *receiver) limit() int {
 	return maxCallbacks
 }
 
-// evict removes the receivers without calls.
+// evict removes the receivers without running callbacks.
 func (q *callbackQueues) evict() {
 	for host, r := range q.by {
 		if r.running == 0 {
@@ -116,7 +118,7 @@ func (q *callbackQueues) evict() {
 	}
 }
 
-// serve makes the calls of one receiver until none waits.
+// serve makes the callbacks of one receiver until none is waiting.
 func (q *callbackQueues) serve(ctx context.Context, host string, r *receiver) {
 	for {
 		id, ok := q.next(ctx, host, r)
@@ -143,8 +145,9 @@ func (q *callbackQueues) next(ctx context.Context, host string, r *receiver) (id
 	return id, true
 }
 
-// finish ends a call. After some failures in a row, waiting callbacks are left to
-// the sweep, and the receiver gets a pause that doubles with each further failure.
+// finish records the end of a callback. After receiverFailures consecutive failures, it
+// drops the waiting callbacks, which the sweep offers again, and pauses the receiver.
+// The pause doubles with each further failure.
 func (q *callbackQueues) finish(r *receiver, id procfleet.TaskID, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -164,17 +167,16 @@ func (q *callbackQueues) finish(r *receiver, id procfleet.TaskID, err error) {
 	r.waiting = nil
 }
 
-// givesUp reports whether a callback was retried for long enough.
+// givesUp reports whether CallbackFor has passed or the task has expired.
 func (n *Notifier) givesUp(task *procfleet.Task) bool {
 	now := n.cfg.Clock.Now()
 	return now.Sub(n.stepped.Since(task.ID, task.FinishedAt, now)) > n.cfg.CallbackFor || now.After(task.ExpiresAt)
 }
 
-// maxCallbackAnswer is how much of a response body is read, so that the connection
-// can be reused.
+// maxCallbackAnswer bounds the bytes read of a body, so that connections are reused.
 const maxCallbackAnswer = 4 << 10
 
-// call posts the event to the task's callback, if it has one.
+// call posts the event to the task's callback URL, if the task has one.
 func (n *Notifier) call(ctx context.Context, task *procfleet.Task, event *bus.TaskFinished) (err error) {
 	if task.Callback == "" {
 		return nil
@@ -202,12 +204,12 @@ func (n *Notifier) call(ctx context.Context, task *procfleet.Task, event *bus.Ta
 	response, err := n.http.Do(request)
 	if err != nil {
 		if whole, ok := errors.AsType[*url.Error](err); ok {
-			err = whole.Err // whole repeats the URL, which may hold a secret
+			err = whole.Err // drop the wrapping error: it has the URL, which may contain a secret
 		}
 		return fmt.Errorf("callback to %s: %w", target.Host, err)
 	}
 	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, maxCallbackAnswer) // only the status counts
+	_, _ = io.CopyN(io.Discard, response.Body, maxCallbackAnswer) // read for connection reuse only
 	if response.StatusCode/100 != 2 {
 		return fmt.Errorf("callback to %s: answered %s", target.Host, response.Status)
 	}
@@ -224,8 +226,8 @@ func outcomeOf(err error) string {
 	return metrics.CallbackOK
 }
 
-// CallbackPause returns the pause before the next attempt of a callback: it grows
-// with the time since the task's end.
+// CallbackPause returns the pause before the next attempt of a task's callback. The
+// pause grows with the time since the task's end.
 func (n *Notifier) CallbackPause(task *procfleet.Task) time.Duration {
 	now := n.cfg.Clock.Now()
 	since := now.Sub(n.stepped.Since(task.ID, task.FinishedAt, now))

@@ -1,5 +1,5 @@
-// Package notify sends completion notifications: the event of a task's end, then
-// the callback, to receivers that are allowed.
+// Package notify sends the completion notifications of tasks: first an event, then a
+// callback if the task has one and its receiver is allowed.
 package notify
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// Store is what this package needs of a task store.
+// Store has the calls to a task store that this package uses.
 type Store interface {
 	storecall.TaskReader
 	Published(ctx context.Context, id procfleet.TaskID) error
@@ -33,53 +33,53 @@ type Store interface {
 	Settle(ctx context.Context, visits ...taskstore.Visit) error
 }
 
-// PointBeforeNotify is the point at which [Config].Reached is called: a task ended,
-// its event is not sent.
+// PointBeforeNotify is the point at which [Config].Reached is called: a task has ended
+// and its event is not published.
 const PointBeforeNotify = "worker.before-notify"
 
-// Config is what a notifier is made of.
+// Config holds the dependencies and settings of a [Notifier].
 type Config struct {
 	Store       Store
 	Bus         *bus.Bus
-	Audit       *audit.Log // nil keeps nothing
+	Audit       *audit.Log // nil records nothing
 	Clock       *storecall.Clock
 	Metrics     *metrics.Metrics
 	Meter       metric.Meter
 	Tracer      trace.Tracer
 	Receivers   Receivers
-	CallbackTLS *tlsfiles.Client // nil is the system's certificates
-	// Callback bounds one callback. CallbackFor is how long after its end a task's
-	// callback is retried, with pauses between RetryMin and RetryMax that grow.
+	CallbackTLS *tlsfiles.Client // nil means the system's certificate authorities
+	// Callback is the timeout of one callback. CallbackFor is how long after a task's
+	// end its callback is retried, with growing pauses between RetryMin and RetryMax.
 	Callback, CallbackFor, RetryMin, RetryMax time.Duration
 	Reached                                   func(point string)
 	Log                                       logrus.FieldLogger
 }
 
-// Notifier publishes the ends of tasks: the event first, then the callback. Each
-// is recorded in the store when it is done. A failed one stays pending there, and
-// the sweep retries it: at least once, with the same event id each time.
+// Notifier publishes the event of a task's end and then makes its callback, and records
+// both in the store. A failed notification stays pending in the store and the sweep
+// retries it: at least once, with the same event id in every attempt.
 type Notifier struct {
 	cfg       Config
 	http      *http.Client
 	callbacks *callbackQueues
-	stepped   storecall.SteppedClock // of the ends of tasks with a callback
+	stepped   storecall.SteppedClock // end times of tasks with a callback
 
 	queue chan procfleet.TaskID
 	mu    sync.Mutex
-	taken map[procfleet.TaskID]bool // queued or being notified
+	taken map[procfleet.TaskID]bool // tasks that are queued or being notified
 }
 
-// maxCallbacks is how many callbacks one receiver gets at a time.
+// maxCallbacks bounds the concurrent callbacks of one receiver.
 const maxCallbacks = 16
 
 const (
-	// notifyQueue is how many ends may wait to be notified; more are left to the sweep.
+	// notifyQueue bounds the queued notifications; the sweep retries those beyond it.
 	notifyQueue = 4096
-	// notifyBatch is how many ends are notified together.
+	// notifyBatch bounds the notifications that are sent together.
 	notifyBatch = 256
 )
 
-// New returns a notifier that sends nothing until [Notifier.Run].
+// New returns a notifier that is inactive until [Notifier.Run].
 func New(cfg Config) (*Notifier, error) {
 	var transport http.RoundTripper = cfg.Receivers.transport()
 	if cfg.CallbackTLS != nil {
@@ -91,7 +91,7 @@ func New(cfg Config) (*Notifier, error) {
 		taken: map[procfleet.TaskID]bool{},
 		http: &http.Client{
 			Transport: transport, Timeout: cfg.Callback,
-			// The event is sent to the caller's URL and to no other.
+			// Follow no redirects: the event must only reach the caller's URL.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -99,13 +99,14 @@ func New(cfg Config) (*Notifier, error) {
 	return n, n.callbacks.register(cfg.Meter)
 }
 
-// Close waits for the callbacks being made; it follows the last Run.
+// Close waits for the running callbacks. Call it after all calls of Run have returned.
 func (n *Notifier) Close() {
 	n.callbacks.calls.Wait()
 	n.http.CloseIdleConnections()
 }
 
-// Soon has the end of a task notified, unless it is queued already. It never waits.
+// Soon queues the notification of a task's end, unless it is queued already or the
+// queue is full. It does not block.
 func (n *Notifier) Soon(id procfleet.TaskID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -127,8 +128,8 @@ func (n *Notifier) release(ids []procfleet.TaskID) {
 	}
 }
 
-// Run notifies the queued ends until stop is closed and the queue is empty, or ctx
-// ends. Several may run.
+// Run sends the queued notifications until stop is closed and the queue is empty, or
+// ctx ends. Several calls may run concurrently.
 func (n *Notifier) Run(ctx context.Context, stop <-chan struct{}) {
 	for {
 		select {
@@ -145,7 +146,7 @@ func (n *Notifier) Run(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// batch returns first and the ends that are queued by now.
+// batch returns first and the queued tasks, notifyBatch at most.
 func (n *Notifier) batch(first procfleet.TaskID) []procfleet.TaskID {
 	ids := []procfleet.TaskID{first}
 	for len(ids) < notifyBatch {
@@ -172,19 +173,19 @@ func (n *Notifier) notifyQueued(ctx context.Context, ids []procfleet.TaskID) {
 	n.notify(ctx, tasks)
 }
 
-// completion is the end of a task that is being notified.
+// completion is the state of one notification.
 type completion struct {
-	ctx  context.Context //nolint:containedctx // of the span
+	ctx  context.Context //nolint:containedctx // context of the span
 	span trace.Span
 	task *procfleet.Task
-	wait func() error // for the event, then for the audit record
+	wait func() error // waits for the event, later for the audit record
 	err  error
 }
 
-// notify notifies the ends of tasks that were not notified, and removes the tasks
-// from the sweep index. All events are published before the first acknowledgment
-// is awaited. A task that is open again, because its store failed over, is left to
-// the sweep.
+// notify sends the pending notifications of tasks that ended, and removes ended tasks
+// without one from the sweep index. It publishes all events before it waits for the
+// first acknowledgement. It skips tasks that are open, which a fail-over of the store
+// can cause; the sweep handles them.
 func (n *Notifier) notify(ctx context.Context, tasks []procfleet.Task) {
 	var ends []*completion
 	for i := range tasks {
@@ -221,7 +222,7 @@ func (n *Notifier) notify(ctx context.Context, tasks []procfleet.Task) {
 	}
 }
 
-// publish publishes the event of a task's end, unless it is published already.
+// publish publishes the event of a task's end unless the store has it as published.
 func (n *Notifier) publish(ctx context.Context, task *procfleet.Task) *completion {
 	e := &completion{task: task, wait: func() error { return nil }}
 	e.ctx, e.span = n.traceEnd(ctx, task)
@@ -233,7 +234,7 @@ func (n *Notifier) publish(ctx context.Context, task *procfleet.Task) *completio
 	return e
 }
 
-// offerCallback queues the callback of a task, if it has one.
+// offerCallback queues the callback of a task and reports whether the task has one.
 func (n *Notifier) offerCallback(ctx context.Context, e *completion) bool {
 	target, err := url.Parse(e.task.Callback)
 	if err != nil || target.Host == "" {
@@ -242,12 +243,11 @@ func (n *Notifier) offerCallback(ctx context.Context, e *completion) bool {
 	if !e.task.EventPublished {
 		e.err = n.cfg.Store.Published(e.ctx, e.task.ID)
 	}
-	n.callbacks.offer(ctx, target.Host, e.task.ID) // also without the mark, which only saves a repeat of the event
+	n.callbacks.offer(ctx, target.Host, e.task.ID) // even if Published failed: then only the event may be repeated
 	return true
 }
 
-// notified records that the ends of tasks were notified. The call is in the trace
-// of the first.
+// notified records that tasks were notified, in the trace of the first task.
 func (n *Notifier) notified(ends []*completion) {
 	if len(ends) == 0 {
 		return
@@ -269,11 +269,10 @@ func (n *Notifier) notified(ends []*completion) {
 	n.cfg.Metrics.Notified.Add(ctx, int64(len(ends)))
 }
 
-// settle removes a task whose end was notified, or that was rejected, from the
-// sweep index.
+// settle removes a task that was notified or rejected from the sweep index.
 func (n *Notifier) settle(ctx context.Context, task *procfleet.Task) error {
 	n.stepped.Forget(task.ID)
-	if task.State == procfleet.TaskRejected { // it has no event, which would be the record of its end
+	if task.State == procfleet.TaskRejected { // there is no event to record its end
 		if err := n.cfg.Audit.Keep(ctx, audit.OfEnd(task)); err != nil {
 			return err
 		}
@@ -281,8 +280,8 @@ func (n *Notifier) settle(ctx context.Context, task *procfleet.Task) error {
 	return n.cfg.Store.Settle(ctx, taskstore.Visit{Task: task.ID})
 }
 
-// callBack makes the callback of a task whose notification is still pending. An
-// error is the receiver's.
+// callBack makes the callback of a task whose notification is pending. It returns only
+// errors of the receiver.
 func (n *Notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
 	var log logrus.FieldLogger = n.cfg.Log.WithField("task", id)
 	task, err := n.cfg.Store.Task(ctx, id)
@@ -303,7 +302,7 @@ func (n *Notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
 	switch {
 	case refused(failed):
 		log.WithError(failed).Error("callback refused")
-		failed = nil // says nothing about the receiver's health
+		failed = nil // a refused address does not mean that the receiver fails
 	case failed != nil && !n.givesUp(&task):
 		log.WithError(failed).Warn("callback failed, retrying")
 		return failed
@@ -317,7 +316,7 @@ func (n *Notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
 	return failed
 }
 
-// traceEnd begins the span of the notification of a task's end.
+// traceEnd starts the span of a task's notification.
 func (n *Notifier) traceEnd(ctx context.Context, task *procfleet.Task) (context.Context, trace.Span) {
 	return tracecontext.Start(tracecontext.FromText(ctx, task.Trace), n.cfg.Tracer, "task notify", trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(tracecontext.KeyTask.String(string(task.ID)), tracecontext.KeyState.String(string(task.State)),

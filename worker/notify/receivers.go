@@ -13,23 +13,22 @@ import (
 	"time"
 )
 
-// Receivers says which addresses callbacks may be sent to. The zero value
-// refuses every address of the worker's own machine, its link or its cloud's
-// metadata. The address is checked when the connection is made, so that neither
-// the spelling of a host nor a change of its DNS records matters.
+// Receivers restricts the addresses to which callbacks are sent. The zero value refuses
+// loopback, link-local and cloud metadata addresses. The address of each connection is
+// checked, so neither alternative spellings nor DNS changes circumvent it.
 type Receivers struct {
 	anywhere bool
 	networks []netip.Prefix
 	hosts    []string
 }
 
-// AnyReceiver refuses no address, for a system whose callers may reach everything
-// that its worker reaches.
+// AnyReceiver returns Receivers that refuse no address. Use it only if callers may
+// reach everything that the worker can reach.
 func AnyReceiver() Receivers { return Receivers{anywhere: true} }
 
-// ParseReceivers allows what each entry names, beside what the zero value allows:
-// a network (10.0.0.0/8), an address, or a host name as in callback URLs, whatever
-// its addresses are.
+// ParseReceivers returns Receivers that allow the entries in addition to the addresses
+// that the zero value allows. An entry is a network (10.0.0.0/8), an address, or a host
+// name as in callback URLs; a host name is allowed at any address.
 func ParseReceivers(entries []string) (Receivers, error) {
 	var r Receivers
 	for _, entry := range entries {
@@ -54,8 +53,8 @@ func ParseReceivers(entries []string) (Receivers, error) {
 
 func canonicalHost(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }
 
-// isHostName accepts a host name that is no number: 127.1 and 2130706433 are
-// spellings of addresses.
+// isHostName reports whether host is a host name and not a number: 127.1 and 2130706433
+// are alternative spellings of addresses.
 func isHostName(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	return last != "" && strings.Trim(last, "0123456789") != "" && !strings.HasPrefix(last, "0x") &&
@@ -64,7 +63,7 @@ func isHostName(host string) bool {
 		})
 }
 
-// localNetworks are refused unless they are allowed.
+// localNetworks are refused unless an entry allows them.
 var localNetworks = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),          // unspecified: the machine itself
 	netip.MustParsePrefix("127.0.0.0/8"),        // loopback
@@ -81,12 +80,11 @@ var localNetworks = []netip.Prefix{
 	netip.MustParsePrefix("ff00::/8"),           // multicast
 	netip.MustParsePrefix("fd00:ec2::/32"),      // metadata of AWS
 	netip.MustParsePrefix("fd20:ce::/32"),       // metadata of Google Cloud
-	netip.MustParsePrefix("2001::/32"),          // Teredo: an IPv4 address, obscured
-	netip.MustParsePrefix("64:ff9b:1::/48"),     // NAT64 of the network's own choice
+	netip.MustParsePrefix("2001::/32"),          // Teredo: contains an obfuscated IPv4 address
+	netip.MustParsePrefix("64:ff9b:1::/48"),     // NAT64 with a prefix local to the network
 }
 
-// carriers are IPv6 networks whose addresses lead to the IPv4 address that
-// begins at the given byte.
+// carriers are IPv6 networks whose addresses embed an IPv4 address, at byte offset at.
 var carriers = []struct {
 	netip.Prefix
 	at int
@@ -97,7 +95,7 @@ var carriers = []struct {
 	{netip.MustParsePrefix("2002::/16"), 2},        // 6to4
 }
 
-// refuses reports whether callbacks must not reach an address.
+// refuses reports whether callbacks to addr are refused.
 func (r Receivers) refuses(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
 	within := func(p netip.Prefix) bool { return p.Contains(addr) }
@@ -126,13 +124,13 @@ func (e *refusedReceiverError) Error() string {
 	return fmt.Sprintf("%s is at %s, a local address that callbacks must not reach; if they may, start workers with --callback-allow %[1]s", e.host, e.addr)
 }
 
-// refused reports whether an error is a [refusedReceiverError].
+// refused reports whether err is a [refusedReceiverError].
 func refused(err error) bool {
 	_, is := errors.AsType[*refusedReceiverError](err)
 	return is
 }
 
-// dial makes a connection unless it would lead to a refused address.
+// dial connects to address, or returns a [refusedReceiverError].
 func (r Receivers) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
 	host, _, err := net.SplitHostPort(address)
@@ -159,8 +157,8 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// transport makes the connections of callbacks. It uses no proxy: a proxy resolves
-// the receiver's name itself, so that no address could be refused.
+// transport returns the HTTP transport of callbacks. It uses no proxy, because a proxy
+// would resolve the receiver's name and bypass the address check.
 func (r Receivers) transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy, t.DialContext, t.MaxConnsPerHost = nil, r.dial, maxCallbacks
