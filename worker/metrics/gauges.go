@@ -15,14 +15,14 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// SweepGauges is the state of this worker's sweep, by shard.
+// SweepGauges has the state of this worker's sweep, by shard.
 type SweepGauges [taskstore.SweepShards]shardGauges
 
 type shardGauges struct {
 	leased  atomic.Bool
-	due     atomic.Int64 // visits that were due in the last round
-	lag     atomic.Int64 // nanoseconds since the oldest of them became due
-	overdue atomic.Int64 // nanoseconds by which the latest open task of the last round was past its deadline
+	due     atomic.Int64 // visits due in the last round
+	lag     atomic.Int64 // nanoseconds since the oldest visit became due
+	overdue atomic.Int64 // nanoseconds by which the most overdue task of the last round exceeded its deadline
 }
 
 func (g *SweepGauges) register(meter metric.Meter) error {
@@ -65,21 +65,21 @@ func (g *SweepGauges) register(meter metric.Meter) error {
 			func(s *shardGauges) int64 { return s.lag.Load() }))
 }
 
-// Round stores the state of a leased shard at the beginning of a round.
+// Round stores the state of a leased shard at the start of a round.
 func (g *SweepGauges) Round(shard int, due []taskstore.Visit, now time.Time) {
 	lag := time.Duration(0)
-	if len(due) > 0 { // the first is the oldest, or was set before the clock stepped back
+	if len(due) > 0 { // the first visit is the oldest, unless the clock stepped back
 		lag = max(0, now.Sub(due[0].At))
 	}
 	g[shard].set(true, len(due), lag)
 }
 
-// Overdue reports an open task past its deadline.
+// Overdue records an open task that exceeds its deadline by the given time.
 func (g *SweepGauges) Overdue(shard int, by time.Duration) {
 	g[shard].overdue.Store(max(g[shard].overdue.Load(), int64(by)))
 }
 
-// Forget reports that the shard is not leased here.
+// Forget records that this worker does not hold the shard's lease.
 func (g *SweepGauges) Forget(shard int) { g[shard].set(false, 0, 0) }
 
 func (s *shardGauges) set(leased bool, due int, lag time.Duration) {
@@ -89,19 +89,19 @@ func (s *shardGauges) set(leased bool, due int, lag time.Duration) {
 	s.overdue.Store(0)
 }
 
-// queueEvery is the pause between readings of the queues. Every worker reads
-// them, one small request for each queue, and all report the same.
+// queueEvery is the interval of queue readings. Every worker sends one small request
+// per queue, and all report the same values.
 const queueEvery = 10 * time.Second
 
-// QueueGauges is how many messages each queue has, as of the last reading.
+// QueueGauges has the number of messages in each queue at the last reading.
 type QueueGauges struct{ depths []*queueDepth }
 
 type queueDepth struct {
 	lane    procfleet.Lane
 	labels  metric.MeasurementOption
 	known   atomic.Bool  // the last reading succeeded
-	waiting atomic.Int64 // messages that no worker pulled yet
-	held    atomic.Int64 // messages that were pulled and not acknowledged
+	waiting atomic.Int64 // messages that no worker has pulled
+	held    atomic.Int64 // messages that were pulled but not acknowledged
 }
 
 func (g *QueueGauges) register(meter metric.Meter) error {
@@ -128,8 +128,8 @@ func (g *QueueGauges) register(meter metric.Meter) error {
 			func(q *queueDepth) int64 { return q.held.Load() }))
 }
 
-// Run reads the queues periodically until ctx ends. A queue that cannot be read
-// has no figure, rather than an old one.
+// Run reads the queues periodically until ctx ends. A queue that cannot be read is
+// omitted instead of reported with an old value.
 func (g *QueueGauges) Run(ctx context.Context, b *bus.Bus) {
 	for {
 		for _, q := range g.depths {
@@ -144,13 +144,13 @@ func (g *QueueGauges) Run(ctx context.Context, b *bus.Bus) {
 func (q *queueDepth) read(ctx context.Context, b *bus.Bus) {
 	ctx, cancel := context.WithTimeout(ctx, queueEvery/2)
 	defer cancel()
-	consumer, err := b.DeliverConsumer(ctx, q.lane) // its info has the figures
+	consumer, err := b.DeliverConsumer(ctx, q.lane) // the consumer info has the counts
 	if err != nil {
 		q.known.Store(false)
 		return
 	}
 	info := consumer.CachedInfo()
-	q.waiting.Store(int64(info.NumPending)) //nolint:gosec // a number of messages
+	q.waiting.Store(int64(info.NumPending)) //nolint:gosec // message counts are small
 	q.held.Store(int64(info.NumAckPending))
 	q.known.Store(true)
 }

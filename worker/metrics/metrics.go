@@ -1,5 +1,5 @@
-// Package metrics has the counters and gauges of a worker. No host or task
-// appears in their labels.
+// Package metrics has the counters and gauges of a worker. Their labels contain no
+// hosts or tasks, so the number of series is bounded.
 package metrics
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Metrics is what a worker counts. Make one with [New].
+// Metrics has all metrics of a worker. [New] returns one.
 type Metrics struct {
-	Delivered  metric.Int64Counter // items
-	Completed  metric.Int64Counter // tasks
-	Recorded   metric.Int64Counter // results
+	Delivered  metric.Int64Counter // items accepted by agents
+	Completed  metric.Int64Counter // completed tasks
+	Recorded   metric.Int64Counter // results that became their item's result
 	Visits     metric.Int64Counter
-	Notified   metric.Int64Counter // tasks
-	RefusedIDs metric.Int64Counter // agent ids
+	Notified   metric.Int64Counter // tasks whose notification was sent
+	RefusedIDs metric.Int64Counter // announcements with a refused agent id
 
 	results, ended, troubles, swept, callbacks               metric.Int64Counter
 	announced, reported, settings, hostEvents                metric.Int64Counter
@@ -33,19 +33,18 @@ type Metrics struct {
 	lag   metric.Float64Histogram
 	batch metric.Int64Histogram
 
-	Chunks atomic.Int64 // in flight, parked ones included
-	Parked atomic.Int64 // chunks
+	Chunks atomic.Int64 // chunks in flight, including parked chunks
+	Parked atomic.Int64 // parked chunks
 	Sweeps SweepGauges
 	Queues QueueGauges
 }
 
-// Buckets of histograms.
 var (
 	lagBuckets   = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	batchBuckets = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000}
 )
 
-// New registers the metrics.
+// New registers the metrics with meter.
 func New(meter metric.Meter) (*Metrics, error) {
 	m := &Metrics{}
 	errs := m.counters(meter)
@@ -60,7 +59,7 @@ func New(meter metric.Meter) (*Metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// Gauge registers a gauge of the worker.
+// Gauge registers a gauge procfleet_worker_<name> that reports value.
 func Gauge(meter metric.Meter, name, text string, value *atomic.Int64) error {
 	_, err := meter.Int64ObservableGauge("procfleet_worker_"+name, metric.WithDescription(text),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
@@ -103,8 +102,7 @@ func (m *Metrics) counters(meter metric.Meter) (errs []error) {
 	return errs
 }
 
-// begin gives every counter its series at once: a rate over a series that
-// begins with its first event does not include that event.
+// begin creates every series with zero, because a rate omits the first event otherwise.
 func (m *Metrics) begin() {
 	ctx := context.Background()
 	for _, c := range []metric.Int64Counter{m.Delivered, m.Recorded, m.Completed, m.Notified, m.Visits, m.RefusedIDs} {
@@ -140,20 +138,20 @@ func count(c metric.Int64Counter, n int, label, value string) {
 	c.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String(label, value)))
 }
 
-// Outcomes of messages of agents. What is not stored, agents send again.
+// Outcomes of messages from agents. Agents resend messages that are not stored.
 const (
 	Stored     = "stored"
-	NotStored  = "not_stored" // the store or stream is unavailable; of a message of results: the store refused it, even alone
-	Dropped    = "dropped"    // not decoded, or not verified
-	Stale      = "stale"      // an announcement that was sent at another time
-	Overflowed = "overflowed" // arrived faster than the store accepts them
-	Refused    = "refused"    // an event, by the stream
+	NotStored  = "not_stored" // the store or stream is unavailable; for results: the store rejected the message
+	Dropped    = "dropped"    // message not decoded or not verified
+	Stale      = "stale"      // announcement with a send time outside the accepted window
+	Overflowed = "overflowed" // message arrived faster than the store accepts them
+	Refused    = "refused"    // event rejected by the stream
 
-	NotUnderstood = "not_understood" // a message of results that was not decoded
+	NotUnderstood = "not_understood" // message of results not decoded
 
-	Answered    = "answered"     // a settings request
-	NotKnown    = "not_known"    // the store could not be read; agents keep the previous settings
-	NotAnswered = "not_answered" // the reply could not be sent
+	Answered    = "answered"     // settings request with a reply
+	NotKnown    = "not_known"    // settings unreadable in the store; agents keep the previous settings
+	NotAnswered = "not_answered" // reply not sent
 )
 
 func (m *Metrics) Announcements(n int, outcome string) { count(m.announced, n, "outcome", outcome) }
@@ -164,53 +162,53 @@ func (m *Metrics) Events(n int, outcome string) { count(m.hostEvents, n, "outcom
 
 func (m *Metrics) Settings(outcome string) { count(m.settings, 1, "outcome", outcome) }
 
-// DroppedResults counts a message of results that is not stored although the
-// store is available: NotUnderstood or NotStored.
+// DroppedResults counts a message of results that is not stored although the store is
+// available. reason is NotUnderstood or NotStored.
 func (m *Metrics) DroppedResults(reason string) { count(m.droppedResults, 1, "reason", reason) }
 
-// Why requests are not stored.
+// Causes of busy receipts.
 const (
 	BusyFull        = "full"        // the inbox is full
-	BusyUnavailable = "unavailable" // the store or the stream
+	BusyUnavailable = "unavailable" // the store or the stream is unavailable
 )
 
-// Busy counts n requests of an inbox whose agents send them again later.
+// Busy counts n requests of an inbox that agents will resend later.
 func (m *Metrics) Busy(inbox, cause string, n int) {
 	m.busyReplies.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("inbox", inbox), attribute.String("cause", cause)))
 }
 
-// InboxDropped counts n messages that the subscription of an inbox dropped.
+// InboxDropped counts n messages dropped by the subscription of an inbox.
 func (m *Metrics) InboxDropped(inbox string, n int) { count(m.subscriptionDrops, n, "inbox", inbox) }
 
-// Rejected counts a message whose signature was not verified.
+// Rejected counts a message with an unverified signature.
 func (m *Metrics) Rejected(messageType string, err error) {
 	m.rejected.Add(context.Background(), 1, metric.WithAttributes(
 		attribute.String("type", agentproto.ShortType(messageType)), attribute.String("reason", fleetkey.Reason(err))))
 }
 
-// Troubles with hosts.
+// Values of the label "trouble": why a host did not accept a command.
 const (
 	TroubleNoResponders = "nobody"   // no agent subscribes to the host's subject
-	TroubleGrace        = "grace"    // the same, while the host is given time
+	TroubleGrace        = "grace"    // no agent subscribes, but the host has a grace period for a reconnect
 	TroubleRefused      = "refused"  // the agent refused the whole command
-	TroubleNoReply      = "silent"   // to any attempt
+	TroubleNoReply      = "silent"   // no reply to any attempt
 	TroubleConflict     = "conflict" // two agents claim the host
 
-	TroubleAgentIDConflict = "agent_id_conflict" // the agents of several hosts claim the agent id
+	TroubleAgentIDConflict = "agent_id_conflict" // agents of several hosts claim the same agent id
 
-	TroubleOverflowed = "overflowed" // a reply exceeded the buffer; the host is sent another request
+	TroubleOverflowed = "overflowed" // reply dropped because of a full buffer; the host gets another request
 )
 
-// Trouble counts a reply that was none, or not an acceptance.
+// Trouble counts a missing reply, or a reply other than an acceptance.
 func (m *Metrics) Trouble(what string) { count(m.troubles, 1, "trouble", what) }
 
 // Actions of the sweep.
 const (
-	SweepForget   = "forget"   // an entry of the index without a task
-	SweepNotify   = "notify"   // a pending completion notification
-	SweepDispatch = "dispatch" // a task that its dispatcher did not finish publishing
-	SweepRequeue  = "requeue"  // chunks that the stream had lost
-	SweepResend   = "resend"   // hosts whose results were requested again
+	SweepForget   = "forget"   // index entries removed because they have no task
+	SweepNotify   = "notify"   // pending completion notifications
+	SweepDispatch = "dispatch" // tasks that their dispatcher did not finish publishing
+	SweepRequeue  = "requeue"  // chunks that were lost from the stream
+	SweepResend   = "resend"   // hosts that were asked to resend results
 	SweepOverdue  = "overdue"  // items ended at the deadline
 )
 
@@ -223,8 +221,8 @@ func (m *Metrics) Sweep(action string, n int) {
 // Outcomes of callbacks.
 const (
 	CallbackOK      = "ok"
-	CallbackFailed  = "failed"  // retried
-	CallbackRefused = "refused" // its receiver is not allowed; not retried
+	CallbackFailed  = "failed"  // failed attempt; retried
+	CallbackRefused = "refused" // receiver not allowed; not retried
 )
 
 func (m *Metrics) Callback(outcome string) { count(m.callbacks, 1, "outcome", outcome) }
@@ -243,8 +241,7 @@ func (m *Metrics) Results(ctx context.Context, results []procfleet.Result) {
 	}
 }
 
-// Collected counts batches of agents' results that are stored at the given
-// moment of the store's clock.
+// Collected counts batches of agents' results that were stored at the store time now.
 func (m *Metrics) Collected(ctx context.Context, batches []taskstore.Batch, now time.Time) {
 	for i := range batches {
 		results := batches[i].Results
