@@ -26,7 +26,7 @@ import (
 	"github.com/procfleet/procfleet/worker/sweep"
 )
 
-// Store is what a worker needs of a task store.
+// Store has the calls to a task store that a worker uses.
 type Store interface {
 	collect.Store
 	deliver.Store
@@ -36,82 +36,82 @@ type Store interface {
 	taskstore.Clock
 }
 
-// Config is what a worker is made of. The caller closes Conn and Store.
+// Config holds the dependencies and settings of a worker. The caller closes Conn and
+// Store.
 type Config struct {
-	// ID names this worker as holder of leases, and is unique among workers; default
-	// a random UUID.
+	// ID identifies this worker as a lease holder and must be unique; default a random
+	// UUID.
 	ID    string
 	Conn  *nats.Conn
 	Bus   *bus.Bus
 	Store Store
-	// Keys returns the fleet's current keys, which sign commands and verify messages
-	// of agents; default none, so that nothing is signed or verified.
+	// Keys returns the fleet's current keys, which sign commands and verify messages of
+	// agents; by default there are none, and nothing is signed or verified.
 	Keys func() *fleetkey.Ring
-	// Audit records how tasks ended; nil records nothing.
+	// Audit records the outcomes of tasks; nil records nothing.
 	Audit *audit.Log
-	// CallbackTLS has the certificates for callbacks to https URLs; nil is the
+	// CallbackTLS has the certificates for callbacks to https URLs; nil means the
 	// system's certificate authorities and no client certificate.
 	CallbackTLS *tlsfiles.Client
 	// Receivers restricts the addresses of callbacks.
 	Receivers notify.Receivers
 	// Log defaults to a logger that writes to standard error.
 	Log logrus.FieldLogger
-	// Meter makes the metrics; default none.
+	// Meter creates the metrics; default a meter that discards them.
 	Meter metric.Meter
-	// Tracer makes the spans of this worker, AgentTracer those of what agents report
-	// to it; default none. Trace contexts of tasks are passed on in any case.
+	// Tracer creates the spans of this worker, AgentTracer the spans of operations that
+	// agents report; nil creates none. Trace contexts of tasks are always forwarded.
 	Tracer, AgentTracer trace.Tracer
-	// Reached, if not nil, is called at each point of the parts (deliver.PointBegun
-	// and others); tests kill the process there.
+	// Reached, if not nil, is called at each named point of the parts, such as
+	// deliver.PointBegun; tests kill the process there.
 	Reached func(point string)
 
 	Limits Limits
 	Timing Timing
 }
 
-// Limits bound what a worker handles at a time. A zero field is the default.
+// Limits bound the concurrent work of a worker. A zero field means its default.
 type Limits struct {
-	SmallChunks int // in flight of small tasks; default 128
-	BigChunks   int // in flight of big tasks, all lanes together; default 12
-	Items       int // in flight of each of the two; default 4096
-	Parked      int // items of parked chunks, each chunk counting 16 more; default 65536
+	SmallChunks int // chunks of small tasks in flight; default 128
+	BigChunks   int // chunks of big tasks in flight, over all lanes; default 12
+	Items       int // items in flight, for small and for big tasks each; default 4096
+	Parked      int // items of parked chunks, plus 16 per chunk; default 65536
 	CollectMax  int // messages in one batch of results; default 500
-	SweepTasks  int // visits in one round of a shard; default 256
-	SweepItems  int // items of tasks under repair by the sweep at a time; default 16384
-	Notifiers   int // batches of completion notifications at a time; default 2
+	SweepTasks  int // tasks visited in one round of a shard; default 256
+	SweepItems  int // items of tasks being repaired by the sweep; default 16384
+	Notifiers   int // concurrent batches of completion notifications; default 2
 }
 
-// Timing is every duration of a worker. A zero field is the default, which suits
-// production; tests shorten them.
+// Timing holds all durations of a worker. A zero field means its default, which suits
+// production; tests use shorter durations.
 type Timing struct {
 	Ask   deliver.Timing
 	Sweep sweep.Timing
 
-	// Pull is how long one request for chunks waits at the NATS server; default 3 s.
-	// One second more is the longest delay of a chunk after the server was
-	// unavailable.
+	// Pull is how long one pull request for chunks waits at the NATS server; default
+	// 3 s. After an outage of the server, chunks are delayed by at most Pull + 1 s.
 	Pull time.Duration
-	// PresenceLinger is how long a batch of announcements waits for further ones
-	// after its first; default 20 ms.
+	// PresenceLinger is how long a batch of announcements waits for more after its
+	// first; default 20 ms.
 	PresenceLinger time.Duration
-	// ReportLinger is how long a batch of agents' reports waits for further ones
-	// after its first; default 250 ms.
+	// ReportLinger is how long a batch of agents' reports waits for more after its
+	// first; default 250 ms.
 	ReportLinger time.Duration
-	// RetryMin and RetryMax bound the jittered pause while the store or the broker is
-	// unavailable; default 50 ms and 3 s. StoreCall bounds one call; default 10 s.
+	// RetryMin and RetryMax bound the jittered pause between retries during an outage;
+	// default 50 ms and 3 s. StoreCall is the timeout of one store call; default 10 s.
 	RetryMin, RetryMax, StoreCall time.Duration
-	// ClockSync is the pause between readings of the store's clock; default 10 s.
+	// ClockSync is the interval at which the store's clock is read; default 10 s.
 	ClockSync time.Duration
-	// Callback bounds one callback; default 5 s. CallbackFor is how long
-	// after its end a task's callback is retried; default 1 h, and never longer
-	// than the store keeps the task.
+	// Callback is the timeout of one callback; default 5 s. CallbackFor is how long
+	// after a task's end its callback is retried, while the store has the task; default
+	// 1 h.
 	Callback, CallbackFor time.Duration
-	// Drain is how long Run finishes its chunks and messages after its context ended;
-	// default 10 s.
+	// Drain is how long Run continues its chunks and messages after its context has
+	// ended; default 10 s.
 	Drain time.Duration
 }
 
-// WithDefaults returns c with every zero field set.
+// WithDefaults returns c with a default in every zero field that has one.
 func (c Config) WithDefaults() Config {
 	c.ID = cmp.Or(c.ID, uuid.NewString())
 	if c.Keys == nil {
@@ -133,7 +133,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// limits lists the fields of l with their names and defaults.
+// limits returns pointers to the fields of l, with their names and defaults.
 func (l *Limits) limits() []limit {
 	return []limit{
 		{"SmallChunks", &l.SmallChunks, 128},
@@ -153,7 +153,7 @@ type limit struct {
 	defaultValue int
 }
 
-// calls is the policy of calls to the store.
+// calls returns the retry policy of calls to the store.
 func (t *Timing) calls() storecall.Policy {
 	return storecall.Policy{RetryMin: t.RetryMin, RetryMax: t.RetryMax, Timeout: t.StoreCall}
 }
@@ -175,7 +175,7 @@ func (t Timing) withDefaults() Timing {
 	}
 }
 
-// Validate reports everything that is wrong with c, which has its defaults.
+// Validate returns an error that lists all invalid fields. Apply WithDefaults first.
 func (c Config) Validate() error {
 	var errs []error
 	missing := func(field string, absent bool) {

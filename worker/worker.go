@@ -1,12 +1,11 @@
-// Package worker is the role between the task store and the agents. It is
-// stateless; any number of workers share the work. This package configures and
-// connects its parts:
+// Package worker is the role between the task store and the agents. A worker is
+// stateless; any number share the load. This package configures and connects its parts:
 //
-//   - [deliver] takes chunk references from the broker, begins the chunks in the
+//   - [deliver] pulls chunk references from the broker, begins the chunks in the
 //     store, and requests that the agents of their hosts accept the items;
 //   - [collect] stores the results that agents send, in batches, and replies with
 //     receipts;
-//   - [sweep] reconciles what was lost in transit and ends overdue tasks;
+//   - [sweep] repairs tasks after lost messages and ends overdue tasks;
 //   - [notify] sends completion notifications: an event and a callback;
 //   - [hosts] stores presence and process reports of agents, replies to their
 //     settings requests, and publishes their events.
@@ -18,14 +17,14 @@
 //	                      └─ not open: ack, drop         delivered   result       grace    request again
 //	                                                                                       until accept_before
 //
-// When every item is accepted, refused or recorded: Record, Delivered with done,
-// acknowledge, in this order. If a worker dies in between, another one begins the
-// chunk again; the store and the agents' journals make the repeat harmless.
+// When every item is accepted, refused or recorded, the worker calls Record, then
+// Delivered with done, then acknowledges. If a worker dies in between, another worker
+// begins the chunk again; the store and the agents' journals make the repeat harmless.
 //
-// Memory is bounded by the limits of chunks and items in flight and parked, and by
-// the limits of the inboxes: a message beyond them gets a receipt that says when to
-// send it again. A cloud area whose hosts do not reply gets a part of the limit of
-// parked chunks.
+// Memory is bounded by the limits of chunks and items in flight and parked, and by the
+// limits of the inboxes: the sender of a message beyond them gets a receipt with the
+// delay before a resend. A cloud area whose hosts do not reply can use only a share of
+// the limit of parked chunks.
 package worker
 
 import (
@@ -46,7 +45,7 @@ import (
 	"github.com/procfleet/procfleet/worker/sweep"
 )
 
-// Worker delivers chunks, collects results and sweeps. Make one with [New].
+// Worker delivers chunks, collects results and sweeps. [New] returns one.
 type Worker struct {
 	cfg       Config
 	link      *agentlink.Link
@@ -60,7 +59,7 @@ type Worker struct {
 	log       logrus.FieldLogger
 }
 
-// New returns a worker that does nothing until [Worker.Run].
+// New returns a worker that is inactive until [Worker.Run].
 func New(cfg Config) (*Worker, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -84,7 +83,7 @@ func New(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// connect makes the parts of the worker, each with those that it uses.
+// connect creates the parts of the worker and passes to each its dependencies.
 func (w *Worker) connect(outage *storecall.Outage) (err error) {
 	cfg, timing, limits := &w.cfg, &w.cfg.Timing, &w.cfg.Limits
 	w.notify, err = notify.New(notify.Config{
@@ -120,18 +119,17 @@ func (w *Worker) connect(outage *storecall.Outage) (err error) {
 	return agentlink.ObserveInboxes(cfg.Meter, w.link.Metrics, w.inboxes)
 }
 
-// Ready reports whether the worker takes work: it is connected and pulls from
-// every lane.
+// Ready reports whether the worker is connected and pulls from every lane.
 func (w *Worker) Ready() bool { return w.cfg.Conn.IsConnected() && w.deliver.Ready() }
 
-// errDrainTimeout is the cause when Run stops waiting for its chunks and messages.
+// errDrainTimeout is the cause if work is unfinished after Timing.Drain.
 var errDrainTimeout = errors.New("worker: drain timeout reached before all chunks and messages were finished")
 
-// Run works until ctx ends. Then it stops pulling, for which open pull requests
-// take up to Timing.Pull, finishes its chunks and messages within Timing.Drain,
-// returns the other chunks to the queue, and returns nil. It retries while the
-// broker or the store is unavailable, and does nothing before it has read the
-// store's clock. Run may be called once.
+// Run works until ctx ends. Run then stops pulling, which takes up to Timing.Pull for
+// open pull requests, finishes its chunks and messages within Timing.Drain, returns
+// unfinished chunks to the queue, and returns nil. Run retries while the broker or the
+// store is unavailable, and pulls nothing before it has read the store's clock. Call it
+// once.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.link.Clock.Start(ctx) != nil {
 		return nil // stopped before the store was available
@@ -144,10 +142,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		if err := in.Start(); err != nil {
 			return err
 		}
-		defer in.Stop() // a repeat unless Run of the inbox was not reached
+		defer in.Stop() // no effect if the inbox's Run already stopped it
 	}
 
-	// Two lifetimes: pulling ends with ctx, work on pulled chunks and messages goes on.
+	// Pulling ends with ctx, but pulled chunks and messages are processed until work
+	// ends.
 	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
 	var services sync.WaitGroup
@@ -171,8 +170,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// work pulls until ctx ends and returns when all pulled chunks and messages are
-// finished, or work has ended.
+// work pulls until ctx ends, and returns when all pulled chunks and messages are
+// finished or the context work has ended.
 func (w *Worker) work(ctx, work context.Context) {
 	var working, notifying sync.WaitGroup
 	nothingMore := make(chan struct{})
