@@ -1,9 +1,9 @@
-// Package auth authenticates callers and says what they may do.
+// Package auth authenticates callers and checks their permissions.
 //
-// An [Authenticator] reads the applications file and, for users, queries a
-// login server. A [Caller] checks actions, businesses and tasks. The checks of
-// transport.go come before any credentials: the account that opened a
-// connection, web pages of other origins, and ambiguous headers.
+// An [Authenticator] reads the applications file and, for users, queries a login
+// server. A [Caller] checks actions, businesses and tasks. The functions of
+// transport.go reject requests before authentication: by the account that opened a
+// connection, by the origin of a web page, and for ambiguous headers.
 package auth
 
 import (
@@ -23,26 +23,26 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// Config is how an [Authenticator] authenticates.
+// Config holds the settings of an [Authenticator].
 type Config struct {
-	AppsFile   string           // of the applications; "" authenticates nobody
-	LoginURL   string           // of the login server; "" rejects every bk_token
-	LoginTLS   *tlsfiles.Client // for the login server; nil is the system's certificates
-	TrustedESB []netip.Prefix   // ESBs that need not prove their applications
+	AppsFile   string           // applications file; "" disables authentication
+	LoginURL   string           // base URL of the login server; "" rejects every bk_token
+	LoginTLS   *tlsfiles.Client // TLS files for the login server; nil means the system's certificate authorities
+	TrustedESB []netip.Prefix   // addresses of ESBs whose application headers are accepted without a secret
 	Meter      metric.Meter
 }
 
 // Authenticator authenticates callers. It is safe for concurrent use.
 type Authenticator struct {
-	apps       *apps.Registry // nil: callers are not authenticated
-	login      *login         // nil: every bk_token is rejected
+	apps       *apps.Registry // nil disables authentication
+	login      *login         // nil rejects every bk_token
 	trusted    []netip.Prefix
 	now        func() time.Time
 	signatures replays
 	metrics    metrics
 }
 
-// New opens the file of applications if there is one.
+// New returns an authenticator. It reads the applications file if there is one.
 func New(cfg *Config) (*Authenticator, error) {
 	g := &Authenticator{trusted: cfg.TrustedESB, now: time.Now}
 	if cfg.AppsFile != "" {
@@ -58,11 +58,11 @@ func New(cfg *Config) (*Authenticator, error) {
 	return g, g.register(cfg.Meter)
 }
 
-// Enabled reports whether callers are authenticated.
+// Enabled reports whether authentication is enabled.
 func (g *Authenticator) Enabled() bool { return g.apps != nil }
 
-// Authenticate authenticates the application that calls, then its user. The
-// peer is the address of an HTTP caller, else the zero address.
+// Authenticate authenticates the calling application and, if the call needs one, its
+// user. peer is the address of an HTTP caller, else the zero address.
 func (g *Authenticator) Authenticate(ctx context.Context, at *dialect.Family, in *dialect.Request, peer netip.Addr) (Caller, error) {
 	credentials, err := at.Credentials(in)
 	if err != nil {
@@ -88,7 +88,7 @@ func (g *Authenticator) Authenticate(ctx context.Context, at *dialect.Family, in
 	return who, nil
 }
 
-// application authenticates the application.
+// application authenticates the calling application.
 func (g *Authenticator) application(ctx context.Context, credentials *dialect.Credentials, peer netip.Addr) (*apps.Application, error) {
 	switch {
 	case credentials.Application == "":
@@ -110,13 +110,13 @@ func (g *Authenticator) trusts(peer netip.Addr) bool {
 	return slices.ContainsFunc(g.trusted, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
-// retryBusy is when a caller should try again whose authentication was not attempted.
+// retryBusy is the retry delay for callers whose authentication was not attempted.
 const retryBusy = 2 * time.Second
 
-// signatureAge is how old a signature may be, and how far ahead its clock.
+// signatureAge is the maximum difference of a signature's timestamp from now.
 const signatureAge = 300 * time.Second
 
-// signed verifies a signature and its age.
+// signed verifies a signature and its timestamp, and rejects replays.
 func (g *Authenticator) signed(credentials *dialect.Credentials) (*apps.Application, error) {
 	s := credentials.Signature
 	problem := s.Ambiguous
@@ -145,8 +145,8 @@ func (g *Authenticator) signed(credentials *dialect.Credentials) (*apps.Applicat
 	return app, err
 }
 
-// user authenticates the user for whom an application calls. A name without a
-// token is accepted from applications with skip_user_auth.
+// user authenticates the user for whom an application calls. A name without a token is
+// accepted only from applications with skip_user_auth.
 func (g *Authenticator) user(ctx context.Context, credentials *dialect.Credentials, app *apps.Application) (string, error) {
 	switch {
 	case credentials.Token != "" && g.login == nil:
@@ -172,7 +172,7 @@ func (g *Authenticator) user(ctx context.Context, credentials *dialect.Credentia
 	return "", &dialect.Error{Kind: dialect.NoUser}
 }
 
-// refusal converts an error of authentication to a [*dialect.Error].
+// refusal converts an authentication error to a [*dialect.Error].
 func refusal(credentials *dialect.Credentials, err error) error {
 	f, ok := errors.AsType[*dialect.Error](err)
 	switch {
@@ -194,28 +194,28 @@ func refusal(credentials *dialect.Credentials, err error) error {
 	return f
 }
 
-// busy is the refusal of a caller that was not authenticated for lack of time.
+// busy returns the error for a caller whose authentication was not attempted.
 func busy(err error) error {
 	return &dialect.Error{Kind: dialect.Unavailable, Problem: err.Error() + "; nothing was done, try again later", RetryAfter: retryBusy}
 }
 
-// replaysAtOnce bounds each half of the remembered signatures. Only valid ones
-// are remembered, so that only a holder of a signing key can evict others.
+// replaysAtOnce bounds each of the two maps of replays. Only valid signatures are
+// stored, so only the holder of a signing key can evict entries.
 const replaysAtOnce = 100_000
 
-// replays remembers the digests of signed requests for as long as their
-// signatures are valid, so that none is accepted twice. Its zero value is ready.
+// replays stores the digests of signed requests while their signatures are valid, so
+// that each request is accepted once. The zero value is ready for use.
 type replays struct {
 	mu           sync.Mutex
 	newer, older map[[sha256.Size]byte]struct{}
-	since        time.Time // when newer was created
+	since        time.Time // creation time of newer
 }
 
-// first reports whether a digest is new.
+// first stores a digest and reports whether it is new.
 func (r *replays) first(d [sha256.Size]byte, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// A clock that is ahead may make a signature that is valid for twice the age.
+	// A signature from a clock that is ahead can be valid for twice signatureAge.
 	if r.newer == nil || now.Sub(r.since) > 2*signatureAge || len(r.newer) >= replaysAtOnce {
 		r.newer, r.older, r.since = make(map[[sha256.Size]byte]struct{}), r.newer, now
 	}

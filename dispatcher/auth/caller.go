@@ -10,18 +10,19 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Caller is an application that calls, and the user for whom it calls.
+// Caller is a calling application and the user for whom it calls.
 type Caller struct {
-	Application string            // its code
-	User        string            // "" for none
-	app         *apps.Application // nil where callers are not authenticated: they may do everything
+	Application string            // application code
+	User        string            // "" if the call is for no user
+	app         *apps.Application // nil if authentication is disabled; the caller then has all permissions
 }
 
-// Authenticated reports whether the rights of the caller are limited at all.
+// Authenticated reports whether the caller was authenticated and has limited
+// permissions.
 func (c *Caller) Authenticated() bool { return c.app != nil }
 
-// May returns a refusal unless the caller may do the actions for the business;
-// "" is a call that is for none. Actions that are "" are ignored.
+// May returns an error unless the caller has permission for all actions in the
+// business; "" means a call for no particular business. Empty actions are ignored.
 func (c *Caller) May(business string, actions ...string) error {
 	if err := c.MayDo(actions...); err != nil {
 		return err
@@ -36,7 +37,7 @@ func (c *Caller) May(business string, actions ...string) error {
 	return c.forbidden(what, dialect.Denied{Actions: actions, Business: business})
 }
 
-// MayDo is May for any business.
+// MayDo is May without the check of a business.
 func (c *Caller) MayDo(actions ...string) error {
 	if c.app == nil {
 		return nil
@@ -54,7 +55,7 @@ func (c *Caller) forbidden(what string, denied dialect.Denied) error {
 	}
 }
 
-// MaySubmit is May for the business and every action of a submission.
+// MaySubmit is May for the business and all actions of a submission.
 func (c *Caller) MaySubmit(sub *procfleet.Submission) error {
 	if c.app == nil {
 		return nil
@@ -68,8 +69,8 @@ func (c *Caller) MaySubmit(sub *procfleet.Submission) error {
 	return c.May(sub.Business, actions...)
 }
 
-// Sees reports whether the caller may read a task: it created the task, or may
-// act for its business.
+// Sees reports whether the caller may read a task: its application created the task or
+// has permission for the task's business.
 func (c *Caller) Sees(t *procfleet.Task) bool {
 	return c.app == nil || t.Application == c.Application || c.app.Covers(t.Business)
 }
@@ -84,17 +85,17 @@ func (c *Caller) MayRead(t *procfleet.Task) error {
 	return &HiddenError{&dialect.Error{Kind: dialect.Forbidden, Problem: problem, Application: c.Application, Denied: denied, Task: t.ID}}
 }
 
-// HiddenError is a refusal that is logged and audited, and that the caller
-// receives as [taskstore.ErrNotFound], so that it cannot search for the ids of
-// other applications' tasks.
+// HiddenError is a refusal that is logged and audited in full, but reported to the
+// caller as [taskstore.ErrNotFound]: it cannot probe for task ids of other
+// applications.
 type HiddenError struct{ Refusal *dialect.Error }
 
 func (h *HiddenError) Error() string { return h.Refusal.Error() }
 
 func (h *HiddenError) Unwrap() error { return taskstore.ErrNotFound }
 
-// StillReads reports whether a caller that was authenticated before may read a
-// task now. Its application may have been changed or removed.
+// StillReads reports whether a caller authenticated earlier may still read a task: its
+// application may have been changed or removed since.
 func (g *Authenticator) StillReads(who *Caller, t *procfleet.Task) bool {
 	if who.app == nil {
 		return true
@@ -107,8 +108,7 @@ func (g *Authenticator) StillReads(who *Caller, t *procfleet.Task) bool {
 	return now.MayDo(apps.Reading) == nil && now.Sees(t)
 }
 
-// Refusals are the kinds of failure that refuse a caller, by the reason under
-// which they are counted.
+// Refusals maps failure kinds that reject a caller to the "reason" label in metrics.
 var Refusals = map[dialect.Kind]string{
 	dialect.NoApplication:      "no_application",
 	dialect.NoSecret:           "no_secret",

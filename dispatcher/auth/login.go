@@ -18,42 +18,42 @@ import (
 
 const (
 	loginTimeout = 3 * time.Second
-	// How long the user of a token is cached, and that a token is invalid.
+	// Cache durations of a valid token's user, and of an invalid token.
 	loginKept, loginRefusedKept = 60 * time.Second, 5 * time.Second
-	// loginEntries bounds the cache, for each of the two kinds.
+	// loginEntries bounds the cached users, and the cached invalid tokens.
 	loginEntries = 10_000
 	// loginCalls bounds the concurrent requests to the login server.
 	loginCalls = 16
-	// loginWaiters bounds the tokens that wait for their request.
+	// loginWaiters bounds the tokens that wait for a free request.
 	loginWaiters = 256
-	maxLogin     = 64 << 10 // bytes of its answer
+	maxLogin     = 64 << 10 // bytes read of a response
 	maxToken     = 4 << 10
 )
 
-// errBadToken means that a login server rejected a token.
+// errBadToken means that the login server rejected a token.
 var errBadToken = errors.New("the login server does not take it")
 
-// errLoginBusy means that no request was made for a token.
+// errLoginBusy means that a token was not checked due to load.
 var errLoginBusy = errors.New("too many bk_tokens wait to be checked")
 
-// login queries BlueKing's login server for the user of a bk_token, and caches
-// the response. It is safe for concurrent use.
+// login queries BlueKing's login server for the user of a bk_token and caches the
+// response. It is safe for concurrent use.
 type login struct {
 	url    string
 	client *http.Client
 	calls  chan struct{}
 	now    func() time.Time
-	asked  func(outcome string) // called after each request: ok, refused or failed
+	asked  func(outcome string) // called after each request with its outcome: ok, refused or failed
 
 	mu              sync.Mutex
-	users, rejected map[tokenKey]*loggedIn // rejected: invalid tokens
+	users, rejected map[tokenKey]*loggedIn // cached responses for valid and for invalid tokens
 	asking          map[tokenKey]*loggedIn
 }
 
-// tokenKey is a token's digest, so that the cache holds no credentials.
+// tokenKey is a token's digest; the cache must not contain credentials.
 type tokenKey [sha256.Size]byte
 
-// loggedIn is the response for a token. Its fields are set before done is closed.
+// loggedIn is the response for one token. Its fields are set before done is closed.
 type loggedIn struct {
 	done chan struct{}
 	user string
@@ -62,7 +62,7 @@ type loggedIn struct {
 }
 
 func newLogin(server string, files *tlsfiles.Client) *login {
-	var transport http.RoundTripper // nil is the default one
+	var transport http.RoundTripper // nil means http.DefaultTransport
 	if files != nil {
 		transport = files.Transport(http.DefaultTransport.(*http.Transport).Clone())
 	}
@@ -70,14 +70,14 @@ func newLogin(server string, files *tlsfiles.Client) *login {
 		url: strings.TrimRight(server, "/"), calls: make(chan struct{}, loginCalls), now: time.Now, asked: func(string) {},
 		client: &http.Client{
 			Transport: transport, Timeout: loginTimeout,
-			// A redirect to the login page is not followed.
+			// Follow no redirect: an invalid token may redirect to the login page.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		users: map[tokenKey]*loggedIn{}, rejected: map[tokenKey]*loggedIn{}, asking: map[tokenKey]*loggedIn{},
 	}
 }
 
-// user returns the user of a token.
+// user returns the user of a token, from the cache or the login server.
 func (l *login) user(ctx context.Context, token string) (string, error) {
 	if len(token) > maxToken {
 		return "", fmt.Errorf("it is longer than %d bytes", maxToken)
@@ -94,8 +94,8 @@ func (l *login) user(ctx context.Context, token string) (string, error) {
 	}
 }
 
-// ask returns the cached or pending response for a token, or starts a request,
-// one for all callers; nil if too many tokens wait.
+// ask returns the cached or pending response for a token, or starts a request that all
+// callers with this token share. It returns nil if too many tokens are waiting.
 func (l *login) ask(key tokenKey, token string) *loggedIn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,7 @@ func (l *login) ask(key tokenKey, token string) *loggedIn {
 	}
 	asked := &loggedIn{done: make(chan struct{})}
 	l.asking[key] = asked
-	go l.query(key, token, asked) // not with one caller's context: others may wait for the response
+	go l.query(key, token, asked) // not with a caller's context: other callers may wait for the same response
 	return asked
 }
 
@@ -139,14 +139,14 @@ func (l *login) query(key tokenKey, token string, asked *loggedIn) {
 		if len(kept) < loginEntries {
 			break
 		}
-		delete(kept, other) // any: the order of a map is random
+		delete(kept, other) // evicts a random entry
 	}
 	kept[key] = asked
 	l.mu.Unlock()
 	close(asked.done)
 }
 
-// fetch sends the request. Its errors do not show the token.
+// fetch sends the request. Its errors do not contain the token.
 func (l *login) fetch(token string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), loginTimeout)
 	defer cancel()
@@ -158,7 +158,7 @@ func (l *login) fetch(token string) (string, error) {
 	response, err := l.client.Do(request)
 	if err != nil {
 		if inner, ok := errors.AsType[*url.Error](err); ok {
-			err = inner.Err // without the address, which has the token
+			err = inner.Err // drop the URL, which contains the token
 		}
 		return "", fmt.Errorf("the login server cannot be asked: %w", err)
 	}
@@ -172,7 +172,7 @@ func (l *login) fetch(token string) (string, error) {
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxLogin)).Decode(&body); err != nil && !body.Result {
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return "", errBadToken // its data is no object when there is no user
+			return "", errBadToken // without a user, the response's data is not an object
 		}
 		return "", fmt.Errorf("the login server answered %s, and no JSON object", response.Status)
 	}

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// metrics are the counters of an [Authenticator]. None has an application as label.
+// metrics has the counters of an [Authenticator]. Their labels contain no applications.
 type metrics struct {
 	refused metric.Int64Counter
 	hashes  metric.Int64Counter
@@ -19,7 +19,6 @@ type metrics struct {
 	reads   metric.Int64Counter
 }
 
-// register registers the metrics.
 func (g *Authenticator) register(meter metric.Meter) error {
 	var errs [5]error
 	g.metrics.refused, errs[0] = meter.Int64Counter("procfleet_dispatcher_refused_calls",
@@ -50,11 +49,11 @@ func (g *Authenticator) register(meter metric.Meter) error {
 	return nil
 }
 
-// appsPoll is the interval between checks of the file of applications. A check is
-// one system call that every file system supports.
+// appsPoll is the interval of checks for changes of the applications file. Polling
+// needs one system call and works on every file system.
 const appsPoll = time.Second
 
-// Watch reads the file of applications again when it changed, until ctx ends.
+// Watch reloads the applications file after changes, until ctx ends.
 func (g *Authenticator) Watch(ctx context.Context, log logrus.FieldLogger) {
 	if g.apps == nil {
 		return
@@ -71,10 +70,10 @@ func (g *Authenticator) Watch(ctx context.Context, log logrus.FieldLogger) {
 	})
 }
 
-// Refresh reads the file of applications again if it changed, as Watch does.
+// Refresh reloads the applications file if it has changed.
 func (g *Authenticator) Refresh() (changed bool, err error) { return g.apps.Refresh() }
 
-// CountRefusal counts a caller that was refused for a reason of [Refusals].
+// CountRefusal counts a rejected caller; reason is a value of [Refusals].
 func (g *Authenticator) CountRefusal(reason string) {
 	g.metrics.refused.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", reason)))
 }

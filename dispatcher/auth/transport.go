@@ -11,23 +11,23 @@ import (
 	"github.com/procfleet/procfleet/internal/peercred"
 )
 
-// localCaller is the account at the other end of a connection.
+// localCaller is the account of the process that opened a connection.
 type localCaller struct {
 	uid uint32
-	err error // the kernel did not say
+	err error // the kernel did not report the account
 }
 
 type localCallerKey struct{}
 
-// Identify adds the account that opened a connection to its context. It queries
-// the kernel before anything is read, because the caller may close the socket later.
+// Identify adds the account that opened a connection to ctx. Call it before reading
+// from conn: the kernel reports the account only while the caller has the socket open.
 func Identify(ctx context.Context, conn net.Conn) context.Context {
 	uid, err := peercred.UID(conn)
 	return context.WithValue(ctx, localCallerKey{}, &localCaller{uid, err})
 }
 
-// RefuseOtherAccounts refuses a request on a connection that another account
-// opened. Without [Identify] it refuses none.
+// RefuseOtherAccounts returns an error unless root or the server's own account opened
+// the connection. Without [Identify] it returns nil.
 func RefuseOtherAccounts(ctx context.Context) error {
 	from, asked := ctx.Value(localCallerKey{}).(*localCaller)
 	own := os.Geteuid()
@@ -41,37 +41,37 @@ func RefuseOtherAccounts(ctx context.Context) error {
 		"only root and the account that runs this server (uid %d) may call, and this connection is from uid %d; %s", own, from.uid, letIn)}
 }
 
-// letIn says how an operator permits other accounts to call.
+// letIn is the remedy in refusals: how an operator permits other accounts to call.
 const letIn = "to let others call, add an application with `procfleet app add CODE --apps FILE` and start the server with --apps FILE; " +
 	"or let every account of this machine call with --allow-local-users"
 
-// A dispatcher on loopback trusts every local caller, and accepts bodies of any
-// Content-Type. A browser on the same machine sends it requests for any web page
-// that it shows, so requests from pages of other origins are refused.
+// A dispatcher on loopback trusts every local caller and accepts bodies of any
+// Content-Type. A browser on the same machine would send it requests on behalf of any
+// web page, so requests from pages of other origins are rejected.
 
-// RefuseForeignPages refuses browsers' requests from pages of another origin.
+// RefuseForeignPages rejects requests that browsers send for pages of another origin.
 func RefuseForeignPages(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = w.Write([]byte("requests from web pages of another origin are refused\n")) // the caller may be gone
+		_, _ = w.Write([]byte("requests from web pages of another origin are refused\n")) // fails if the caller has disconnected
 	}))
 	return protection.Handler(next)
 }
 
-// RequestIDHeader names a request.
+// RequestIDHeader is the header with a request's id.
 const RequestIDHeader = "X-Bkapi-Request-Id"
 
-// onlyOnce are headers that carry credentials or change how a request is read.
-// If one occurs twice, a proxy in front may have checked the other one.
+// onlyOnce are headers that carry credentials or change how a request is decoded. A
+// duplicate is rejected, because a proxy in front may have checked the other value.
 var onlyOnce = []string{
 	"Authorization", "X-Bkapi-Authorization", "Bk-App-Code", "Bk-Username",
 	"Bk_user", "Bk-User", "Http_blueking_supplier_id", "Http-Blueking-Supplier-Id", "Content-Type", RequestIDHeader,
 }
 
-// RefuseHeader refuses ambiguous headers, and compressed bodies: a short one may
-// expand to any length.
+// RefuseHeader returns an error for duplicate headers in onlyOnce, and for compressed
+// bodies, because a short body may expand to any size.
 func RefuseHeader(h http.Header) error {
 	for _, name := range onlyOnce {
 		if len(h[name]) > 1 {
