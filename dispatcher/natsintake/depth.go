@@ -10,11 +10,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// depthEvery is the interval between measurements. Every dispatcher measures, and
-// all report the same.
+// depthEvery is the interval of measurements. All dispatchers report the same values.
 const depthEvery = 10 * time.Second
 
-// depth is how many published submissions there were at the last measurement.
+// depth has the numbers of published submissions at the last measurement.
 type depth struct {
 	known           atomic.Bool
 	waiting, failed atomic.Int64
@@ -49,15 +48,14 @@ func (in *Intake) measureDepth(ctx context.Context) {
 	}
 }
 
-// MeasureDepth measures once. After an error the gauges report nothing, rather
-// than the last value.
+// MeasureDepth measures once. After an error the gauges report no value.
 func (in *Intake) MeasureDepth(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, depthEvery/2)
 	defer cancel()
 	waiting, failed, err := in.cfg.Bus.SubmissionCounts(ctx)
 	if err == nil {
-		in.depth.waiting.Store(int64(waiting)) //nolint:gosec // a number of messages
-		in.depth.failed.Store(int64(failed))   //nolint:gosec // a number of messages
+		in.depth.waiting.Store(int64(waiting)) //nolint:gosec // message counts are small
+		in.depth.failed.Store(int64(failed))   //nolint:gosec // message counts are small
 	}
 	in.depth.known.Store(err == nil)
 }

@@ -1,8 +1,7 @@
-// Package natsintake receives the operations that producers publish on NATS. It
-// pulls messages up to a limit, extends their acknowledgement deadlines while they
-// are processed, isolates a message that makes dispatchers crash, and measures
-// how many messages wait. What a message asks for is the caller's concern. All
-// dispatchers share one consumer.
+// Package natsintake receives submissions that producers publish on NATS. It pulls
+// messages up to a limit, extends their acknowledgement deadlines during processing,
+// isolates messages that make dispatchers crash, and measures how many messages are
+// waiting. The caller processes the messages. All dispatchers share one consumer.
 package natsintake
 
 import (
@@ -18,41 +17,41 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Config is how an [Intake] receives.
+// Config holds the dependencies and settings of an [Intake].
 type Config struct {
 	Bus    *bus.Bus
-	Clock  taskstore.Clock // of the task store, which shows whether the store is available
-	Slots  int             // messages that are processed at once
-	Accept time.Duration   // for one request to the store, or to a record of a trial
-	Drain  time.Duration   // how long Run waits for the messages in progress when it stops
+	Clock  taskstore.Clock // the task store's clock; also used to check whether the store is available
+	Slots  int             // maximum messages being processed
+	Accept time.Duration   // timeout of one request to the task store or for a trial record
+	Drain  time.Duration   // how long Run waits for messages in progress after ctx ends
 	Log    logrus.FieldLogger
 	Meter  metric.Meter
 }
 
-// Intake receives published submissions.
+// Intake receives the submissions that are published on NATS.
 type Intake struct {
 	cfg   Config
-	alone chan struct{} // held during a trial
+	alone chan struct{} // has an element during a trial, so that only one runs
 	depth depth
 }
 
-// New returns an Intake that pulls nothing before Run.
+// New returns an intake that is inactive until [Intake.Run].
 func New(cfg *Config) (*Intake, error) {
 	in := &Intake{cfg: *cfg, alone: make(chan struct{}, 1)}
 	return in, in.depth.register(cfg.Meter)
 }
 
 const (
-	// pullWait bounds one pull request, and so how long after Run was stopped a
-	// message may still arrive.
+	// pullWait is the wait of one pull request. After the end of Run's context,
+	// messages may still arrive for as long.
 	pullWait = time.Second
-	// The backoff while nothing can be pulled.
+	// Bounds of the backoff after failed pulls.
 	leastPause, mostPause = 250 * time.Millisecond, 5 * time.Second
 )
 
-// Run pulls messages until ctx ends, and calls handle for each in a goroutine of
-// its own. It returns when every handle has returned or Config.Drain has passed,
-// and then cancels the work context; a message that is not finished is redelivered.
+// Run pulls messages until ctx ends, and calls handle for each in its own goroutine. It
+// returns when every handle has returned or Config.Drain has passed, and then cancels
+// the context work. Messages that are not acknowledged are redelivered.
 func (in *Intake) Run(ctx context.Context, handle func(pulling, work context.Context, s *bus.Submission)) {
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
@@ -74,13 +73,13 @@ func (in *Intake) Run(ctx context.Context, handle func(pulling, work context.Con
 	}
 }
 
-// pullAll pulls as many messages as there are free slots until ctx ends. The
-// function start must have release called once for each.
+// pullAll pulls as many messages as there are free slots until ctx ends. start must
+// ensure that release is called once per message.
 func (in *Intake) pullAll(ctx context.Context, start func(s *bus.Submission, release func())) {
 	slots := make(chan struct{}, in.cfg.Slots)
 	var from *bus.Submissions
 	wait := leastPause
-	var warned time.Time // when the last failure was logged
+	var warned time.Time // time of the last logged failure
 	for ctx.Err() == nil {
 		err := in.pull(ctx, &from, slots, start)
 		if err == nil {
@@ -97,7 +96,7 @@ func (in *Intake) pullAll(ctx context.Context, start func(s *bus.Submission, rel
 	}
 }
 
-// pull waits for one free slot, and requests as many messages as there are free slots.
+// pull waits for a free slot and then requests one message per free slot.
 func (in *Intake) pull(ctx context.Context, from **bus.Submissions, slots chan struct{}, start func(*bus.Submission, func())) error {
 	if *from == nil {
 		opened, err := in.cfg.Bus.OpenSubmissions(ctx)
@@ -142,15 +141,15 @@ func extendAck(s *bus.Submission) (stop func()) {
 			case <-over:
 				return
 			case <-ticker.C:
-				_ = s.Working() // a lost extension costs a redelivery, which finds the same task
+				_ = s.Working() // a lost extension causes a redelivery, which finds the existing task
 			}
 		}
 	}()
 	return sync.OnceFunc(func() { close(over) })
 }
 
-// pause waits for d, a quarter more or less so that dispatchers do not retry in
-// step, or until ctx ends: then it is false.
+// pause waits for d ± 25 %, so that dispatchers do not retry in lockstep, and returns
+// true. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d + time.Duration((rand.Float64()-0.5)*0.5*float64(d))):

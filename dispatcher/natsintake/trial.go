@@ -8,36 +8,37 @@ import (
 	"github.com/procfleet/procfleet/internal/bus"
 )
 
-// A dispatcher that crashes loses all messages that it processes, and JetStream
-// redelivers each of them, also to other dispatchers. To find the message that
-// causes the crash, redelivered messages are processed one at a time, and each
-// leaves a record that stays if the dispatcher crashes.
+// If a dispatcher crashes, JetStream redelivers all messages that it was processing,
+// also to other dispatchers. To find the message that causes the crash, redelivered
+// messages are processed one at a time, and each has a trial record that remains if the
+// dispatcher crashes.
 
-// ErrPoisoned ends a message that made dispatchers crash again and again.
+// ErrPoisoned is returned for a message that made dispatchers crash repeatedly.
 var ErrPoisoned = errors.New("dispatchers broke off each time they tried, for reasons that their logs tell; whether a task was made is not known: look for it before you publish this again")
 
 const (
-	// trusted is how many deliveries of a message need no trial.
+	// trusted is the number of deliveries of a message without a trial.
 	trusted = 2
-	// maxTrials is how many trials of a message may end in a crash.
+	// maxTrials is the number of crashed trials after which a message is poisoned.
 	maxTrials = 3
-	// MaxDeliveries is after how many deliveries a message that always makes its
-	// dispatcher crash is poisoned.
+	// MaxDeliveries is the number of deliveries after which a message that always
+	// crashes its dispatcher is poisoned.
 	MaxDeliveries = trusted + maxTrials
 )
 
-// Trial is one attempt to process a message. Both functions may be called again.
+// Trial is one attempt to process a message. Its functions may be called repeatedly.
 type Trial struct {
-	// Acquit removes the record: no failure was caused by the message. Over ends
-	// the trial, and leaves the record if it was not removed.
+	// Acquit removes the trial record, because the message caused no crash, and ends
+	// the trial. Over ends the trial and leaves the record unless Acquit was called.
 	Acquit, Over func()
 }
 
-// Suspect begins the trial of a message under the name of the attempt. It
-// returns [ErrPoisoned] for a message whose trials ended in crashes too often.
+// Suspect starts the trial of a message; name identifies the trial. It returns
+// [ErrPoisoned] if too many trials of the message ended in a crash. It blocks while
+// another trial runs.
 //
-// While the store is unavailable nothing is recorded: then neither failures nor
-// crashes say anything about the message.
+// No record is written for the first deliveries, nor while the store is unavailable: a
+// failure then has other causes than the message.
 func (in *Intake) Suspect(ctx context.Context, s *bus.Submission, name string) (Trial, error) {
 	nothing := func() {}
 	if s.Delivered <= trusted || !in.StoreAvailable(ctx) {
@@ -66,8 +67,8 @@ func (in *Intake) Suspect(ctx context.Context, s *bus.Submission, name string) (
 	return Trial{acquit, over}, nil
 }
 
-// remove removes a record, and retries while messages are pulled: an
-// unavailable broker must not count against the message.
+// remove removes a trial record. It retries while pulling has not ended, so that an
+// unavailable broker does not count against the message.
 func (in *Intake) remove(pulling context.Context, record *bus.Trial) {
 	end := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(pulling), in.cfg.Accept)
@@ -84,7 +85,7 @@ func (in *Intake) remove(pulling context.Context, record *bus.Trial) {
 	}
 }
 
-// StoreAvailable reports whether the task store answers now.
+// StoreAvailable reports whether the task store currently replies.
 func (in *Intake) StoreAvailable(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, in.cfg.Accept)
 	defer cancel()
