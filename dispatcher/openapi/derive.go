@@ -12,9 +12,9 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// goTypes are the types that a schema of native.yaml may name as "go". The type
-// gives the properties, their types and which of them are required; the schema
-// in the file adds descriptions and constraints.
+// goTypes are the types that a schema of native.yaml may name as "go". The Go type
+// determines the properties, their types and whether they are required; the schema in
+// the file adds descriptions and constraints.
 var goTypes = typesByName(
 	v1.TaskRequest{}, v1.Operation{}, v1.TaskCreated{}, v1.TaskPage{}, v1.Task{}, v1.ResultPage{}, v1.Result{}, v1.Plan{}, v1.Failure{},
 	v1.Targets{}, v1.RegisterRequest{}, v1.ProcessRequest{}, v1.Identity{}, v1.Outcomes{},
@@ -35,11 +35,11 @@ func typesByName(values ...any) map[string]reflect.Type {
 	return all
 }
 
-// deriver derives the schemas of requests, or those of answers.
+// deriver derives schemas from Go types, for requests or for answers.
 type deriver struct {
-	// components names the types that have a schema of their own.
+	// components has the names of types with their own named schema.
 	components map[reflect.Type]string
-	closed     bool // there are no members but the properties
+	closed     bool // other members than the properties are forbidden
 }
 
 var requestSchemas = deriver{components: map[reflect.Type]string{
@@ -70,7 +70,7 @@ var answerSchemas = deriver{closed: true, components: map[reflect.Type]string{
 	reflect.TypeFor[v1.CatalogProcess]():       "CatalogueProcess",
 }}
 
-// derive completes the schemas of a description that name a Go type.
+// derive completes the schemas that name a Go type.
 func (d *description) derive() error {
 	var errs []error
 	complete := func(by deriver, schema *object) *object {
@@ -102,8 +102,8 @@ func (d *description) derive() error {
 	return errors.Join(errs...)
 }
 
-// overlaid adds the words of text to a schema, and does so in its properties
-// and items. Where text gives a type itself, it replaces the schema.
+// overlaid adds the keywords of text to a schema, recursively in properties and items.
+// If text has a type, text replaces the schema.
 func overlaid(schema, text *object) (*object, error) {
 	if slices.ContainsFunc([]string{"type", "$ref", "anyOf", "const"}, text.has) {
 		return text, nil
@@ -139,7 +139,7 @@ func overlaid(schema, text *object) (*object, error) {
 	return schema, nil
 }
 
-// of is the schema of a value of the type, as encoding/json writes it.
+// of returns the schema of a type's values in the encoding of encoding/json.
 func (d deriver) of(t reflect.Type) *object {
 	if name, is := d.components[t]; is {
 		return ref(name)
@@ -169,15 +169,15 @@ func (d deriver) of(t reflect.Type) *object {
 	}
 }
 
-// object is the schema of a struct, of which the members that are always written
-// are required. A member that may be left out is never null.
+// object returns the schema of a struct. Members without omitempty are required;
+// optional members are never null.
 func (d deriver) object(t reflect.Type) *object {
 	required, properties := []any{}, &object{}
 	for _, field := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		of := field.Type
 		switch {
-		case name == "": // an embedded struct, whose fields are visible as well
+		case name == "": // embedded struct, whose fields are visited too
 			continue
 		case options == "":
 			required = append(required, name)

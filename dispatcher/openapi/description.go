@@ -12,79 +12,74 @@ import (
 //go:embed *.yaml
 var files embed.FS
 
-// description is what a file says of a dialect.
+// description is the content of a dialect's file.
 type description struct {
 	Title string `yaml:"title"`
 	About string `yaml:"about"`
-	// Wildcards are those of paths, by their names, each with description and
-	// schema.
+	// Wildcards has a description and schema for each path wildcard, by name.
 	Wildcards *object `yaml:"wildcards"`
-	// Families are in the order of [dialect.Dialect.Reached].
+	// Families has one element per family, in the order of [dialect.Dialect.Reached].
 	Families []familyText `yaml:"families"`
-	// Envelope is the schema of an answer around the data of a call.
+	// Envelope is the schema that encloses the data of a call in an answer.
 	Envelope        *object `yaml:"envelope"`
 	EnvelopeExample *object `yaml:"envelopeExample"`
-	// Calls are by the names of the calls.
+	// Calls has the texts of calls, by the name of the call.
 	Calls map[string]callText `yaml:"calls"`
-	// Requests and Answers are schemas that are referred to by their names.
-	// In requests every member that is not required may be null. A schema here
-	// or of a call may name a Go type, see goTypes.
+	// Requests and Answers are named schemas that others refer to. In requests every
+	// optional member may be null. A schema here or of a call may name one of goTypes.
 	Requests *object `yaml:"requests"`
 	Answers  *object `yaml:"answers"`
 }
 
-// familyText says what is peculiar to a family of paths.
+// familyText is the description of one family of paths.
 type familyText struct {
 	Name  string `yaml:"name"`
 	Title string `yaml:"title"`
 	About string `yaml:"about"`
-	// Security names the schemes of which one is enough.
+	// Security has the names of alternative security schemes.
 	Security []string `yaml:"security"`
 	// Credentials is the schema of credentials among the parameters, if any.
 	Credentials string `yaml:"credentials"`
-	// BodyOfGet says that a GET has its parameters in a body.
+	// BodyOfGet is set if a GET has its parameters in a body.
 	BodyOfGet bool `yaml:"bodyOfGet"`
-	// Failure is the schema of failures, OtherFailure that of those with
-	// another status than 200 if they differ, and Code where the code is.
+	// Failure is the schema of failures. OtherFailure is the schema of failures with
+	// another status than 200, if different. Code is the path of the code in a failure.
 	Failure      *object  `yaml:"failure"`
 	OtherFailure *object  `yaml:"otherFailure"`
 	Code         []string `yaml:"code"`
-	// FailuresByCall says that codes depend on the call.
+	// FailuresByCall is set if codes depend on the call.
 	FailuresByCall bool `yaml:"failuresByCall"`
 }
 
-// callText is what the tables of a dialect do not say of a call.
+// callText is the description of one call, in addition to the dialect's tables.
 type callText struct {
 	Summary string `yaml:"summary"`
 	About   string `yaml:"about"`
-	// Wildcards are those that mean something else in this call.
+	// Wildcards has the wildcards that have another meaning in this call.
 	Wildcards *object `yaml:"wildcards"`
-	// Parameters are OpenAPI's parameter objects; the wildcards of a path
-	// need none.
+	// Parameters are OpenAPI parameter objects. Path wildcards need none.
 	Parameters []*object `yaml:"parameters"`
 	Request    *object   `yaml:"request"`
-	// OtherTypes are those of bodies that say the same, but not as JSON.
+	// OtherTypes are the content types of equivalent bodies that are not JSON.
 	OtherTypes []string `yaml:"otherTypes"`
 	Example    anyValue `yaml:"example"`
-	// Status of an answer that is no failure; 0 is 200.
+	// Status is the status of a success response; 0 means 200.
 	Status      int     `yaml:"status"`
 	Headers     *object `yaml:"headers"`
-	ContentType string  `yaml:"contentType"` // "" is JSON
-	// Answer is the schema of the whole answer, Data of what the envelope has
-	// in it.
+	ContentType string  `yaml:"contentType"` // "" means JSON
+	// Answer is the schema of the whole answer; Data is the schema of its data.
 	Answer        *object  `yaml:"answer"`
 	AnswerExample anyValue `yaml:"answerExample"`
 	Data          *object  `yaml:"data"`
 	DataExample   anyValue `yaml:"dataExample"`
-	// OtherAnswers are further ones, by status.
+	// OtherAnswers has further success responses, by status.
 	OtherAnswers *object `yaml:"otherAnswers"`
-	// Failures are codes that only this call has, with what they mean; or, of
-	// another status than 200, with status and meaning.
+	// Failures maps the codes that only this call has to their meaning or, if their
+	// status is not 200, to an object with status and meaning.
 	Failures *object `yaml:"failures"`
 }
 
-// describe reads the file of a dialect. A dialect without one has nothing but
-// its calls.
+// describe reads the file of a dialect. Without a file only the title is set.
 func describe(name string) (*description, error) {
 	d := &description{Title: name}
 	text, err := files.ReadFile(name + ".yaml")
@@ -103,7 +98,7 @@ func describe(name string) (*description, error) {
 	return d, nil
 }
 
-// family is what is said of the n-th family of paths.
+// family returns the description of the n-th family of paths.
 func (d *description) family(n int) familyText {
 	if n < len(d.Families) {
 		return d.Families[n]
@@ -111,8 +106,8 @@ func (d *description) family(n int) familyText {
 	return familyText{Name: fmt.Sprint("family", n+1), Title: d.Title}
 }
 
-// orNull lets every member that a request need not have be null, which is the
-// same as not being there.
+// orNull permits null for every optional member of the schemas in v: requests may have
+// null for a missing member.
 func orNull(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -150,7 +145,7 @@ func schemaOrNull(schema *object) *object {
 	return c
 }
 
-// nullable is a schema that takes null as well.
+// nullable returns a schema that accepts schema's values and null.
 func nullable(schema *object) *object {
 	kind, simple := schema.get("type").(string)
 	if !simple {
@@ -169,7 +164,7 @@ func nullable(schema *object) *object {
 	return c
 }
 
-// bare is a schema without what is only for readers.
+// bare returns a schema without the keywords that are only informative.
 func bare(schema *object) *object {
 	c := &object{}
 	for _, name := range schema.keys() {

@@ -13,13 +13,13 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// API is what is described: every call of some dialects.
+// API is the description of all calls of some dialects.
 type API struct {
 	Version  string
 	Dialects []Dialect
 }
 
-// Dialect is a dialect with its description.
+// Dialect is the description of a [dialect.Dialect].
 type Dialect struct {
 	Name, Title, About string
 	Families           []Family
@@ -27,36 +27,36 @@ type Dialect struct {
 	text               *description
 }
 
-// Family is a family of paths of a dialect.
+// Family is the description of a [dialect.Family].
 type Family struct {
 	Title, About string
 	text         *familyText
 	of           *dialect.Family
 }
 
-// Call is one call, wherever it is reached.
+// Call is the description of one call, in all families of paths that have it.
 type Call struct {
 	Name, Summary, About string
 	Places               []Place
 	text                 callText
 }
 
-// Place is where a family has a call.
+// Place is a call in one family of paths.
 type Place struct {
 	Family *Family
-	// Path is the one that is described, with wildcards as OpenAPI writes
-	// them; Others lead to the same call.
+	// Path is the documented path, with wildcards in OpenAPI syntax; Others are further
+	// paths of the same call.
 	Path   string
 	Others []string
-	// Methods are those that can say what the call needs, Silent the others:
-	// a query string has no room for objects and lists.
+	// Methods are the methods that can carry the required parameters. Silent are the
+	// methods that cannot, because a query string holds no objects or lists.
 	Methods  []string
 	Silent   []string
 	Failures []Failure
 	call     *dialect.Call
 }
 
-// New describes dialects; version is that of the build.
+// New returns the description of dialects; version is the version of the build.
 func New(dialects []dialect.Dialect, version string) (*API, error) {
 	api := &API{Version: version}
 	for i := range dialects {
@@ -66,7 +66,7 @@ func New(dialects []dialect.Dialect, version string) (*API, error) {
 		}
 		api.Dialects = append(api.Dialects, *d)
 	}
-	// The native API comes first: it says most with the least.
+	// The native API has the fewest families and comes first.
 	slices.SortStableFunc(api.Dialects, func(a, b Dialect) int { return cmp.Compare(len(a.Families), len(b.Families)) })
 	return api, nil
 }
@@ -109,7 +109,7 @@ func (d *Dialect) place(f *Family, call *dialect.Call, text *callText) (Place, e
 	p := Place{Family: f, call: call}
 	for _, pattern := range call.Paths {
 		if strings.HasSuffix(pattern, "/{$}") {
-			continue // the path before it, with a slash at its end
+			continue // same as the preceding path, with a trailing slash
 		}
 		p.Others = append(p.Others, pattern)
 	}
@@ -141,7 +141,7 @@ func (d *Dialect) place(f *Family, call *dialect.Call, text *callText) (Place, e
 	return p, nil
 }
 
-// sayable reports whether a query string has room for what a request needs.
+// sayable reports whether a query string can carry the required members of a request.
 func (d *Dialect) sayable(request *object) bool {
 	request = d.resolve(request)
 	needs := func(of *object) bool {
@@ -154,7 +154,7 @@ func (d *Dialect) sayable(request *object) bool {
 	}))
 }
 
-// scalar reports whether a value is neither an object nor a list.
+// scalar reports whether values of a schema are neither objects nor lists.
 func (d *Dialect) scalar(schema *object) bool {
 	schema = d.resolve(schema)
 	if ways := schema.list("anyOf"); ways != nil {
@@ -167,7 +167,7 @@ func (d *Dialect) scalar(schema *object) bool {
 	return kind != "object" && kind != "array"
 }
 
-// resolve follows a reference to one of the dialect's own schemas.
+// resolve returns the dialect's own schema that a reference names, or schema itself.
 func (d *Dialect) resolve(schema *object) *object {
 	name, is := strings.CutPrefix(schema.text("$ref"), schemaPath)
 	if !is {
@@ -185,7 +185,7 @@ const schemaPath = "#/components/schemas/"
 
 func ref(name string) *object { return members("$ref", schemaPath+name) }
 
-// JSON is the OpenAPI document.
+// JSON returns the OpenAPI document.
 func (a *API) JSON() ([]byte, error) {
 	w := &writer{paths: &object{}, schemas: &object{}, tags: []any{}}
 	for i := range a.Dialects {
@@ -206,7 +206,7 @@ func (a *API) JSON() ([]byte, error) {
 	))
 }
 
-// securitySchemes are the ways in which callers say who they are.
+// securitySchemes returns the ways in which callers authenticate.
 func securitySchemes() *object {
 	return members(
 		"bearer", members("type", "http", "scheme", "bearer", "bearerFormat", "<application>.<secret>"),
@@ -274,7 +274,7 @@ func (w *writer) operation(d *Dialect, call *Call, p *Place, method string) *obj
 		for _, name := range names {
 			security = append(security, members(name, []any{}))
 		}
-		// In the body, or nowhere: without --apps nobody is asked.
+		// The empty object permits credentials in the body and, without --apps, none.
 		o.set("security", append(security, &object{}))
 	}
 	o.set("x-procfleet-call", call.Name)
@@ -284,7 +284,7 @@ func (w *writer) operation(d *Dialect, call *Call, p *Place, method string) *obj
 	return o
 }
 
-// elsewhere says which other paths and methods lead to the same.
+// elsewhere returns a text with the other paths and methods of the call.
 func (p *Place) elsewhere() string {
 	var lines []string
 	if len(p.Others) > 0 {
@@ -296,8 +296,8 @@ func (p *Place) elsewhere() string {
 	return strings.Join(lines, "\n\n")
 }
 
-// parameters are the wildcards of the path, those of the call, those that a
-// request without a body has in its query, and the headers.
+// parameters returns the parameters of a call: path wildcards, the call's own
+// parameters, the members of the request if it has no body, and headers.
 func (d *Dialect) parameters(call *Call, p *Place, inBody bool) []any {
 	var all []any
 	for _, name := range wildcard.FindAllStringSubmatch(p.Path, -1) {
@@ -322,7 +322,7 @@ func (d *Dialect) parameters(call *Call, p *Place, inBody bool) []any {
 		"description", "Comes back in the answer.", "schema", members("type", "string", "maxLength", 128)))
 }
 
-// wildcard is what is said of a wildcard of a path: for the call, or for all.
+// wildcard returns the call's or the dialect's description of a path wildcard.
 func (d *Dialect) wildcard(call *Call, name string) *object {
 	for _, of := range []*object{call.text.Wildcards, d.text.Wildcards} {
 		if of.has(name) {
@@ -332,8 +332,8 @@ func (d *Dialect) wildcard(call *Call, name string) *object {
 	return members("schema", members("type", "string"))
 }
 
-// query is what a query string has of a request: all that is neither an object
-// nor a list. An example of the request gives examples of its parts.
+// query returns the members of a request that fit into a query string: scalars. It
+// extracts their examples from the example of the request.
 func (d *Dialect) query(request *object, example any) []any {
 	shown, _ := example.(*object)
 	request = d.resolve(request)
@@ -375,7 +375,7 @@ func (d *Dialect) body(call *Call, p *Place) *object {
 	return members("required", true, "content", types)
 }
 
-// responses are the answer and the failures, by status.
+// responses returns the success response and the failures, by status.
 func (w *writer) responses(d *Dialect, call *Call, p *Place) *object {
 	status := cmp.Or(call.text.Status, http.StatusOK)
 	byStatus := make(map[int][]Failure)
@@ -410,7 +410,7 @@ func (w *writer) responses(d *Dialect, call *Call, p *Place) *object {
 	return all
 }
 
-// forbidForeignPages adds what is answered before any dialect is known.
+// forbidForeignPages adds the response for requests that are rejected before routing.
 func forbidForeignPages(responses *object) {
 	const meaning = "In plain text: the request is that of a web page of another origin, or came under a name that is not loopback's."
 	code := strconv.Itoa(http.StatusForbidden)
@@ -420,11 +420,11 @@ func forbidForeignPages(responses *object) {
 		responses.set(code, forbidden)
 	}
 	forbidden.set("description", strings.TrimSpace(forbidden.text("description")+" "+meaning))
-	forbidden.set("headers", &object{}) // there was no request to give an id to
+	forbidden.set("headers", &object{}) // such a request has no id
 	forbidden.at("content").set("text/plain", members("schema", members("type", "string")))
 }
 
-// failing is the response of the failures that have a status of their own.
+// failing returns the response for the failures with one status.
 func (w *writer) failing(d *Dialect, call *Call, p *Place, status int, of []Failure) *object {
 	headers := responseHeaders()
 	switch status {
@@ -450,8 +450,8 @@ func responseHeaders() *object {
 	return members("X-Bkapi-Request-Id", members("description", "As it was sent, or made up.", "required", true, "schema", members("type", "string")))
 }
 
-// failure is a reference to the schema of the failures of one status, which
-// calls that fail in the same ways share.
+// failure returns a reference to the schema of a status's failures. Calls with the same
+// failures share the schema.
 func (w *writer) failure(d *Dialect, call *Call, p *Place, status int, of []Failure) *object {
 	class := "ask"
 	switch {
@@ -472,7 +472,7 @@ func (w *writer) failure(d *Dialect, call *Call, p *Place, status int, of []Fail
 	return ref(name)
 }
 
-// answer is the schema of an answer that is no failure, and an example.
+// answer returns the schema of a success response and an example.
 func (t *callText) answer(d *description) (schema *object, example any) {
 	switch {
 	case t.Answer != nil:

@@ -9,18 +9,17 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// failureKind is a kind of failure, with an example of what is said of it.
+// failureKind is a kind of failure with its meaning and an example.
 type failureKind struct {
 	name    string
 	meaning string
 	example dialect.Error
-	// of says which calls can fail so.
+	// of reports whether a call can have this failure.
 	of func(f *dialect.Family, call *dialect.Call, body bool) bool
 }
 
-// failureKinds are all kinds that a call can fail with. Those of paths and
-// methods that do not exist belong to no call, and what has expired was
-// published on NATS.
+// failureKinds are all failures that a call can have. It excludes unknown paths and
+// methods, which belong to no call, and expired submissions, which exist on NATS only.
 var failureKinds = []failureKind{
 	{"malformed", "the body is not what it claims to be", dialect.Error{Kind: dialect.Malformed, Problem: "unexpected end of JSON input"}, withBody},
 	{"bad_header", "X-Bkapi-Authorization is not JSON", dialect.Error{Kind: dialect.BadHeader, Problem: "Parameters error, request header X-Bkapi-Authorization is not a valid JSON format string"}, everyCall},
@@ -62,7 +61,7 @@ func makesATask(_ *dialect.Family, c *dialect.Call, _ bool) bool {
 	return is[dialect.Accept](c.Endpoint)
 }
 
-// usedFor is every call of one kind of endpoint.
+// usedFor reports whether a call has an endpoint of type T.
 func usedFor[T dialect.Endpoint](_ *dialect.Family, c *dialect.Call, _ bool) bool {
 	return is[T](c.Endpoint)
 }
@@ -79,7 +78,7 @@ func changesProcesses(_ *dialect.Family, c *dialect.Call, _ bool) bool {
 	return is[dialect.EditTemplates](c.Endpoint) || is[dialect.DeleteTemplate](c.Endpoint) || is[dialect.SaveTemplates](c.Endpoint)
 }
 
-// mayBeLarge is every call with a body, and one that is for many hosts without.
+// mayBeLarge reports whether a call has a body, or concerns many hosts without a body.
 func mayBeLarge(_ *dialect.Family, c *dialect.Call, body bool) bool {
 	return body || is[dialect.ShowDrift](c.Endpoint)
 }
@@ -89,18 +88,17 @@ func is[T dialect.Endpoint](endpoint dialect.Endpoint) bool {
 	return ok
 }
 
-// Failure is one way in which a call fails.
+// Failure is one failure of a call.
 type Failure struct {
 	Status  int
-	Code    string // as it is written in the answer
+	Code    string // the code as text
 	Meaning string
 	kind    string
 	code    any
 	body    any
 }
 
-// failures are what a call can fail with in a family of paths, in the words of
-// the family itself.
+// failures returns the failures of a call, with the codes of the family of paths.
 func failures(f *dialect.Family, text *familyText, call *dialect.Call, body bool) ([]Failure, error) {
 	var all []Failure
 	for i := range failureKinds {
@@ -143,7 +141,7 @@ func written(code any) string {
 	return ""
 }
 
-// failureSchema is the schema of the failures that have one status.
+// failureSchema returns the schema of all failures with one status.
 func failureSchema(text *familyText, status int, of []Failure) *object {
 	base := text.Failure
 	if status != http.StatusOK && text.OtherFailure != nil {
@@ -176,7 +174,7 @@ func failureSchema(text *familyText, status int, of []Failure) *object {
 	return schema
 }
 
-// missing is the failure for a path that does not exist.
+// missing returns the failure for a path that does not exist.
 func missing(path string) *dialect.Error {
 	return &dialect.Error{Kind: dialect.NoRoute, Problem: "there is no path " + path, Method: http.MethodPost, Path: path}
 }

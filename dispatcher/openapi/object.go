@@ -9,15 +9,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// object is a JSON object whose members keep their order: readers find the
-// members of a request where the author put them. Its values are *object,
-// []any, string, bool, nil, and numbers.
+// object is a JSON object that preserves the order of its members, so that the
+// documents show them in the author's order. Its values are *object, []any, string,
+// bool, nil, and numbers.
 type object struct {
 	names  []string
 	values map[string]any
 }
 
-// members makes an object of names and values, in turns.
+// members returns an object of alternating names and values.
 func members(pairs ...any) *object {
 	o := &object{}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -33,7 +33,7 @@ func (o *object) get(name string) any {
 	return o.values[name]
 }
 
-// at is the member as an object; nil if it is none.
+// at returns a member as an object, or nil if it is not an object.
 func (o *object) at(name string) *object {
 	below, _ := o.get(name).(*object)
 	return below
@@ -57,7 +57,7 @@ func (o *object) has(name string) bool {
 	return is
 }
 
-// keys are the names of the members, in order.
+// keys returns the names of the members, in order.
 func (o *object) keys() []string {
 	if o == nil {
 		return nil
@@ -75,7 +75,7 @@ func (o *object) set(name string, value any) {
 	o.values[name] = value
 }
 
-// with is a copy that has one member more, or another value for it.
+// with returns a copy in which the member name has the given value.
 func (o *object) with(name string, value any) *object {
 	c := &object{}
 	for _, n := range o.keys() {
@@ -85,7 +85,7 @@ func (o *object) with(name string, value any) *object {
 	return c
 }
 
-// MarshalJSON writes the members in their order.
+// MarshalJSON encodes the members in order.
 func (o *object) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -109,7 +109,7 @@ func (o *object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// plainJSON leaves <, > and & as they are.
+// plainJSON encodes v without escaping <, > and &.
 func plainJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -120,7 +120,7 @@ func plainJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// UnmarshalYAML reads a mapping.
+// UnmarshalYAML decodes a mapping.
 func (o *object) UnmarshalYAML(n *yaml.Node) error {
 	value, err := fromYAML(n)
 	if err != nil {
@@ -134,10 +134,10 @@ func (o *object) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// anyValue is a value of any kind.
+// anyValue is a value of any type.
 type anyValue struct{ value any }
 
-// UnmarshalYAML reads whatever there is.
+// UnmarshalYAML decodes a value of any type.
 func (v *anyValue) UnmarshalYAML(n *yaml.Node) (err error) {
 	v.value, err = fromYAML(n)
 	return err
@@ -177,8 +177,8 @@ func fromYAML(n *yaml.Node) (any, error) {
 	}
 }
 
-// fromJSON is what a Go value looks like as JSON, with the members of objects
-// in the order in which they are written.
+// fromJSON converts a Go value to the form that its JSON encoding has here, with the
+// members of objects in encoding order.
 func fromJSON(v any) (any, error) {
 	text, err := plainJSON(v)
 	if err != nil {
@@ -191,7 +191,7 @@ func fromJSON(v any) (any, error) {
 	return fromYAML(n.Content[0])
 }
 
-// texts are the elements of a list that are text.
+// texts returns the strings in a list.
 func texts(list []any) []string {
 	var all []string
 	for _, v := range list {

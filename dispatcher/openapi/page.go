@@ -15,20 +15,18 @@ import (
 //go:embed page.css
 var pageStyle string
 
-// PagePolicy returns the Content-Security-Policy of the page: only its inline
-// style is allowed.
+// PagePolicy returns the page's Content-Security-Policy. Only the inline style is
+// allowed.
 func PagePolicy() string {
 	sum := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// Page renders the description as one HTML page without scripts, which fetches
-// nothing.
+// Page renders the description as one HTML page without scripts and external resources.
 //
-// It builds nodes instead of executing a template: a program that links
-// text/template keeps every exported method of every type in it, which would add
-// 10 MiB to procfleet.
+// It builds nodes instead of executing a template: a program that links text/template
+// retains every exported method of every type, which would add 10 MiB to procfleet.
 func (a *API) Page() ([]byte, error) {
 	nav := element("nav", "aria-label", "Calls")
 	main := element("main").add(
@@ -87,7 +85,7 @@ func (d *Dialect) section() (*tag, error) {
 	return section, nil
 }
 
-// familyTitle is empty in a dialect of one family.
+// familyTitle returns the title of a family, or nil if the dialect has only one family.
 func (d *Dialect) familyTitle(f *Family) []*tag {
 	if len(d.Families) < 2 {
 		return nil
@@ -148,7 +146,7 @@ func (p *Place) failureTable() *tag {
 	return wide(element("thead").add(head), body)
 }
 
-// titled is empty without rows.
+// titled returns a title and a table, or nil if there are no rows.
 func titled(title string, all []Row) []*tag {
 	if len(all) == 0 {
 		return nil
@@ -156,7 +154,7 @@ func titled(title string, all []Row) []*tag {
 	return []*tag{element("h4").text(title), table(all)}
 }
 
-// example is empty without text; the title may be empty.
+// example returns an optional title and preformatted text, or nil if text is empty.
 func example(title, text string) []*tag {
 	if text == "" {
 		return nil
@@ -186,13 +184,12 @@ func table(all []Row) *tag {
 	return wide(body)
 }
 
-// wide is a table that scrolls where the window is narrower.
+// wide returns a table that scrolls horizontally in a narrow window.
 func wide(parts ...*tag) *tag {
 	return element("div", "class", "wide").add(element("table").add(parts...))
 }
 
-// prose makes a paragraph of each block of text, and code of text between
-// backticks.
+// prose returns a paragraph per block of text, with text between backticks as code.
 func prose(text string) []*tag {
 	var all []*tag
 	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -216,11 +213,10 @@ func code(text string) *tag { return element("code").text(text) }
 
 func link(to, text string) *tag { return element("a", "href", to).text(text) }
 
-// tag is an element under construction. html.Render escapes its text and
-// attributes.
+// tag is an HTML element. html.Render escapes its text and attributes.
 type tag struct{ node *html.Node }
 
-// element returns an empty element; attributes are names and values in turn.
+// element returns an empty element; attributes are alternating names and values.
 func element(name string, attributes ...string) *tag {
 	node := &html.Node{Type: html.ElementNode, Data: name}
 	for pair := range slices.Chunk(attributes, 2) {

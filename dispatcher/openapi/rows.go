@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// Row is a member or a parameter.
+// Row is one row of a table: a member or a parameter.
 type Row struct {
 	Name     string
 	Type     string
-	Object   string // the name of the schema that says more
+	Object   string // name of the schema with the details
 	Required bool
 	About    string
 }
 
-// Object is a schema with a name.
+// Object is a named schema.
 type Object struct {
 	Name, About string
 	Rows        []Row
 }
 
-// Objects are the schemas that calls of the dialect refer to.
+// Objects returns the named schemas of the dialect.
 func (d *Dialect) Objects() []Object {
 	var all []Object
 	for _, of := range []*object{d.text.Requests, d.text.Answers} {
@@ -40,7 +40,7 @@ func (d *Dialect) Objects() []Object {
 	return all
 }
 
-// Parameters are those of the call's paths and query.
+// Parameters returns the call's own parameters, without path wildcards.
 func (c *Call) Parameters() []Row {
 	var all []Row
 	for _, p := range c.text.Parameters {
@@ -53,11 +53,10 @@ func (c *Call) Parameters() []Row {
 	return all
 }
 
-// Request are the members of the body, Answer those of the answer; Data says
-// that an envelope is around them.
+// Request returns the members of the request body.
 func (c *Call) Request() []Row { return whole(c.text.Request) }
 
-// Answer are the members of the answer, or of the data in its envelope.
+// Answer returns the members of the answer or, if it has an envelope, of its data.
 func (c *Call) Answer() []Row {
 	if c.text.Data != nil {
 		return whole(c.text.Data)
@@ -65,10 +64,10 @@ func (c *Call) Answer() []Row {
 	return whole(c.text.Answer)
 }
 
-// InEnvelope reports whether an envelope is around the answer.
+// InEnvelope reports whether the answer has an envelope.
 func (c *Call) InEnvelope() bool { return c.text.Data != nil }
 
-// Status is that of an answer.
+// Status returns the status of a success response.
 func (c *Call) Status() int {
 	if c.text.Status != 0 {
 		return c.text.Status
@@ -76,7 +75,7 @@ func (c *Call) Status() int {
 	return http.StatusOK
 }
 
-// whole are the rows of a schema, or one that says what it is.
+// whole returns the rows of a schema, or one row with its type if it has no members.
 func whole(schema *object) []Row {
 	if schema == nil {
 		return nil
@@ -87,10 +86,10 @@ func whole(schema *object) []Row {
 	return []Row{rowOf("", schema, false)}
 }
 
-// RequestExample is a body.
+// RequestExample returns an example of the body, or "" if there is none.
 func (c *Call) RequestExample() string { return indented(c.text.Example.value) }
 
-// AnswerExample is an answer, or the data of one.
+// AnswerExample returns an example of the answer or its data, or "" if there is none.
 func (c *Call) AnswerExample() string {
 	if c.text.Data != nil {
 		return indented(c.text.DataExample.value)
@@ -113,7 +112,7 @@ func indented(value any) string {
 	return out.String()
 }
 
-// Envelope is what is around the data of every answer.
+// Envelope returns an example of the envelope of every answer, or "" if there is none.
 func (d *Dialect) Envelope() string {
 	if d.text.EnvelopeExample == nil {
 		return ""
@@ -121,15 +120,15 @@ func (d *Dialect) Envelope() string {
 	return indented(d.text.EnvelopeExample.with("data", "…"))
 }
 
-// Missing is how the family answers to a path and to a method that does not exist.
+// Missing returns the family's response to a path or method that does not exist.
 func (f *Family) Missing() (string, error) {
 	reply := f.of.Fail(missing("/no/such/path"), exampleRequestID)
 	body, err := reply.JSON()
 	return fmt.Sprint(reply.Status, " ", strings.TrimSpace(string(body))), err
 }
 
-// FailuresOf are the failures that the page shows with a call: of each family
-// those by status and code.
+// FailuresOf returns the failures that the page shows with a call. Failures with the
+// same status and code are merged.
 func (p *Place) FailuresOf() []Failure {
 	var all []Failure
 	for _, f := range p.Failures {
@@ -144,7 +143,7 @@ func (p *Place) FailuresOf() []Failure {
 	return all
 }
 
-// rows are the members of an object, with those of the objects in it.
+// rows returns the members of an object, including the members of nested objects.
 func rows(schema *object) []Row { return below("", schema) }
 
 func below(prefix string, schema *object) []Row {
@@ -171,7 +170,7 @@ func below(prefix string, schema *object) []Row {
 	return all
 }
 
-// alternatives says which members do for one another where one of them is needed.
+// alternatives returns a text with the alternative sets of required members.
 func alternatives(schema *object) string {
 	var ways []string
 	for _, way := range schema.list("anyOf") {
@@ -186,7 +185,7 @@ func alternatives(schema *object) string {
 	return "There must be " + strings.Join(ways, " or ") + "."
 }
 
-// inside are the rows below a member.
+// inside returns the rows of objects nested in a member.
 func inside(name string, member *object) []Row {
 	if items := member.at("items"); items != nil {
 		name, member = name+"[]", items
@@ -210,7 +209,7 @@ func rowOf(name string, schema *object, required bool) Row {
 	return row
 }
 
-// objectOf is the name of the schema that a member, or what is in it, refers to.
+// objectOf returns the name of the schema that a member or its elements refer to.
 func objectOf(schema *object) string {
 	for _, of := range []*object{schema, schema.at("items"), schema.at("additionalProperties")} {
 		if name, is := strings.CutPrefix(of.text("$ref"), schemaPath); is {
@@ -226,7 +225,7 @@ func objectOf(schema *object) string {
 	return ""
 }
 
-// typeOf says in a few words what a value is.
+// typeOf returns a short text for the type of a value.
 func typeOf(schema *object) string {
 	if schema.has("const") {
 		text, _ := plainJSON(schema.get("const"))

@@ -1,6 +1,6 @@
-// Package openapitest checks in tests that what goes over the wire is what an
-// OpenAPI document says. The schemas are judged by a JSON Schema library, and
-// the document itself by the OpenAPI Initiative's schema of OpenAPI 3.1.
+// Package openapitest checks requests and answers in tests against an OpenAPI document.
+// It uses a JSON Schema library, and validates the document itself against the OpenAPI
+// Initiative's schema of OpenAPI 3.1.
 package openapitest
 
 import (
@@ -24,12 +24,12 @@ import (
 //go:embed oas31-schema.json
 var metaschema []byte
 
-// Document is an OpenAPI document. It may be used from any goroutine.
+// Document is an OpenAPI document. It is safe for concurrent use.
 type Document struct {
 	root       map[string]any
 	operations []*Operation
 
-	mu       sync.Mutex // of the following
+	mu       sync.Mutex // guards the fields below
 	compiler *jsonschema.Compiler
 	compiled map[string]*jsonschema.Schema
 }
@@ -37,9 +37,9 @@ type Document struct {
 // Operation is one method of one path.
 type Operation struct {
 	ID, Method, Path string
-	Call             string // the extension x-procfleet-call
+	Call             string // value of x-procfleet-call
 	paths            []string
-	at               string // JSON pointer
+	at               string // JSON pointer to the operation
 	raw              map[string]any
 	doc              *Document
 }
@@ -49,8 +49,8 @@ const (
 	metaLocation = "https://spec.openapis.org/oas/3.1/schema/2022-10-07"
 )
 
-// Open reads a document and checks that it is valid OpenAPI 3.1, with all its
-// schemas.
+// Open decodes a document and returns an error unless the document and all its schemas
+// are valid OpenAPI 3.1.
 func Open(text []byte) (*Document, error) {
 	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -79,7 +79,7 @@ func Open(text []byte) (*Document, error) {
 	return d, d.compileAll("", root)
 }
 
-// Operations returns every operation, by path.
+// Operations returns all operations, sorted by path and method.
 func (d *Document) Operations() []*Operation { return d.operations }
 
 func (d *Document) readOperations() {
@@ -102,7 +102,7 @@ func (d *Document) readOperations() {
 	}
 }
 
-// compileAll compiles whatever stands where a schema must stand.
+// compileAll compiles every schema below a JSON pointer.
 func (d *Document) compileAll(at string, value any) error {
 	var errs []error
 	switch value := value.(type) {
@@ -126,7 +126,7 @@ func (d *Document) compileAll(at string, value any) error {
 	return errors.Join(errs...)
 }
 
-// schema compiles what is at a JSON pointer.
+// schema compiles the schema at a JSON pointer, once.
 func (d *Document) schema(at string) (*jsonschema.Schema, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,11 +155,11 @@ func (d *Document) Validate(at string, text []byte) error {
 	return s.Validate(value)
 }
 
-// Find returns the operation that a request is for; nil if none is described.
-// A slash at the end of the path makes no difference.
+// Find returns the operation of a request, or nil if none is described. A trailing
+// slash in the path is ignored.
 func (d *Document) Find(method, path string) *Operation {
 	var found *Operation
-	most := -1 // literal segments
+	most := -1 // most literal segments
 	for _, o := range d.operations {
 		if o.Method != method {
 			continue
@@ -192,11 +192,11 @@ func matches(pattern, path string) (literal int, ok bool) {
 
 func segments(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
 
-// TakesBody reports whether a body is described.
+// TakesBody reports whether the operation has a body.
 func (o *Operation) TakesBody() bool { return o.raw["requestBody"] != nil }
 
-// Example is a request that the document itself shows: its parameters and its
-// body. What has no example is "shop" if it is required, and else left out.
+// Example returns a request made of the document's examples: query parameters and body.
+// A required parameter without an example is "shop"; optional ones are omitted.
 func (o *Operation) Example() (query url.Values, body []byte, err error) {
 	query = make(url.Values)
 	parameters, _ := o.raw["parameters"].([]any)
@@ -238,7 +238,7 @@ func (o *Operation) CheckRequest(path string, query url.Values, header http.Head
 	}
 	content := child(child(o.raw, "requestBody"), "content")
 	if other, _, _ := strings.Cut(header.Get("Content-Type"), ";"); other != "application/json" && child(content, other) != nil {
-		content = nil // a text that is not JSON
+		content = nil // the body is not JSON
 	}
 	if content != nil {
 		if err := o.doc.Validate(o.at+"/requestBody/content/application~1json/schema", body); err != nil {
@@ -248,12 +248,12 @@ func (o *Operation) CheckRequest(path string, query url.Values, header http.Head
 	return errors.Join(errs...)
 }
 
-// parameter is a parameter's value, and whether the request has it.
+// parameter returns the value of a parameter and whether the request has it.
 func (o *Operation) parameter(parameter map[string]any, path string, query url.Values, header http.Header) (string, bool) {
 	name, _ := parameter["name"].(string)
 	switch parameter["in"] {
 	case "query":
-		return query.Get(name), query.Get(name) != "" // what is empty counts as not there
+		return query.Get(name), query.Get(name) != "" // an empty value counts as missing
 	case "header":
 		return header.Get(name), header.Get(name) != ""
 	}
@@ -261,7 +261,7 @@ func (o *Operation) parameter(parameter map[string]any, path string, query url.V
 		if _, ok := matches(pattern, path); ok {
 			at := slices.Index(segments(pattern), "{"+name+"}")
 			if at < 0 {
-				return "", true // this way to the call does without
+				return "", true // this path has no such wildcard
 			}
 			return segments(path)[at], true
 		}
@@ -269,7 +269,7 @@ func (o *Operation) parameter(parameter map[string]any, path string, query url.V
 	return "", false
 }
 
-// validateText checks a text that stands for a text or for a number.
+// validateText checks a parameter's text as a JSON string, then as another JSON value.
 func (o *Operation) validateText(at, text string) error {
 	quoted, err := json.Marshal(text)
 	if err != nil {
@@ -319,7 +319,7 @@ func child(of map[string]any, name string) map[string]any {
 	return below
 }
 
-// escape writes a name as a part of a JSON pointer.
+// escape escapes a name for a JSON pointer.
 func escape(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
