@@ -9,19 +9,20 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Actions that are no operations on processes.
+// Actions that an application may be limited to besides the process operations.
 const (
-	// Registration is to register, update and unregister processes, to group
-	// them, and to say under which agent ids hosts are known.
+	// Registration covers registering, updating and unregistering processes, grouping
+	// them, and binding agent ids to hosts.
 	Registration = "registration"
-	// Catalogue is to change the catalogue of processes.
+	// Catalogue covers changes to process templates and topologies.
 	Catalogue = "catalogue"
 )
 
-// Reading is the action that everything needs which only looks.
+// Reading is the action that every read-only call requires.
 const Reading = string(procfleet.ActionStatus)
 
-// Actions returns every action to which an application can be limited.
+// Actions returns the names of all actions that an application can be limited to: the
+// process operations, [Registration] and [Catalogue].
 func Actions() []string {
 	var names []string
 	for _, a := range procfleet.Actions() {
@@ -30,27 +31,30 @@ func Actions() []string {
 	return append(names, Registration, Catalogue)
 }
 
-// Application is who may call, and what for.
+// Application is a caller of the dispatcher, with its credentials and permissions.
 type Application struct {
 	Code string
-	// Secret is the hash of its secret; see [Hash].
+	// Secret is the argon2id hash of the application's secret; see [Hash].
 	Secret string
-	// SigningKey is what its signatures are made with; empty if it cannot sign.
+	// SigningKey is the HMAC key of the application's signatures; empty if the
+	// application does not sign requests.
 	SigningKey string
 	Businesses Limit
 	Actions    Limit
-	// SkipUserAuth believes it whom it calls for.
+	// SkipUserAuth accepts the user that the application names without authenticating
+	// that user.
 	SkipUserAuth bool
 }
 
-// Bounds of what an application is made of, in bytes.
+// Maximum lengths, in bytes.
 const (
 	maxCode   = 64
 	maxSecret = 256
 )
 
-// CheckCode says what is wrong with an application's code. A code has no dot:
-// in a bearer token the first one ends it.
+// CheckCode returns an error if code is not a valid application code: 1 to 64 letters,
+// digits, - and _. A dot is not allowed, because the first dot of a bearer token
+// separates the code from the secret.
 func CheckCode(code string) error {
 	switch {
 	case code == "":
@@ -67,8 +71,8 @@ func letterOrDigit(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 }
 
-// CheckSecret says what is wrong with a secret, or with a signing key, without
-// showing it.
+// CheckSecret returns an error if secret is not a valid secret or signing key: 1 to 256
+// printable ASCII characters without spaces. The error does not contain the secret.
 func CheckSecret(secret string) error {
 	switch {
 	case secret == "":
@@ -81,22 +85,25 @@ func CheckSecret(secret string) error {
 	return nil
 }
 
-// Limit is what an application is limited to; the zero Limit lets nothing pass.
+// Limit is the set of businesses or actions that an application may use. The zero Limit
+// allows nothing.
 type Limit struct {
 	all  bool
 	only []string
 }
 
-// NoLimit lets everything pass.
+// NoLimit returns the Limit that allows every name.
 func NoLimit() Limit { return Limit{all: true} }
 
-// Everything is how a Limit that lets everything pass is written.
+// Everything is the word for [NoLimit] in the file and on the command line.
 const Everything = "*"
 
-// ParseBusinesses reads ids of businesses, or "*" alone.
+// ParseBusinesses converts business ids, or "*" alone, to a Limit. It returns an error
+// for an empty list.
 func ParseBusinesses(words []string) (Limit, error) { return parseLimit(words, checkBusiness) }
 
-// ParseActions reads names of actions, or "*" alone.
+// ParseActions converts names of [Actions], or "*" alone, to a Limit. It returns an
+// error for an empty list.
 func ParseActions(words []string) (Limit, error) { return parseLimit(words, checkAction) }
 
 func parseLimit(words []string, check func(string) error) (Limit, error) {
@@ -140,13 +147,14 @@ func checkAction(name string) error {
 	return fmt.Errorf("%.70q is no action: there are %s, and * for all", name, strings.Join(Actions(), ", "))
 }
 
-// All reports whether everything passes.
+// All reports whether the Limit allows every name.
 func (l Limit) All() bool { return l.all }
 
-// Allows reports whether one name passes.
+// Allows reports whether the Limit allows one name.
 func (l Limit) Allows(name string) bool { return l.all || slices.Contains(l.only, name) }
 
-// Words is the Limit as it is written.
+// Words returns the names that the Limit allows, or "*" if it allows all. It is the
+// inverse of [ParseBusinesses] and [ParseActions].
 func (l Limit) Words() []string {
 	if l.all {
 		return []string{Everything}
@@ -156,11 +164,11 @@ func (l Limit) Words() []string {
 
 func (l Limit) String() string { return strings.Join(l.Words(), ",") }
 
-// setPrefix begins the name of a set of businesses.
+// setPrefix is the prefix of the name of a set of businesses.
 const setPrefix = "biz_set:"
 
-// Covers reports whether an application may act for a business. Calls that are
-// for no business, and those for a set of them, need one that may act for all.
+// Covers reports whether the application may act for a business. A call that names no
+// business, or a set of businesses, requires permission for all businesses.
 func (a *Application) Covers(business string) bool {
 	if business == "" || strings.HasPrefix(business, setPrefix) {
 		return a.Businesses.All()
@@ -168,7 +176,7 @@ func (a *Application) Covers(business string) bool {
 	return a.Businesses.Allows(business)
 }
 
-// Denied returns those of the actions that the application must not do.
+// Denied returns the actions, each once, that the application is not permitted to do.
 func (a *Application) Denied(actions ...string) []string {
 	var denied []string
 	for _, action := range actions {

@@ -1,4 +1,4 @@
-// Package apps keeps the applications that may call a dispatcher: the file in
-// which they stand, how their secrets are kept and checked, and what each of
-// them may do.
+// Package apps manages the applications that may call a dispatcher: it reads and writes
+// the applications file, stores and verifies secrets, and defines the permissions of
+// each application.
 package apps

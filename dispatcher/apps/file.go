@@ -14,31 +14,32 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// maxFile bounds the file; it has room for some 10,000 applications.
+// maxFile is the maximum size of the file in bytes, enough for about 10,000
+// applications.
 const maxFile = 4 << 20
 
-// heading begins a file that is made.
+// heading is the comment at the top of a new file.
 const heading = `Applications that may call procfleet; "procfleet app" keeps this file, and a running
 dispatcher reads it again when it changed. Whoever reads it can try out secrets.`
 
-// File is a file of applications: what it says, and the text around it, which
-// stays as it was when an application is put in or taken out.
+// File is a parsed applications file. It preserves the comments and the layout of the
+// YAML text when an application is added or removed.
 type File struct {
 	root yaml.Node
-	apps []Application // in the order of the file
+	apps []Application // in file order
 }
 
-// Applications returns what is in the file, in its order.
+// Applications returns a copy of the applications, in file order.
 func (f *File) Applications() []Application { return slices.Clone(f.apps) }
 
-// Parse reads the text of a file; name is what its mistakes are told with. The
-// error is of all mistakes, a line for each with its place.
+// Parse parses the text of an applications file. The error joins all mistakes, one per
+// line, each with name and line number.
 func Parse(name string, text []byte) (*File, error) {
 	f := &File{}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	switch err := decoder.Decode(&f.root); {
 	case errors.Is(err, io.EOF):
-		return f, nil // empty, or only comments
+		return f, nil // the file is empty or has only comments
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -53,14 +54,14 @@ func Parse(name string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// Read reads the file at a path. Files that others may read or change are
-// refused; see [Open].
+// Read reads the file at a path. It rejects a file that other accounts may read or
+// change; see [Open].
 func Read(path string) (*File, error) {
 	file, _, err := read(path)
 	return file, err
 }
 
-// read also says of which version of the file that is.
+// read also returns the FileInfo of the version that it read.
 func read(path string) (*File, os.FileInfo, error) {
 	text, info, err := datafile.ReadPrivate(path, maxFile)
 	switch {
@@ -73,7 +74,7 @@ func read(path string) (*File, os.FileInfo, error) {
 	return file, info, err
 }
 
-// reader turns YAML into applications and collects what is wrong.
+// reader converts YAML nodes to applications and collects all problems.
 type reader struct {
 	name     string
 	problems []error
@@ -86,8 +87,8 @@ func (r *reader) wrong(at *yaml.Node, place, format string, args ...any) {
 	r.problems = append(r.problems, fmt.Errorf("%s:%d: "+format, append([]any{r.name, at.Line}, args...)...))
 }
 
-// members calls fn for every member of a mapping, without those that stand
-// there twice.
+// members calls fn for every member of a mapping. It reports a repeated member as a
+// problem and skips it.
 func (r *reader) members(node *yaml.Node, place, what string, fn func(key, value *yaml.Node, place string)) {
 	node = resolved(node)
 	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
@@ -182,7 +183,7 @@ func (r *reader) text(node *yaml.Node, place string) string {
 	return node.Value
 }
 
-// limit reads a list, or one name alone.
+// limit reads a list of names or a single name.
 func (r *reader) limit(node *yaml.Node, place string, parse func([]string) (Limit, error)) Limit {
 	var words []string
 	switch node.Kind {
@@ -203,8 +204,8 @@ func (r *reader) limit(node *yaml.Node, place string, parse func([]string) (Limi
 	return limit
 }
 
-// Put puts an application in the place of the one with its code, or at the
-// end; replaced says which.
+// Put adds an application, or replaces the application with the same code. A new
+// application is added at the end. It reports whether it replaced one.
 func (f *File) Put(a Application) (replaced bool) {
 	list := f.list()
 	body := a.node()
@@ -214,11 +215,11 @@ func (f *File) Put(a Application) (replaced bool) {
 	}
 	f.apps = append(f.apps, a)
 	list.Content = append(list.Content, scalar(a.Code), body)
-	list.Style = 0 // an empty list may have been written as {}
+	list.Style = 0 // an empty list may be written as {}
 	return false
 }
 
-// Remove takes an application out and says whether it was there.
+// Remove removes the application with this code and reports whether it existed.
 func (f *File) Remove(code string) bool {
 	i := f.index(code)
 	if i < 0 {
@@ -233,13 +234,14 @@ func (f *File) index(code string) int {
 	return slices.IndexFunc(f.apps, func(a Application) bool { return a.Code == code })
 }
 
-// list is the mapping of the applications, made where there is none.
+// list returns the mapping node of the applications. It creates the node if it is
+// missing.
 func (f *File) list() *yaml.Node {
 	if len(f.root.Content) == 0 {
 		f.root = yaml.Node{Kind: yaml.DocumentNode, HeadComment: heading, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
 	}
 	root := resolved(f.root.Content[0])
-	if root.Kind != yaml.MappingNode { // null
+	if root.Kind != yaml.MappingNode { // the document is null
 		*root = yaml.Node{Kind: yaml.MappingNode}
 	}
 	if len(root.Content) == 0 {
@@ -253,7 +255,7 @@ func (f *File) list() *yaml.Node {
 	return list
 }
 
-// text is the file as it is to be written.
+// text returns the YAML text of the file.
 func (f *File) text() ([]byte, error) {
 	f.list()
 	var out bytes.Buffer
@@ -288,7 +290,8 @@ func (l Limit) node() *yaml.Node {
 	return list
 }
 
-// scalar is a text, in quotes where it would be read as something else.
+// scalar returns a string node. The explicit tag makes the encoder quote text that YAML
+// would otherwise parse as another type.
 func scalar(text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 }

@@ -13,68 +13,71 @@ import (
 	"time"
 )
 
-// Why a caller is not who it says.
+// Errors of [Registry.Application], [Registry.Verify] and [Registry.VerifySignature].
 var (
 	ErrUnknown = errors.New("there is no such application")
 	ErrWrong   = errors.New("the secret or the signature is not that of the application")
-	// ErrBusy means that it was not found out: too many unknown secrets wait
-	// to be checked.
+	// ErrBusy means that the secret was not verified: too many calls wait for the
+	// verification of secrets of this application.
 	ErrBusy = errors.New("too many secrets of this application are being checked")
 )
 
-// Bounds of the work that wrong secrets make.
+// Limits on the work that wrong secrets can cause.
 const (
-	// waiters is how many may wait for one application's secret to be checked.
+	// waiters is the maximum number of calls that wait for the verification of one
+	// application's secret.
 	waiters = 32
-	// remembered is how many wrong secrets of an application are known to be
-	// wrong without another look.
+	// remembered is the number of wrong secrets per application that are rejected
+	// without hashing them again.
 	remembered = 32
 )
 
-// Registry is the file as it is in force. It is safe for concurrent use.
+// Registry holds the applications of the last valid version of the file. It is safe for
+// concurrent use.
 //
-// A secret that was verified once is known by its digest, and every other one
-// is then wrong: only the first calls of an application cost an argon2 hash.
-// Of those at most a half of the processors' number runs at once, and one for
-// an application, so that neither a flood of wrong secrets nor one application
-// keeps the others waiting.
+// The first successful verification of a secret caches a digest of the secret. From
+// then on, a secret is compared with that digest, so only the first calls of an
+// application cost an argon2 hash. At most GOMAXPROCS/2 hashes run at the same time,
+// and at most one per application, so neither a flood of wrong secrets nor a single
+// application delays the other callers.
 type Registry struct {
 	path  string
-	key   [32]byte // digests are of no use outside this process
+	key   [32]byte // random key of the digests; digests of another process do not match
 	slots chan struct{}
-	// Hashed, if set, is told of every argon2 hash; set it before the first call.
+	// Hashed, if not nil, is called before every argon2 hash. Set it before the first
+	// call of Verify.
 	Hashed func()
 
 	current atomic.Pointer[map[string]*entry]
-	seen    version // of the last attempt to read; only for Open and Refresh
+	seen    version // version of the file at the last read attempt; used only by Open and Refresh
 }
 
-// entry is an application in force.
+// entry is an application with the verification state of its secret.
 type entry struct {
 	Application
 	*proof
 }
 
-// proof is what is known of one secret. It outlives changes of the file that
-// leave the secret alone.
+// proof is the verification state of one secret. It is reused when the file changes and
+// the application's secret does not.
 type proof struct {
 	hash     *hashed
 	verified atomic.Pointer[digest]
-	checking chan struct{} // holds one while a secret is checked
+	checking chan struct{} // capacity 1; full while a secret is verified
 	waiting  atomic.Int32
 
 	mu    sync.Mutex
-	wrong [remembered]digest // a ring
+	wrong [remembered]digest // ring buffer
 	next  int
 }
 
 type digest [sha256.Size]byte
 
-// Open reads the file at a path. It refuses a file that everybody may read or
-// that others than its owner may write.
+// Open reads the file at a path and returns its Registry. It rejects a file that every
+// account may read or that an account other than its owner may write.
 func Open(path string) (*Registry, error) {
 	r := &Registry{path: path, slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
-	_, _ = rand.Read(r.key[:]) // never fails: it would end the process
+	_, _ = rand.Read(r.key[:]) // crypto/rand.Read never returns an error
 	file, info, err := read(path)
 	if err != nil {
 		return nil, err
@@ -84,27 +87,27 @@ func Open(path string) (*Registry, error) {
 	return r, nil
 }
 
-// Len is the number of applications in force.
+// Len returns the number of applications.
 func (r *Registry) Len() int { return len(*r.current.Load()) }
 
-// version tells one state of a file from another.
+// version identifies one state of the file.
 type version struct {
-	inode   uint64 // 0 where files have none
+	inode   uint64 // 0 on systems without inodes
 	size    int64
 	mode    os.FileMode
-	changed int64 // nanoseconds
+	changed int64 // modification time in Unix nanoseconds
 }
 
 func versionOf(info os.FileInfo) version {
 	return version{inode: inodeOf(info), size: info.Size(), mode: info.Mode(), changed: info.ModTime().UnixNano()}
 }
 
-// Refresh reads the file again if it changed since the last call. If what is
-// there cannot be used, the error says why, once for each change, and what was
-// in force stays so. It must not be called by two at a time.
+// Refresh reads the file again if it changed since the last call. If the new version is
+// invalid, the previous applications stay in effect, and Refresh returns the error once
+// for each version of the file. It must not be called concurrently.
 func (r *Registry) Refresh() (changed bool, err error) {
 	info, err := os.Stat(r.path)
-	var now version // of a file that is missing: none
+	var now version // zero if the file is missing
 	if err == nil {
 		now = versionOf(info)
 	}
@@ -123,7 +126,7 @@ func (r *Registry) Refresh() (changed bool, err error) {
 	return true, nil
 }
 
-// enforce lets a file take the place of what was in force.
+// enforce replaces the applications with those of file.
 func (r *Registry) enforce(file *File) {
 	before := r.current.Load()
 	after := make(map[string]*entry, len(file.apps))
@@ -136,14 +139,15 @@ func (r *Registry) enforce(file *File) {
 		}
 		hash, err := parseHash(a.Secret)
 		if err != nil {
-			continue // Parse refuses such a file
+			continue // unreachable: Parse rejects an invalid hash
 		}
 		after[a.Code] = &entry{a, &proof{hash: hash, checking: make(chan struct{}, 1)}}
 	}
 	r.current.Store(&after)
 }
 
-// Application returns an application that is believed without proof.
+// Application returns the application with this code without verifying a secret. It
+// returns [ErrUnknown] if there is none.
 func (r *Registry) Application(code string) (*Application, error) {
 	e := (*r.current.Load())[code]
 	if e == nil {
@@ -152,8 +156,9 @@ func (r *Registry) Application(code string) (*Application, error) {
 	return &e.Application, nil
 }
 
-// Verify returns the application that has this secret. It may wait for the
-// first check of a secret, until ctx ends.
+// Verify returns the application with this code if secret is its secret. It may block
+// while an unverified secret is hashed, until ctx ends. The error is [ErrUnknown],
+// [ErrWrong], [ErrBusy], or the cause of the end of ctx.
 func (r *Registry) Verify(ctx context.Context, code, secret string) (*Application, error) {
 	e := (*r.current.Load())[code]
 	switch {
@@ -167,7 +172,7 @@ func (r *Registry) Verify(ctx context.Context, code, secret string) (*Applicatio
 		if subtle.ConstantTimeCompare(known[:], given[:]) == 1 {
 			return &e.Application, nil
 		}
-		return nil, ErrWrong // one application has one secret
+		return nil, ErrWrong // an application has exactly one secret
 	}
 	if err := r.check(ctx, e.proof, secret, &given); err != nil {
 		return nil, err
@@ -182,7 +187,8 @@ func (r *Registry) digest(secret string) digest {
 	return sha256.Sum256(text[:n])
 }
 
-// check finds out about a secret while none is verified.
+// check verifies a secret by hashing it, while no secret of the application was
+// verified yet. Only one check per application runs at a time.
 func (r *Registry) check(ctx context.Context, p *proof, secret string, given *digest) error {
 	if p.isWrong(given) {
 		return ErrWrong
@@ -198,7 +204,7 @@ func (r *Registry) check(ctx context.Context, p *proof, secret string, given *di
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if known := p.verified.Load(); known != nil { // while we waited
+	if known := p.verified.Load(); known != nil { // another call verified a secret in the meantime
 		if subtle.ConstantTimeCompare(known[:], given[:]) == 1 {
 			return nil
 		}
@@ -234,7 +240,7 @@ func (p *proof) isWrong(given *digest) bool {
 	return found == 1
 }
 
-// remember keeps a wrong secret's digest in the place of the oldest.
+// remember adds the digest of a wrong secret. It replaces the oldest one.
 func (p *proof) remember(given *digest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,8 +248,8 @@ func (p *proof) remember(given *digest) {
 	p.next = (p.next + 1) % remembered
 }
 
-// Watch refreshes until ctx ends, every so often, and tells each change and
-// each version that cannot be used.
+// Watch calls Refresh at the given interval until ctx ends. It calls told after each
+// change and each error. It blocks.
 func (r *Registry) Watch(ctx context.Context, every time.Duration, told func(changed bool, err error)) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -12,16 +12,18 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// cost is what one hash takes: memory in KiB, passes and threads.
+// cost is the cost of one argon2id hash: memory in KiB, passes and threads.
 type cost struct {
 	memory, passes uint32
 	threads        uint8
 }
 
-// usual takes some 20 ms and 19 MiB, as OWASP recommends for argon2id.
+// usual is the cost of new hashes: about 20 ms and 19 MiB, as OWASP recommends for
+// argon2id.
 var usual = cost{memory: 19 << 10, passes: 2, threads: 1}
 
-// Bounds of the cost that a file may ask of a dispatcher.
+// Maximum cost of a hash in the file. A higher cost would let the file overload the
+// dispatcher.
 const (
 	maxMemory  = 256 << 10 // KiB
 	maxPasses  = 16
@@ -34,15 +36,15 @@ const (
 	method    = "argon2id"
 )
 
-// NewSecret makes a secret that nobody can guess: 256 random bits in letters,
-// digits, - and _.
+// NewSecret returns a random secret of 256 bits, base64url-encoded: letters, digits, -
+// and _.
 func NewSecret() string {
 	var random [32]byte
-	_, _ = rand.Read(random[:]) // never fails: it would end the process
+	_, _ = rand.Read(random[:]) // crypto/rand.Read never returns an error
 	return base64.RawURLEncoding.EncodeToString(random[:])
 }
 
-// Hash returns what the file keeps of a secret, in the form
+// Hash returns the argon2id hash of a secret, with a new salt, in the form
 // $argon2id$v=19$m=KiB,t=passes,p=threads$salt$hash.
 func Hash(secret string) string { return hashWith(usual, secret) }
 
@@ -54,22 +56,23 @@ func hashWith(c cost, secret string) string {
 		c.memory, c.passes, c.threads, base64.RawStdEncoding.EncodeToString(salt), base64.RawStdEncoding.EncodeToString(key))
 }
 
-// hashed is a hash as it was read.
+// hashed is a parsed argon2id hash.
 type hashed struct {
 	cost
 	salt, key []byte
 }
 
-// matches takes as long as the hash's cost says.
+// matches reports whether h is the hash of secret. It takes the time and memory of one
+// hash.
 func (h *hashed) matches(secret string) bool {
-	key := argon2.IDKey([]byte(secret), h.salt, h.passes, h.memory, h.threads, uint32(len(h.key))) //nolint:gosec // a length that parseHash or this program chose
+	key := argon2.IDKey([]byte(secret), h.salt, h.passes, h.memory, h.threads, uint32(len(h.key))) //nolint:gosec // parseHash and hashWith bound the length
 	return subtle.ConstantTimeCompare(key, h.key) == 1
 }
 
 var errNotAHash = errors.New("is no argon2id hash; `procfleet app add` writes one")
 
-// parseHash reads the form that [Hash] writes. Its errors do not show the
-// text: somebody may have written a secret there.
+// parseHash parses the form that [Hash] returns. Its errors do not contain the text,
+// because an operator may have written a plain secret there.
 func parseHash(text string) (*hashed, error) {
 	parts := strings.Split(text, "$")
 	if len(parts) != 6 || parts[0] != "" || parts[1] != method || parts[2] != "v="+strconv.Itoa(argon2.Version) {

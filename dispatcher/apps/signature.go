@@ -2,17 +2,18 @@ package apps
 
 import (
 	"crypto/hmac"
-	"crypto/sha1" //nolint:gosec // the published form of signatures has it, and HMAC does not need more of it
+	"crypto/sha1" //nolint:gosec // the published signature form requires SHA-1, which is safe in HMAC
 	"encoding/base64"
 	"errors"
 )
 
-// ErrNoSigning means that an application has no signing key.
+// ErrNoSigning means that the application has no signing key.
 var ErrNoSigning = errors.New("the application has no signing key; `procfleet app add --signing` makes one")
 
-// VerifySignature returns the application that made this signature of a text.
-// Signatures need a key that both sides know, and hashes of secrets are none:
-// so an application has a key of its own for them.
+// VerifySignature returns the application with this code if signature is the base64
+// HMAC-SHA1 of text under its signing key. The hash of a secret cannot verify an HMAC,
+// so signing uses a separate key, stored in plain text. The error is [ErrUnknown],
+// [ErrNoSigning] or [ErrWrong].
 func (r *Registry) VerifySignature(code, text, signature string) (*Application, error) {
 	e := (*r.current.Load())[code]
 	switch {
