@@ -24,9 +24,9 @@ const maxIdempotencyKey = 255
 
 // acceptance is an authorized submission, from HTTP or NATS.
 type acceptance struct {
-	call  string // full name
+	call  string // full name of the dialect's call
 	who   auth.Caller
-	sub   *procfleet.Submission // empty after accept
+	sub   *procfleet.Submission // emptied by accept
 	terms terms
 	start time.Time
 	log   logrus.FieldLogger
@@ -42,11 +42,11 @@ func (a *api) decode(
 	return inTurn(ctx, a.submitter.turns, len(in.Body) > turnBody, func() (procfleet.Submission, error) { return decode(in) })
 }
 
-// accept creates a task, or finds the one that an earlier request with the same
-// key created, and returns when the task is durable.
+// accept creates a task, or finds the task that an earlier request with the same key
+// created. It returns when the task is durable.
 func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error) {
 	sub := *r.sub
-	*r.sub = procfleet.Submission{} // the task's draft has all of it, and large ones need the memory
+	*r.sub = procfleet.Submission{} // the draft holds the operations from here on; do not keep a second copy of a large submission
 	sub.Dialect, sub.Application = r.call, r.who.Application
 	task, err := a.submitter.submit(ctx, sub, r.terms)
 	if err != nil {
@@ -56,7 +56,8 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 	return task, nil
 }
 
-// noteAccepted counts and logs a task that was accepted, or found for a repeat.
+// noteAccepted counts and logs an accepted task, including a task found by a repeated
+// request.
 func (a *api) noteAccepted(ctx context.Context, task *procfleet.Task, who auth.Caller, log logrus.FieldLogger, start time.Time) {
 	a.metrics.accepted(ctx, task.Dialect, task.Items)
 	log.WithFields(logrus.Fields{
@@ -78,16 +79,18 @@ func checkKey(key string) error {
 	return &dialect.Error{Kind: dialect.InvalidField, Field: keyHeader, Problem: problem}
 }
 
-// While a large request is decoded and cut it needs several times the memory that it
-// needs afterwards, while it waits for the store. So few large requests are decoded or
-// cut at a time; small ones do not wait for them.
+// Decoding and cutting a large request needs several times the memory that the request
+// occupies afterwards, while it waits for the store. Therefore only turnsAtOnce large
+// requests are decoded or cut at the same time. Small requests do not wait for large
+// ones.
 const (
 	turnsAtOnce = 2
-	turnBody    = 64 << 10 // a body of more bytes waits for its turn
-	turnItems   = 4 << 10  // so does a task of more items
+	turnBody    = 64 << 10 // a body of more bytes is large
+	turnItems   = 4 << 10  // a task of more items is large
 )
 
-// inTurn calls do, which uses only the processor, in its turn if the request is large.
+// inTurn calls do. If the request is large, it first waits for a turn or until ctx
+// ends. The function do must not wait for the store or the network.
 func inTurn[T any](ctx context.Context, turns *semaphore.Weighted, large bool, do func() (T, error)) (T, error) {
 	if large {
 		if turns.Acquire(ctx, 1) != nil {
@@ -107,8 +110,8 @@ func (s *submitter) cut(ctx context.Context, operations []procfleet.Operation) (
 	return inTurn(ctx, s.turns, items > turnItems, func() (*plan, error) { return cut(operations) })
 }
 
-// marks writes the dispatched marks of accepted tasks in the background. The sweep
-// writes a mark that is missing after an error or a crash.
+// marks writes the dispatched marks of accepted tasks in the background. If a write
+// fails or the dispatcher crashes, the sweep writes the mark.
 type marks struct {
 	slots   chan struct{}
 	running sync.WaitGroup
@@ -116,14 +119,15 @@ type marks struct {
 	log     logrus.FieldLogger
 }
 
-// marksAtOnce bounds the writes that wait for a slow store.
+// marksAtOnce is the maximum number of concurrent background writes.
 const marksAtOnce = 256
 
 func newMarks(cfg *Config) *marks {
 	return &marks{slots: make(chan struct{}, marksAtOnce), timeout: cfg.Timeouts.Accept, log: cfg.Log}
 }
 
-// later writes a mark soon; false if too many writes are in progress.
+// later writes a mark in the background. It returns false, and writes nothing, if
+// marksAtOnce writes are in progress.
 func (m *marks) later(ctx context.Context, id procfleet.TaskID, mark func(context.Context) error) bool {
 	select {
 	case m.slots <- struct{}{}:

@@ -18,10 +18,12 @@ import (
 	"github.com/procfleet/procfleet/internal/audit"
 )
 
-// origin returns the user, the address and the id of the request.
+// origin returns the user, the address and the id of the request, for audit records and
+// tasks.
 func (e *exchange) origin() procfleet.Origin { return originOf(&e.who, peer(e.r), e.id) }
 
-// originOf bounds the stored user; from is invalid for a published submission.
+// originOf returns an Origin with the user's name truncated; from is the zero address
+// for a published submission.
 func originOf(who *auth.Caller, from netip.Addr, request string) procfleet.Origin {
 	o := procfleet.Origin{User: who.User, Request: request}
 	if len(o.User) > procfleet.MaxOriginPart {
@@ -33,7 +35,8 @@ func originOf(who *auth.Caller, from netip.Addr, request string) procfleet.Origi
 	return o
 }
 
-// audit records an accepted task. After an error no chunk of the task may be queued.
+// audit records an accepted task. If it returns an error, no chunk of the task may be
+// queued.
 func (s *submitter) audit(ctx context.Context, task *procfleet.Task, chunks []procfleet.Chunk) error {
 	if s.cfg.Audit == nil {
 		return nil
@@ -48,7 +51,7 @@ func (s *submitter) audit(ctx context.Context, task *procfleet.Task, chunks []pr
 				r.AddProcess(key)
 			}
 		}
-		for n := range c.Items { // those of one target follow each other
+		for n := range c.Items { // items of one target are adjacent
 			if t := &c.Items[n].Target; n == 0 || *t != c.Items[n-1].Target {
 				r.AddTarget(t)
 			}
@@ -57,7 +60,7 @@ func (s *submitter) audit(ctx context.Context, task *procfleet.Task, chunks []pr
 	return s.cfg.Audit.Require(ctx, r)
 }
 
-// changeOf returns the record of a change on hosts, if any, and of processes or namespaces.
+// changeOf returns the record of a change to hosts, processes or namespaces.
 func changeOf(what, business string, hosts []procfleet.Host, names ...string) audit.Record {
 	r := audit.Record{Change: what, Business: business}
 	for _, host := range hosts {
@@ -84,7 +87,8 @@ func editsOf(what string, b catalog.Business, edits []catalog.Edit) audit.Record
 	return r
 }
 
-// auditChange records a change before it is made. After an error it must not be made.
+// auditChange records a change before it is made. If it returns an error, the change
+// must not be made.
 func (e *exchange) auditChange(ctx context.Context, r audit.Record) error {
 	o := e.origin()
 	r.ID, r.Event, r.At = e.id+"/"+string(audit.Change), audit.Change, time.Now().UTC()
@@ -92,8 +96,8 @@ func (e *exchange) auditChange(ctx context.Context, r audit.Record) error {
 	return e.api.cfg.Audit.Require(ctx, r)
 }
 
-// auditRefusal records a call that failed, with the reason that is hidden from the
-// caller if there is one.
+// auditRefusal records a call that failed. If the caller receives a less specific
+// error, the record has the real reason.
 func (e *exchange) auditRefusal(err error, f *dialect.Error) {
 	if hidden, is := errors.AsType[*auth.HiddenError](err); is {
 		f = hidden.Refusal
@@ -103,8 +107,8 @@ func (e *exchange) auditRefusal(err error, f *dialect.Error) {
 	e.api.auditRefusal(f, e.call.action, &e.who, e.origin())
 }
 
-// auditRefusal records a call that failed. Of calls that only read it records
-// those that their callers may not make.
+// auditRefusal records a call that failed. For a read-only call it records only a
+// rejection for missing authentication or permission.
 func (a *api) auditRefusal(f *dialect.Error, action string, who *auth.Caller, o procfleet.Origin) {
 	reason, refused := auth.Refusals[f.Kind]
 	switch {

@@ -21,7 +21,8 @@ type Agents interface {
 	SettingsChanged(hosts []procfleet.Host) error
 }
 
-// freeze suspends automatic starts and limits, or resumes them.
+// freeze freezes scopes, which suspends automatic starts and limits there, or lifts
+// their freezes.
 func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHosts) (dialect.Frozen, error) {
 	scopes := at.scopes(q.Namespace)
 	if q.Everywhere() {
@@ -39,7 +40,7 @@ func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHo
 	var done dialect.Frozen
 	var err error
 	switch {
-	case len(scopes) == 0: // only unknown agents
+	case len(scopes) == 0: // no target resolved to a host
 		done.Outcomes = e.frozen(q, at)
 	case q.Lift:
 		done, err = e.lift(ctx, q, at, scopes)
@@ -59,7 +60,7 @@ func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHo
 	return done, nil
 }
 
-// scopes returns the hosts, or a namespace on them, as scopes of freezes.
+// scopes returns the freeze scopes of the hosts, or of one namespace on each host.
 func (at *targetHosts) scopes(namespace string) []catalog.Scope {
 	scopes := make([]catalog.Scope, len(at.hosts))
 	for i, host := range at.hosts {
@@ -91,8 +92,8 @@ func (e *exchange) lift(ctx context.Context, q *dialect.Freezing, at *targetHost
 	return done, nil
 }
 
-// settingsChanged notifies the agents of the hosts, or all agents if there are no
-// hosts. An agent that misses the notification polls within some minutes.
+// settingsChanged notifies the agents of the hosts, or all agents if hosts is empty. An
+// agent that misses the notification polls its settings within some minutes.
 func (e *exchange) settingsChanged(hosts []procfleet.Host) {
 	if e.api.cfg.Agents == nil {
 		return
@@ -102,7 +103,7 @@ func (e *exchange) settingsChanged(hosts []procfleet.Host) {
 	}
 }
 
-// callerName is how a freeze names its caller: application (user).
+// callerName returns the text that a freeze stores for its caller: application (user).
 func callerName(who *auth.Caller) string {
 	name := who.Application
 	if who.User != "" {

@@ -10,16 +10,16 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// bindingsChanged notifies the agents of the hosts of modules to which processes
-// were bound, or from which they were unbound. It returns the first task that
-// does so, "" if all agents are up to date. Edits include bindings that existed
-// before, so that a repeated call notifies the agents again.
+// bindingsChanged creates tasks that notify the agents on the hosts of modules to which
+// processes were bound, or from which they were unbound. It returns the id of the first
+// task, or "" if all agents are up to date. The edits include existing bindings, so
+// that a repeated call notifies the agents again.
 //
-// It compares the catalog with the registrations, not with the change. So a
-// repeat after a failure does what is missing and nothing twice, and when
-// several callers change one binding at the same time, the last comparison
-// leaves the state of the catalog. It therefore compares until nothing differs,
-// and so also notifies more hosts than one task may have.
+// It compares the catalog with the registrations and does not rely on the change
+// itself. Therefore a repeated call completes what a failed call left undone and does
+// nothing twice, and if several callers change the same binding concurrently, the last
+// comparison establishes the catalog's state. It repeats the comparison until nothing
+// differs, so it also covers more hosts than one task may have.
 func (e *exchange) bindingsChanged(ctx context.Context, b catalog.Business, edits []catalog.Edit, done []catalog.Edited) (procfleet.TaskID, error) {
 	named, ids := make(map[int64][]string), []int64(nil)
 	for i := range edits {
@@ -43,19 +43,19 @@ func (e *exchange) bindingsChanged(ctx context.Context, b catalog.Business, edit
 	return first, nil
 }
 
-// pendingBindings are the differences between catalog and registrations, for as
+// pendingBindings holds differences between catalog and registrations, for at most as
 // many hosts as one task may have.
 type pendingBindings struct {
 	operations []procfleet.Operation
-	registered []catalog.Definition // to be registered when the task is accepted
-	gone       []catalog.Process    // to be unregistered then
-	room       int                  // for further hosts
+	registered []catalog.Definition // to register when the task is accepted
+	gone       []catalog.Process    // to unregister when the task is accepted
+	room       int                  // number of hosts that may be added
 }
 
 func (u *pendingBindings) empty() bool { return len(u.operations) == 0 }
 
-// unregistered returns the processes that are bound and not registered, or
-// registered and not bound, on hosts of the named modules.
+// unregistered returns the differences on the hosts of the named modules: processes
+// that are bound and not registered, or registered and not bound.
 func (a *api) unregistered(ctx context.Context, b catalog.Business, ids []int64, named map[int64][]string) (*pendingBindings, error) {
 	todo := &pendingBindings{room: a.cfg.Limits.Items}
 	topology, err := a.store.Topology(ctx, b)
@@ -71,7 +71,7 @@ func (a *api) unregistered(ctx context.Context, b catalog.Business, ids []int64,
 	}
 	modules := topology.ModulesByName()
 	for i, t := range templates {
-		if t == nil { // deleted since
+		if t == nil { // deleted in the meantime
 			continue
 		}
 		touched, bound := hostsIn(modules, named[ids[i]]), make(map[procfleet.Host]bool)
@@ -94,7 +94,7 @@ func (a *api) unregistered(ctx context.Context, b catalog.Business, ids []int64,
 	return todo, nil
 }
 
-// hostsIn returns the hosts of all modules with these names, each once.
+// hostsIn returns the distinct hosts of all modules with these names.
 func hostsIn(modules map[string][]catalog.PlacedModule, names []string) []procfleet.Host {
 	var found []catalog.PlacedModule
 	for _, name := range names {
@@ -108,9 +108,10 @@ func hostsIn(modules map[string][]catalog.PlacedModule, names []string) []procfl
 	return hosts
 }
 
-// bindingAction returns the action by which an agent learns of a process:
-// supervise, which keeps it alive only if its spec says so. A process that
-// cannot be started or identified is only probed.
+// bindingAction returns the action by which an agent learns of a process. It is
+// supervise, after which the agent restarts the process only if its spec requires it.
+// For a process that cannot be started or identified it is release, after which the
+// agent only probes it.
 func bindingAction(t *catalog.Template, b catalog.Business) procfleet.Action {
 	if len(t.SpecProblems(b, procfleet.ActionStart)) > 0 {
 		return procfleet.ActionRelease
@@ -150,8 +151,8 @@ func (u *pendingBindings) add(
 	return err
 }
 
-// submitBindings creates the task, then registers and unregisters its processes.
-// In this order a crash in between leaves a difference for the next comparison.
+// submitBindings creates the task, then registers and unregisters its processes. After
+// a crash in between, the next comparison finds the remaining differences.
 func (e *exchange) submitBindings(ctx context.Context, b catalog.Business, todo *pendingBindings) (procfleet.TaskID, error) {
 	task, err := e.api.submitter.submit(ctx, procfleet.Submission{
 		Operations: todo.operations, Dialect: e.call.Name, Application: e.who.Application, Business: b.Namespace(),

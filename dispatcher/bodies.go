@@ -17,22 +17,24 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// bodies limits the request bodies that are processed at once. A decoded request
-// needs many times the memory of its body, for as long as the store or the queue
-// makes it wait.
+// bodies limits the request bodies that are processed at the same time. A decoded
+// request needs many times the memory of its body while it waits for the store or the
+// queue.
 type bodies struct {
-	big   *semaphore.Weighted // by number
-	small *semaphore.Weighted // by bytes
-	limit int64               // of small
+	big   *semaphore.Weighted // weight 1 per body
+	small *semaphore.Weighted // weight in bytes
+	limit int64               // capacity of small
 }
 
 const (
-	// bigBody is the size in bytes above which a body is limited by number.
+	// bigBody is the size in bytes above which bodies are limited by number instead of
+	// size.
 	bigBody = 1 << 20
-	// leastBody is the least that a request reserves, with or without a body.
+	// leastBody is the minimum number of bytes that a request reserves, even without a
+	// body.
 	leastBody = 4 << 10
-	// bigBodyWait and smallBodyWait are how long a caller waits for memory before
-	// its request is rejected.
+	// bigBodyWait and smallBodyWait are how long a request waits for memory before it
+	// is rejected.
 	bigBodyWait   = 30 * time.Second
 	smallBodyWait = 2 * time.Second
 )
@@ -41,11 +43,12 @@ func newBodies(l *Limits) bodies {
 	return bodies{big: semaphore.NewWeighted(int64(l.BigBodies)), small: semaphore.NewWeighted(l.SmallBodies), limit: l.SmallBodies}
 }
 
-// small reports whether a body is limited by its bytes. A negative length is unknown.
+// small reports whether a body is limited by its bytes. A negative length means
+// unknown.
 func small(length int64) bool { return length >= 0 && length <= bigBody }
 
-// reserve waits for the memory of a body of the given length, which release
-// returns. If none is free in time the error is [dialect.Unavailable].
+// reserve waits for the memory for a body of the given length; call release to free it.
+// If the memory is not available in time, the error is [dialect.Unavailable].
 func (b *bodies) reserve(ctx context.Context, length int64) (release func(), err error) {
 	memory, weight, wait := b.big, int64(1), bigBodyWait
 	if small(length) {
@@ -64,7 +67,7 @@ func (b *bodies) reserve(ctx context.Context, length int64) (release func(), err
 	return sync.OnceFunc(func() { memory.Release(weight) }), nil
 }
 
-// tooLarge refuses a body above the limit.
+// tooLarge returns the error for a body above the limit.
 func tooLarge(limit int64) *dialect.Error {
 	return &dialect.Error{
 		Kind: dialect.TooLarge, Field: "body", Problem: fmt.Sprintf("is larger than %d bytes; divide the request", limit),
@@ -102,31 +105,31 @@ func (e *exchange) body(in *dialect.Request, unauthenticated bool) (err error) {
 	return nil
 }
 
-// move replaces the memory that is reserved for the body of a caller who was
-// unauthenticated by memory for authenticated callers.
+// move reserves memory in the part for authenticated callers and releases the memory
+// that the body held in the part for unauthenticated callers.
 func (e *exchange) move(in *dialect.Request) (err error) {
 	defer e.release()
 	e.release, err = e.api.bodies.reserve(e.r.Context(), int64(len(in.Body)))
 	return err
 }
 
-// skip reads and discards more of the body: many clients read the response only
-// after they have sent everything.
+// skip reads and discards up to most bytes of the body, because many clients read the
+// response only after they have sent the whole body.
 func (e *exchange) skip(most int64) {
 	if e.r.Header.Get("Expect") != "" {
-		return // this client sends its body only after a 100 Continue
+		return // the client sends the body only after a 100 Continue
 	}
-	_, _ = io.CopyN(io.Discard, e.r.Body, most) // the response does not depend on it
+	_, _ = io.CopyN(io.Discard, e.r.Body, most) // the response was decided before
 }
 
 const (
-	// A caller has stepTime for every largestStep bytes of its body.
+	// A caller must send every largestStep bytes of its body within stepTime.
 	largestStep = 64 << 10
 	stepTime    = 5 * time.Second
 )
 
-// pace disconnects callers who send their bodies too slowly: each step has a
-// deadline, and so has the whole body.
+// pace disconnects callers that send their bodies too slowly. Each step and the whole
+// body have a deadline.
 type pace struct {
 	control *http.ResponseController
 	whole   time.Time
@@ -139,8 +142,8 @@ func (e *exchange) pace() pace {
 // step sets the deadline of the next step.
 func (p pace) step() { p.until(earlier(time.Now().Add(stepTime), p.whole)) }
 
-// end sets the deadline of the rest of the request. After an error net/http reads
-// for one more step before it closes the connection.
+// end sets the read deadline for the rest of the request. After an error it allows one
+// more step, which net/http reads before it closes the connection.
 func (p pace) end(err error) {
 	if err != nil {
 		p.step()
@@ -150,14 +153,14 @@ func (p pace) end(err error) {
 }
 
 func (p pace) until(deadline time.Time) {
-	_ = p.control.SetReadDeadline(deadline) // not every writer has deadlines
+	_ = p.control.SetReadDeadline(deadline) // fails for writers without deadlines, for example in tests
 }
 
-// pacedBody sets a deadline for each step.
+// pacedBody is a body reader that sets a deadline for each step.
 type pacedBody struct {
 	io.Reader
 	pace
-	left int // bytes of the step
+	left int // bytes left in the step
 }
 
 func (b *pacedBody) Read(into []byte) (int, error) {
@@ -170,7 +173,7 @@ func (b *pacedBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// cutOff is the error for a body that could not be read to its end.
+// cutOff returns the error for an incomplete body.
 func cutOff(err error) *dialect.Error {
 	problem := "ends too early"
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -186,15 +189,15 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// A caller whose credentials are in the body is unauthenticated until the body
-// was read. Memory for such bodies is reserved as they arrive, not as their
-// headers declare, from a part that all unauthenticated callers share.
+// If the body contains the credentials, its caller is unauthenticated until the body
+// was read. Memory for such a body is reserved as its bytes arrive, not as its
+// Content-Length declares, from a part that all unauthenticated callers share.
 
-// segmentWait is how long a body waits for more memory. It is short because the
-// body holds memory meanwhile, and all bodies would wait for each other.
+// segmentWait is how long a body waits for more memory. It is short, because every
+// waiting body holds memory for which others wait.
 const segmentWait = time.Second
 
-// unauthenticatedBody is the part of a body that was read, and its memory.
+// unauthenticatedBody is a partly read body with its reserved memory.
 type unauthenticatedBody struct {
 	memory   *semaphore.Weighted
 	held     int64
@@ -202,7 +205,7 @@ type unauthenticatedBody struct {
 	size     int64
 }
 
-// release returns all memory; it may be called again.
+// release releases all reserved memory; it is safe to call again.
 func (b *unauthenticatedBody) release() {
 	b.memory.Release(b.held)
 	b.held, b.segments = 0, nil
@@ -225,8 +228,9 @@ func (b *unauthenticatedBody) reserve(ctx context.Context, size int64) error {
 	return nil
 }
 
-// readUnauthenticated reads the body of an unauthenticated caller; release returns
-// its memory. The first step is leastBody bytes, and each is twice the one before.
+// readUnauthenticated reads the body of an unauthenticated caller; call release to free
+// its memory. The first step is leastBody bytes; each step is twice as large as the
+// previous one, up to largestStep.
 func (e *exchange) readUnauthenticated(ctx context.Context) (body []byte, release func(), err error) {
 	limit, length := e.api.cfg.Limits.Body, e.r.ContentLength
 	b := &unauthenticatedBody{memory: e.api.unauthenticated}
@@ -267,7 +271,7 @@ func (b *unauthenticatedBody) whole() []byte {
 	return slices.Concat(b.segments...)
 }
 
-// readUpTo reads size bytes, or fewer and why.
+// readUpTo reads up to size bytes. If it reads fewer, it returns the error.
 func readUpTo(r io.Reader, size int64) ([]byte, error) {
 	segment := make([]byte, size)
 	for n := 0; ; {

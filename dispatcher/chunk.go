@@ -10,57 +10,59 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// chunkBytes roughly bounds the specs and items of a chunk: many items of one process
-// on one host may exceed it, a single spec may not.
+// chunkBytes is the approximate limit of the specs and items of a chunk, in bytes. The
+// items of one process on one host may exceed it, because they stay together. A single
+// spec may not.
 const chunkBytes = 512 << 10
 
-// maxChunks bounds the chunks of a task, of which there are many only if every host
-// is in a cloud area of its own. All of them must be queued within Timeouts.Accept,
-// else no attempt to accept the task succeeds.
+// maxChunks is the maximum number of chunks of a task. A task has many chunks only if
+// every host is in its own cloud area. All chunks must be queued within
+// Timeouts.Accept, otherwise no attempt to accept the task succeeds.
 const maxChunks = 32 << 10
 
-// maxPlanBytes bounds the specs and items of all chunks. A small request with big
-// specs exceeds it if every host needs chunks of its own for them.
+// maxPlanBytes limits the specs and items of all chunks together, in bytes. A small
+// request with big specs exceeds it if every host needs its own chunks.
 const maxPlanBytes = 512 << 20
 
 // itemBytes is the approximate size of an item without its spec and labels.
 const itemBytes = 64
 
-// plan is a submission cut for delivery.
+// plan is a submission cut into chunks.
 type plan struct {
 	chunks  []procfleet.Chunk
-	actions []procfleet.Action // the distinct ones, in request order
+	actions []procfleet.Action // distinct, in request order
 	items   int
 	// definitions are the specs that acceptance registers.
 	definitions []catalog.Definition
-	// longest is how long the busiest host may need for all its items.
+	// longest is the time that the busiest host may need for all its items.
 	longest budget
 }
 
-// place is where items are executed in order: one host, or one name without a host.
+// place is a destination whose items are executed in order: one host, or one target
+// that resolved to no host.
 type place struct {
 	host  procfleet.Host
-	label string // only without a host
-	agent string // only without a host
+	label string // set only without a host
+	agent string // set only without a host
 }
 
-// hostWork has the items of one request for one place, in request order.
+// hostWork holds the items of one request for one place, in request order.
 type hostWork struct {
 	place place
 	items []plannedItem
-	bare  int // the last operation that names it by its host alone, counted from 1
+	bare  int // number, from 1, of the last operation that names the host without label and agent id
 }
 
 type plannedItem struct {
 	procfleet.Item
-	key       string // of the process
-	registers bool   // its spec becomes the registered one
+	key       string // key of the process
+	registers bool   // acceptance registers the item's spec
 }
 
-// cut divides operations into chunks of one cloud area each. All items of one
-// process on one host come into one chunk, in request order, and so do all
-// items of one host where they fit. A host that one operation names twice in
-// the same way counts once.
+// cut divides operations into chunks. Each chunk belongs to one cloud area. All items
+// of one process on one host are in the same chunk, in request order, and so are all
+// items of one host if they fit. If one operation names a host twice in the same way,
+// the host counts once.
 func cut(operations []procfleet.Operation) (*plan, error) {
 	specs, err := distinctSpecs(operations)
 	if err != nil {
@@ -92,11 +94,11 @@ func cut(operations []procfleet.Operation) (*plan, error) {
 	return p, nil
 }
 
-// specTable knows each distinct spec once.
+// specTable holds each distinct spec once.
 type specTable struct {
 	specs []*procfleet.ProcessSpec
 	sizes []int
-	of    []int // operation → spec
+	of    []int // operation index → spec index
 }
 
 func distinctSpecs(operations []procfleet.Operation) (*specTable, error) {
@@ -134,8 +136,8 @@ func distinctActions(operations []procfleet.Operation) []procfleet.Action {
 	return actions
 }
 
-// area is a chunk's destination. Items without a host need no destination, and have
-// chunks of their own in cloud area 0.
+// area is the destination of a chunk. Items without a host have no destination, so they
+// are in separate chunks of cloud area 0.
 type area struct {
 	cloud   procfleet.CloudArea
 	nowhere bool
@@ -144,9 +146,9 @@ type area struct {
 // cutter fills one open chunk per area.
 type cutter struct {
 	specs  *specTable
-	chunks []*procfleet.Chunk // in the order in which they were opened
+	chunks []*procfleet.Chunk // in creation order
 	open   map[area]*openChunk
-	// bytesInAll is the size of all chunks together.
+	// bytesInAll is the approximate size of all chunks together.
 	bytesInAll int
 }
 
@@ -154,10 +156,11 @@ type cutter struct {
 type openChunk struct {
 	*procfleet.Chunk
 	size  int         // bytes
-	specs map[int]int // spec → index in the chunk
+	specs map[int]int // spec index → index in the chunk
 }
 
-// byHost sorts items by place, in the order of first mention.
+// byHost groups items by place. The places are in the order in which the request first
+// names them.
 func (c *cutter) byHost(operations []procfleet.Operation) []hostWork {
 	most := 0
 	for i := range operations {
@@ -192,9 +195,9 @@ func (c *cutter) byHost(operations []procfleet.Operation) []hostWork {
 	return works
 }
 
-// namedAgain reports whether an operation names a target a second time. The table
-// named has only targets with a label or an agent id: with all targets it would be as
-// large as the request.
+// namedAgain reports whether an operation names a target a second time. The table named
+// holds only targets with a label or an agent id, because with all targets it would be
+// as large as the request.
 func (w *hostWork) namedAgain(operation int, t procfleet.Target, named map[procfleet.Target]struct{}) (again bool) {
 	if t == (procfleet.Target{Host: t.Host}) {
 		again = w.bare == operation+1
@@ -206,8 +209,8 @@ func (w *hostWork) namedAgain(operation int, t procfleet.Target, named map[procf
 	return again
 }
 
-// addHost puts the items of one place into one chunk, or, if they are too
-// many or too big for one, the items of each process.
+// addHost adds the items of one place to one chunk. If they are too many or too big, it
+// adds the items of each process separately.
 func (c *cutter) addHost(w *hostWork) {
 	if len(w.items) <= procfleet.ChunkItems && c.bytes(w.items, nil) <= chunkBytes {
 		c.add(w.place, w.items)
@@ -226,8 +229,8 @@ func (c *cutter) addHost(w *hostWork) {
 	}
 }
 
-// add adds items that must stay together to the open chunk of their area, or to a
-// new one if they do not fit.
+// add adds items that must stay together to the open chunk of their area. If they do
+// not fit, it opens a new chunk.
 func (c *cutter) add(where place, items []plannedItem) {
 	a := area{cloud: where.host.Cloud, nowhere: where.host.IsZero()}
 	chunk := c.open[a]
@@ -253,7 +256,8 @@ func (c *cutter) add(where place, items []plannedItem) {
 	}
 }
 
-// bytes returns what items would add to the size of a chunk with the given specs.
+// bytes returns the size that items would add to a chunk that already has the specs in
+// there.
 func (c *cutter) bytes(items []plannedItem, there map[int]int) int {
 	n := 0
 	var counted map[int]bool
@@ -273,15 +277,17 @@ func (c *cutter) bytes(items []plannedItem, there map[int]int) int {
 	return n
 }
 
-// hostCommands is how many commands an agent runs at once.
+// hostCommands is the number of commands that an agent runs at the same time.
 const hostCommands = 64
 
-// budget is how long something may take on a responsive host.
+// budget is the maximum time that an operation or a host needs if the host is
+// responsive.
 type budget = time.Duration
 
-// budget bounds the time that one host may need: operations on one process run one
-// after the other, processes run in parallel, at most hostCommands at once. A schedule
-// that never idles needs no longer than its longest chain plus an even share of the sum.
+// budget returns the maximum time that one host needs for its items. Operations on one
+// process run one after the other; processes run in parallel, at most hostCommands at
+// the same time. A schedule that never idles needs at most its longest chain plus the
+// total divided by hostCommands.
 func (c *cutter) budget(w *hostWork) budget {
 	if len(w.items) == 1 {
 		return c.itemBudget(&w.items[0])
@@ -305,8 +311,8 @@ func (c *cutter) itemBudget(it *plannedItem) budget {
 	return c.specs.specs[it.Spec].Budget(it.Action)
 }
 
-// timeout returns how long a task may take: the caller's timeout, or the budget of the
-// busiest host plus slack, at most [procfleet.MaxTimeout].
+// timeout returns the time limit of a task: the caller's timeout, or else the budget of
+// the busiest host plus slack, at most [procfleet.MaxTimeout].
 func timeout(wanted time.Duration, longest budget, slack time.Duration) time.Duration {
 	if wanted != 0 {
 		return wanted

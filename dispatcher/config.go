@@ -24,45 +24,46 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// Config is how a dispatcher listens and what it allows. The zero Config is valid:
-// [Config.WithDefaults] fills it in.
+// Config configures a dispatcher: its listeners, its dependencies, and its limits. The
+// zero Config is valid; [Config.WithDefaults] fills it in.
 type Config struct {
 	// Listen is the TCP address, or unix:PATH for a Unix socket; default
 	// 127.0.0.1:8080.
 	Listen string
 	// AllowLocalUsers permits every account of this machine to call a Listen on
-	// loopback. Without it, and without AppsFile, only the account that runs the
-	// dispatcher and root may, which is enforced on Linux.
+	// loopback. Without it, and without AppsFile, only root and the account that runs
+	// the dispatcher may call. This restriction is enforced on Linux only.
 	AllowLocalUsers bool
-	// AllowUnauthenticated permits a Listen that is not loopback although
-	// callers are not authenticated.
+	// AllowUnauthenticated permits a Listen that is not loopback even if callers are
+	// not authenticated.
 	AllowUnauthenticated bool
-	// AppsFile is the file of the applications that may call; see package
-	// apps. With it other callers are refused, and Listen need not be loopback. It is
-	// read again when it changes.
+	// AppsFile is the path of the file with the applications that may call; see package
+	// apps. If it is set, callers that are not in the file are rejected, and Listen may
+	// be any address. The dispatcher reads the file again when it changes.
 	AppsFile string
 	// LoginURL is BlueKing's login server, which authenticates users by their
 	// bk_token. Without it every bk_token is rejected.
 	LoginURL string
-	// LoginTLS has the certificates for the login server; nil is the system's
+	// LoginTLS holds the certificates for the login server; nil means the system's
 	// certificate authorities and no client certificate.
 	LoginTLS *tlsfiles.Client
-	// TrustedESB has the addresses of ESBs in front: they need not prove for which
-	// application they call GSE and Job.
+	// TrustedESB holds the addresses of ESB servers in front of the dispatcher. Calls
+	// to GSE and Job from these addresses need no proof of their application.
 	TrustedESB []netip.Prefix
-	// Listener, if set, is served instead of one that Run binds to Listen,
-	// which still says who can reach it. Run closes it.
+	// Listener, if set, is served instead of a listener on Listen. Set Listen
+	// nevertheless: it determines who can reach the dispatcher. Run closes Listener.
 	Listener net.Listener
-	// Socket, if set, is a Unix socket that is served beside it. Run closes it.
+	// Socket, if set, is a Unix socket that is served in addition. Run closes it.
 	Socket net.Listener
-	// Listening, if set, is called once with the address that was bound.
+	// Listening, if set, is called once with the address on which Run listens.
 	Listening func(net.Addr)
 
-	// Ready, if set, is asked by /readyz: nil means ready. It is given 5 s.
+	// Ready, if set, reports the readiness for /readyz: nil means ready. Its context
+	// ends after 5 s.
 	Ready func(context.Context) error
-	// Version is the build's, as /openapi.json says it; default "dev".
+	// Version is the build version that /openapi.json shows; default "dev".
 	Version string
-	// Metrics serves /metrics; without it there is no such path.
+	// Metrics serves /metrics; without it /metrics does not exist.
 	Metrics http.Handler
 
 	// Hints, if set, report changes of watched tasks immediately. Without them a
@@ -71,81 +72,85 @@ type Config struct {
 	// Agents, if set, notifies agents that their settings changed. Without it they
 	// poll, every 12 minutes at most.
 	Agents Agents
-	// Events, if set, reads the events of agents; without it the endpoint is unavailable.
+	// Events, if set, reads the events that agents publish; without it the endpoint for
+	// events returns an error.
 	Events HostEvents
-	// Submissions, if set, is where producers publish operations, which are
-	// accepted like those that come over HTTP.
+	// Submissions, if set, is the bus on which producers publish operations. The
+	// dispatcher accepts them like operations sent over HTTP.
 	Submissions *bus.Bus
 
-	// Audit records calls and their callers; nil records nothing.
+	// Audit records calls with their callers; nil disables the record.
 	Audit *audit.Log
 
 	Limits   Limits
 	Timeouts Timeouts
-	// Slack is what a computed deadline adds to the time that the operations
-	// themselves may take; default 60 s.
+	// Slack is added to the computed duration of the operations to get the deadline of
+	// a task without a timeout; default 60 s.
 	Slack time.Duration
-	// Retention is how long a task is kept after its deadline; default 7 days.
+	// Retention is how long a task is stored after its deadline; default 7 days.
 	Retention time.Duration
 
 	Log    logrus.FieldLogger // default: logrus' standard logger
-	Meter  metric.Meter       // default: measures nothing
-	Tracer trace.Tracer       // default: passes the caller's trace on
-	// Reached, if set, is called at each Point of an acceptance; tests end the
+	Meter  metric.Meter       // default: no metrics
+	Tracer trace.Tracer       // default: propagates the caller's trace without recording spans
+	// Reached, if set, is called at each Point of an acceptance. Tests terminate the
 	// process there.
 	Reached func(point string)
 }
 
 // Points at which [Config].Reached is called.
 const (
-	PointStored     = "dispatcher.stored"     // the task is stored, nothing queued
-	PointAudited    = "dispatcher.audited"    // its audit record is stored, nothing queued
-	PointRegistered = "dispatcher.registered" // its specs are registered, nothing queued
-	PointPublished  = "dispatcher.published"  // every chunk is queued, not marked as dispatched
-	PointReleased   = "dispatcher.released"   // a process to be unregistered is released, and still registered
-	PointSubmitted  = "dispatcher.submitted"  // a published submission is accepted, not acknowledged
-	PointKept       = "dispatcher.kept"       // a published submission is stored as failed, not acknowledged
+	PointStored     = "dispatcher.stored"     // the task is stored; nothing is queued
+	PointAudited    = "dispatcher.audited"    // the audit record of the task is stored; nothing is queued
+	PointRegistered = "dispatcher.registered" // the specs of the task are registered; nothing is queued
+	PointPublished  = "dispatcher.published"  // every chunk is queued; the task is not marked as dispatched
+	PointReleased   = "dispatcher.released"   // a release is queued for a process; its registration still exists
+	PointSubmitted  = "dispatcher.submitted"  // a published submission is accepted; its message is not acknowledged
+	PointKept       = "dispatcher.kept"       // a published submission is stored as failed; its message is not acknowledged
 )
 
-// Limits bound what one request may cost.
+// Limits bounds the resources that requests may use.
 type Limits struct {
 	Body  int64 // bytes of a request body; default 40 MiB
-	Items int   // processes times hosts in one request; default 200,000
-	// BigBodies is how many bodies above 1 MiB are processed at once; default 4.
+	Items int   // processes × hosts in one request; default 200,000
+	// BigBodies is how many bodies above 1 MiB are processed at the same time; default
+	// 4.
 	BigBodies int
-	// SmallBodies is how many bytes of smaller bodies are processed at once; each
-	// counts 4 KiB at least. Default 8 MiB.
+	// SmallBodies is how many bytes of smaller bodies are processed at the same time.
+	// Each body counts at least 4 KiB. Default 8 MiB.
 	SmallBodies int64
-	// UnauthenticatedBodies is how many bytes are held at once of bodies that carry
-	// their callers' credentials; larger bodies of such callers are rejected.
-	// Default: Body.
+	// UnauthenticatedBodies is how many bytes are held at the same time of bodies that
+	// contain the credentials of their callers. A larger body of such a caller is
+	// rejected. Default: Body.
 	UnauthenticatedBodies int64
-	Watchers              int // streams of task events at once; default 10,000
-	// Submissions is how many published submissions are processed at once;
+	Watchers              int // concurrent streams of task events; default 10,000
+	// Submissions is how many published submissions are processed at the same time;
 	// default 8.
 	Submissions int
 }
 
-// largestBody is the upper limit of Limits.Body; it keeps sums from overflowing.
+// largestBody is the maximum of Limits.Body; it prevents overflows of sums.
 const largestBody = 1 << 40
 
-// Timeouts bound every wait.
+// Timeouts bounds every wait of the dispatcher.
 type Timeouts struct {
 	Header time.Duration // to read the header of a request; default 10 s
 	Read   time.Duration // to read a whole request; default 60 s
-	Write  time.Duration // to write an answer; default 5 min
-	Idle   time.Duration // of a connection between requests; default 2 min
-	// Accept bounds storing and queueing, which go on when the caller has
-	// disconnected, and after a failure, once more, rejecting the task; default 10 s.
+	Write  time.Duration // to write a response; default 5 min
+	Idle   time.Duration // for the next request on a connection; default 2 min
+	// Accept bounds storing and queueing a task, which continue after the caller has
+	// disconnected. It also bounds the rejection of the task after a failure. Default
+	// 10 s.
 	Accept time.Duration
-	Query  time.Duration // to read the store for one answer; default 60 s
+	Query  time.Duration // to read the store for one response; default 60 s
 	// Watcher bounds writing one event of a stream; a slower watcher is
 	// disconnected. Default 30 s.
 	Watcher time.Duration
-	// Hold is how long a published submission is retried while the store or the
-	// queue is unavailable, before it is returned to be redelivered; default 15 s.
+	// Hold is how long the acceptance of a published submission is retried while the
+	// store or the queue is unavailable. After that the message is redelivered. Default
+	// 15 s.
 	Hold time.Duration
-	// Drain is how long requests may go on when the dispatcher stops; default 15 s.
+	// Drain is how long requests may continue when the dispatcher stops; default 15 s.
 	Drain time.Duration
 }
 
@@ -157,7 +162,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Limits.Items, 200_000)
 	orDefault(&c.Limits.BigBodies, 4)
 	orDefault(&c.Limits.SmallBodies, 8<<20)
-	orDefault(&c.Limits.UnauthenticatedBodies, c.Limits.Body+largestStep) // the step that shows that a body is too large
+	orDefault(&c.Limits.UnauthenticatedBodies, c.Limits.Body+largestStep) // plus one step, which is read to detect a body that is too large
 	orDefault(&c.Limits.Watchers, 10_000)
 	orDefault(&c.Limits.Submissions, 8)
 	orDefault(&c.Timeouts.Header, 10*time.Second)
@@ -193,7 +198,7 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate returns the errors of a Config that has its defaults.
+// Validate returns all errors of a Config, joined. Call [Config.WithDefaults] first.
 func (c Config) Validate() error {
 	errs := []error{c.validateListen(), c.validateCallers()}
 	for _, n := range []struct {
@@ -248,7 +253,7 @@ func (c Config) validateListen() error {
 	return nil
 }
 
-// validateCallers rejects settings of authentication that have no effect.
+// validateCallers rejects authentication settings that are invalid or have no effect.
 func (c Config) validateCallers() error {
 	var errs []error
 	if c.LoginURL != "" {
@@ -268,14 +273,14 @@ func (c Config) validateCallers() error {
 // unixSocket is the prefix of [Config].Listen that names a Unix socket.
 const unixSocket = "unix:"
 
-// onlyThisMachine reports whether no other machine can reach what Listen names.
+// onlyThisMachine reports whether Listen is reachable from this machine only.
 func (c *Config) onlyThisMachine() bool {
 	host, _, _ := net.SplitHostPort(c.Listen)
 	return strings.HasPrefix(c.Listen, unixSocket) || loopback.Host(host)
 }
 
-// onlyOwnAccount reports whether of all accounts of this machine only the
-// dispatcher's own and root may call.
+// onlyOwnAccount reports whether only root and the account that runs the dispatcher may
+// call.
 func (c *Config) onlyOwnAccount() bool {
 	return c.onlyThisMachine() && c.AppsFile == "" && !c.AllowLocalUsers && !c.AllowUnauthenticated
 }

@@ -25,12 +25,12 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// Headers of a published submission, besides those that an HTTP request may have.
+// Headers of a published submission, in addition to the headers of an HTTP request.
 const (
 	dialectHeader  = "Procfleet-Dialect"
 	replyToHeader  = "Procfleet-Reply-To"
 	notAfterHeader = "Procfleet-Not-After"
-	// These two are copied into the reply.
+	// The reply contains copies of these two headers.
 	requestHeader   = "Procfleet-Request-Id"
 	messageIDHeader = "Nats-Msg-Id"
 )
@@ -41,10 +41,10 @@ const (
 	taskHeader   = "Procfleet-Task"
 )
 
-// maxEcho bounds a header that is copied into the reply, in bytes.
+// maxEcho is the maximum length in bytes of a header that is copied into the reply.
 const maxEcho = 1 << 10
 
-// outcome is how the processing of a published submission ended.
+// outcome is the result of processing a published submission.
 type outcome string
 
 const (
@@ -53,23 +53,24 @@ const (
 	outcomePutOff   outcome = "put_off"
 )
 
-// codePoisoned is the code of a failure that HTTP requests cannot have.
+// codePoisoned is the failure code of a message that repeatedly made dispatchers crash.
+// HTTP requests cannot have it.
 const codePoisoned = "poisoned"
 
-// delivery is one delivery of a published submission.
+// delivery is one delivery of a published message.
 type delivery struct {
 	in       *intake
 	s        *bus.Submission
 	entrance entrance
 	replyTo  string
-	who      auth.Caller // once it is known
+	who      auth.Caller // set after authentication
 	id       string      // 32 hexadecimal digits
 	start    time.Time
 	log      logrus.FieldLogger
 }
 
-// take processes a message and ends it: accepted, failed or put off. The context
-// pulling ends before work does.
+// take processes a message until it is accepted, failed or put off. The context pulling
+// ends when the dispatcher stops receiving messages; work ends later.
 func (in *intake) take(pulling, work context.Context, s *bus.Submission) {
 	random := uuid.New()
 	e := &delivery{
@@ -91,13 +92,14 @@ func (in *intake) take(pulling, work context.Context, s *bus.Submission) {
 	o = e.decide(ctx, pulling)
 }
 
-// decide accepts the message or ends it otherwise, in a trial if it was delivered
-// too often. A panic leaves the record of the trial.
+// decide accepts the message, fails it, or puts it off. A message that was delivered
+// several times is processed in a trial, one message at a time. If decide panics, the
+// record of the trial remains.
 func (e *delivery) decide(ctx, pulling context.Context) outcome {
 	on, err := e.in.Suspect(pulling, e.s, e.id)
 	switch {
 	case errors.Is(err, natsintake.ErrPoisoned):
-		_, _, _ = e.read() // where to reply, and in which form
+		_, _, _ = e.read() // sets the reply subject and the dialect of the reply
 		e.log.WithError(err).Error("submission poisoned")
 		return e.fail(ctx, codePoisoned, &dialect.Error{Kind: dialect.Internal, Problem: err.Error()})
 	case err != nil:
@@ -116,12 +118,13 @@ func (e *delivery) decide(ctx, pulling context.Context) outcome {
 	return o
 }
 
-// unavailable reports whether an error is temporary: the store or the queue is unavailable.
+// unavailable reports whether an error is temporary because the store or the queue is
+// unavailable.
 func unavailable(err error) bool { return err != nil && failure(err).RetryAfter > 0 }
 
-// retry retries while the store or the queue is unavailable, for Timeouts.Hold at
-// most, so that a short outage neither reorders messages nor counts as a
-// delivery. It returns the last error, err if it made no attempt.
+// retry retries while the store or the queue is unavailable, at most for Timeouts.Hold,
+// so that a short outage neither reorders messages nor counts as a delivery. It returns
+// the last error, or err if it made no attempt.
 func (e *delivery) retry(ctx, pulling context.Context, err error) (task procfleet.Task, _ error) {
 	wait := 250 * time.Millisecond
 	for unavailable(err) && time.Since(e.start) < e.in.api.cfg.Timeouts.Hold && pause(pulling, jitter(wait)) {
@@ -131,8 +134,8 @@ func (e *delivery) retry(ctx, pulling context.Context, err error) (task procflee
 	return task, err
 }
 
-// conclude ends the message. It is broken if the message probably caused an
-// internal error: the error is unclassified, and the store is available.
+// conclude ends the message. It returns broken if the message probably caused an
+// internal error: the error is unclassified and the store is available.
 func (e *delivery) conclude(ctx context.Context, task procfleet.Task, err error) (o outcome, broken bool) {
 	if err == nil {
 		e.in.api.cfg.Reached(PointSubmitted)
@@ -148,7 +151,8 @@ func (e *delivery) conclude(ctx context.Context, task procfleet.Task, err error)
 	return e.fail(ctx, f.Kind.String(), f), false
 }
 
-// accept creates a task from the message, or finds the one that was created from it.
+// accept creates a task from the message, or finds the task that an earlier delivery
+// created.
 func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	in, t, err := e.read()
 	if err != nil {
@@ -178,12 +182,12 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	return e.in.api.accept(ctx, &acceptance{call: e.entrance.call, who: e.who, sub: &sub, start: e.start, log: e.log, terms: t})
 }
 
-// placeKey is the idempotency key of a message without one. Callers' keys
-// have no control characters, so none of theirs is like it.
+// placeKey returns the idempotency key for a message without one. It contains a control
+// character, which the keys of callers cannot contain.
 func placeKey(s *bus.Submission) string { return "\x00submission/" + s.ID() }
 
-// read parses the headers, first the reply subject, so that every other error can
-// be replied to the producer.
+// read parses the headers. It parses the reply subject first, so that the dispatcher
+// can reply to the producer with any other error.
 func (e *delivery) read() (*dialect.Request, terms, error) {
 	h := e.s.Header
 	name := h.Get(dialectHeader)
@@ -225,14 +229,14 @@ func invalidHeader(name, problem string) *dialect.Error {
 	return &dialect.Error{Kind: dialect.InvalidField, Field: name, Problem: problem}
 }
 
-// accepted replies to the producer and then acknowledges the message. In this
-// order a message that is not acknowledged is redelivered and replied to again.
+// accepted replies to the producer and then acknowledges the message. If the
+// acknowledgement is lost, the message is redelivered and the reply is sent again.
 func (e *delivery) accepted(ctx context.Context, task procfleet.TaskID) outcome {
 	e.end(ctx, e.entrance.accept.Encode(task, e.id), task)
 	return outcomeAccepted
 }
 
-// fail stores the message among the failed ones, then acknowledges it.
+// fail stores the message among the failed messages, then acknowledges it.
 func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outcome {
 	keeping, cancel := e.timeout(ctx)
 	defer cancel()
@@ -250,7 +254,8 @@ func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outc
 	return outcomeFailed
 }
 
-// timeout bounds ending a message, which goes on when the work context has ended.
+// timeout returns a context for ending a message, which must complete after the work
+// context has ended.
 func (e *delivery) timeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), e.in.api.cfg.Timeouts.Accept)
 }
@@ -293,13 +298,13 @@ func (e *delivery) reply(reply dialect.Reply, task procfleet.TaskID) error {
 	return e.in.api.cfg.Submissions.Reply(e.replyTo, header, body)
 }
 
-// putOff returns the message to be redelivered.
+// putOff requests redelivery of the message.
 func (e *delivery) putOff() outcome {
 	e.later()
 	return outcomePutOff
 }
 
-// later requests redelivery, after a minute at most.
+// later requests redelivery after a delay of at most one minute.
 func (e *delivery) later() {
 	after := e.in.again << min(e.s.Delivered-1, 6)
 	if err := e.s.PutOff(jitter(min(after, time.Minute))); err != nil {

@@ -63,13 +63,13 @@ type Dispatcher struct {
 	authenticator *auth.Authenticator
 }
 
-// New returns a dispatcher that stores tasks in store and queues them on queue.
-// Zero fields of cfg have their defaults.
+// New returns a dispatcher that stores tasks in store and queues their chunks on queue.
+// It applies [Config.WithDefaults] and returns an error for an invalid cfg.
 func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	return speaking(dialect.All(), cfg, store, queue)
 }
 
-// speaking is [New] with other dialects.
+// speaking is [New] with the given dialects.
 func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -115,13 +115,12 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 	return d, nil
 }
 
-// Handler serves every path of the dispatcher without listening.
+// Handler returns the HTTP handler of all paths. It does not listen.
 func (d *Dispatcher) Handler() http.Handler { return d.handler }
 
-// Run listens and serves until ctx ends; then it accepts no more connections and
-// submissions, ends the streams of watchers, and returns when the requests in
-// progress are answered or Timeouts.Drain has passed. It returns nil after an
-// orderly end. It can be called once.
+// Run listens and serves until ctx ends. Then it accepts no more connections and
+// submissions, ends the streams of watchers, and waits for the requests in progress, at
+// most for Timeouts.Drain. It returns nil after an orderly end. Call it only once.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	listener, err := d.listener(ctx)
 	if err != nil {
@@ -195,8 +194,8 @@ func (d *Dispatcher) server() *http.Server {
 	return server
 }
 
-// connectionErrors logs net/http's errors of single connections at debug level:
-// callers cause them, and they need no action.
+// connectionErrors logs the errors that net/http reports for single connections at
+// debug level: callers cause them, and the operator need not act.
 type connectionErrors struct{ log logrus.FieldLogger }
 
 func (c connectionErrors) Write(line []byte) (int, error) {
@@ -204,7 +203,8 @@ func (c connectionErrors) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// drain ends the server; requests that last longer than Timeouts.Drain are aborted.
+// drain shuts the server down and closes the connections of requests that last longer
+// than Timeouts.Drain.
 func (d *Dispatcher) drain(ctx context.Context, server *http.Server) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Timeouts.Drain)

@@ -42,7 +42,7 @@ func (e *exchange) showDrift(ctx context.Context, q *dialect.DriftQuery, busines
 	return view.result(q.Limit), nil
 }
 
-// compare adds the state of the process on each host.
+// compare adds the state of the process on each host, as agents reported it.
 func (a *api) compare(ctx context.Context, v *driftView) error {
 	for part := range slices.Chunk(v.on, driftPage) {
 		ps := make([]catalog.Process, len(part))
@@ -64,8 +64,8 @@ func (a *api) compare(ctx context.Context, v *driftView) error {
 	return nil
 }
 
-// elsewhere returns the hosts where the process is registered although it is bound
-// to none of their modules.
+// elsewhere returns the hosts where the process is registered although it is bound to
+// none of the modules that contain the host.
 func (a *api) elsewhere(ctx context.Context, v *driftView) ([]procfleet.Host, error) {
 	var (
 		hosts []procfleet.Host
@@ -92,13 +92,13 @@ func (a *api) elsewhere(ctx context.Context, v *driftView) ([]procfleet.Host, er
 // driftView is a comparison in progress.
 type driftView struct {
 	drift dialect.Drift
-	on    []catalog.Placement     // the hosts that are compared
-	at    map[string]int          // the drift's modules by their paths
-	bound map[procfleet.Host]bool // of all modules, also those that the request leaves out
+	on    []catalog.Placement     // the hosts to compare
+	at    map[string]int          // module path → index in drift.Modules
+	bound map[procfleet.Host]bool // hosts of all bound modules, including modules that the request omits
 }
 
-// newDriftView selects the modules of a process and their hosts; without names all
-// modules.
+// newDriftView selects modules of a process and their hosts: the modules named in only,
+// or all if it is empty.
 func newDriftView(t *catalog.Template, b catalog.Business, where *catalog.Topology, only []string) *driftView {
 	v := &driftView{
 		drift: dialect.Drift{ID: t.ID, Process: t.Spec(b), Counts: make(map[v1.DriftState]int)},
@@ -131,7 +131,7 @@ func newDriftView(t *catalog.Template, b catalog.Business, where *catalog.Topolo
 	return v
 }
 
-// add compares one host and counts it.
+// add compares one host and counts the result.
 func (v *driftView) add(p *catalog.Placement, found *dialect.ProcessEntry) {
 	d := &v.drift
 	h := dialect.HostDrift{
@@ -147,7 +147,8 @@ func (v *driftView) add(p *catalog.Placement, found *dialect.ProcessEntry) {
 	d.Hosts = append(d.Hosts, h)
 }
 
-// result sorts the hosts and truncates them to the limit.
+// result sorts the hosts, those with differences first, and truncates the list to
+// limit.
 func (v *driftView) result(limit int) *dialect.Drift {
 	hosts := v.drift.Hosts
 	runs := func(h *dialect.HostDrift) int {
@@ -166,9 +167,9 @@ func (v *driftView) result(limit int) *dialect.Drift {
 	return &v.drift
 }
 
-// remarks returns the differences between the wanted process and its state on a
-// host, in the order of [dialect.DriftStates]. Without a live agent the last report
-// is not compared, since it may be out of date.
+// remarks returns the differences between the wanted process and its state on a host,
+// in the order of [dialect.DriftStates]. Without a live agent it does not compare the
+// last report, which may be outdated.
 func remarks(want *procfleet.ProcessSpec, found *dialect.ProcessEntry) []v1.DriftState {
 	var all []v1.DriftState
 	differs := found.Registration != nil && !sameSpec(*want, found.Registration.Spec)
@@ -189,7 +190,7 @@ func remarks(want *procfleet.ProcessSpec, found *dialect.ProcessEntry) []v1.Drif
 	return all
 }
 
-// running returns how many instances were reported as running.
+// running returns the number of instances reported as running.
 func running(r *catalog.ReportedProcess) int {
 	if r == nil || !r.Status.Running {
 		return 0
@@ -197,7 +198,8 @@ func running(r *catalog.ReportedProcess) int {
 	return max(len(r.Status.PIDs), 1)
 }
 
-// sameSpec reports whether two specs are equal; nil and empty maps are equal.
+// sameSpec reports whether two specs are equal. It treats nil maps and empty maps as
+// equal.
 func sameSpec(a, b procfleet.ProcessSpec) bool {
 	for _, s := range []*procfleet.ProcessSpec{&a, &b} {
 		if len(s.Labels) == 0 {

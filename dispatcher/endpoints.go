@@ -10,17 +10,19 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// endpoint serves one kind of [dialect.Endpoint]. Its constructors, replies and
-// writes, cannot be called without an authorizer.
+// endpoint serves one kind of [dialect.Endpoint]. Create it with replies or writes,
+// which require an authorizer.
 type endpoint struct {
 	kind reflect.Type
-	// action is required of the caller before the request is decoded. It is ""
-	// for the endpoint that creates tasks, whose actions are in the request.
+	// action is the action that the caller must be permitted to do before the request
+	// is decoded. It is "" for the endpoint that creates tasks, whose actions depend on
+	// the request.
 	action string
 	serve  func(ctx context.Context, e *exchange, in *dialect.Request) error
 }
 
-// endpoints lists every endpoint of the dispatcher, and who may call it.
+// endpoints returns every endpoint of the dispatcher with its required action and its
+// authorizer.
 func endpoints() []endpoint {
 	return []endpoint{
 		writes("", (*exchange).decodeSubmission, (*exchange).authorizeSubmission, (*exchange).accept),
@@ -55,13 +57,13 @@ func endpoints() []endpoint {
 	}
 }
 
-// authorizer checks that the caller may access what the request Q names, and
-// returns it as the scope S: the only hosts, tasks or business that the endpoint
-// may use.
+// authorizer checks that the caller may access the objects that the request Q names. It
+// returns the scope S: the hosts, task or business that the endpoint may use, and no
+// others.
 type authorizer[Q, S any] func(e *exchange, ctx context.Context, q *Q) (S, error)
 
-// replies returns the endpoint of a [dialect.Codec]: do returns the result,
-// which the codec encodes.
+// replies returns the endpoint of a [dialect.Codec]: do returns the result, and the
+// codec encodes it.
 func replies[Q, S, R any](action string, authorize authorizer[Q, S], do func(e *exchange, ctx context.Context, q *Q, scope S) (R, error)) endpoint {
 	decode := func(_ *exchange, _ context.Context, codec dialect.Codec[Q, R], in *dialect.Request) (Q, error) {
 		return codec.Decode(in)
@@ -76,16 +78,16 @@ func replies[Q, S, R any](action string, authorize authorizer[Q, S], do func(e *
 	})
 }
 
-// writes returns an endpoint that writes its response itself: a stream, or a
-// response that depends on more than one result. An error that write returns is
-// answered in the dialect's form, so it must have written nothing before.
+// writes returns an endpoint that writes its own response: a stream, or a response that
+// depends on more than one result. If write returns an error, the exchange sends the
+// error in the dialect's form, so write must not have written anything before.
 func writes[C dialect.Endpoint, Q, S any](
 	action string, decode func(*exchange, context.Context, C, *dialect.Request) (Q, error), authorize authorizer[Q, S],
 	write func(e *exchange, ctx context.Context, codec C, q *Q, scope S) error,
 ) endpoint {
 	served := endpoint{kind: reflect.TypeFor[C](), action: action}
 	if authorize == nil {
-		return served // which endpointsByKind refuses
+		return served // endpointsByKind rejects it
 	}
 	served.serve = func(ctx context.Context, e *exchange, in *dialect.Request) error {
 		codec := e.call.Endpoint.(C)
@@ -97,14 +99,14 @@ func writes[C dialect.Endpoint, Q, S any](
 		if err != nil {
 			return err
 		}
-		in.Body = nil // q has all of it, and large requests need the memory
+		in.Body = nil // q holds the decoded request; free the body of a large one
 		return write(e, ctx, codec, &q, scope)
 	}
 	return served
 }
 
-// endpointsByKind indexes endpoints. It refuses one that has no authorizer, and
-// two of one kind.
+// endpointsByKind indexes endpoints. It returns an error for an endpoint without an
+// authorizer, and for two endpoints of one kind.
 func endpointsByKind(all []endpoint) (map[reflect.Type]endpoint, error) {
 	found := make(map[reflect.Type]endpoint, len(all))
 	for _, served := range all {
@@ -119,7 +121,8 @@ func endpointsByKind(all []endpoint) (map[reflect.Type]endpoint, error) {
 	return found, nil
 }
 
-// inEveryBusiness authorizes a call that belongs to no business.
+// inEveryBusiness authorizes a call that belongs to no business; it requires permission
+// for all businesses.
 func inEveryBusiness[Q any](e *exchange, _ context.Context, _ *Q) (business string, err error) { //nolint:revive // the receiver is first, as in a method expression
 	return "", e.who.May("", e.call.action)
 }
@@ -154,8 +157,8 @@ func (e *exchange) readableTask(ctx context.Context, id *procfleet.TaskID) (*pro
 	return &task, nil
 }
 
-// readableResults authorizes reading the results of a task. Without
-// authentication it saves reading the task.
+// readableResults authorizes reading the results of a task. Without authentication it
+// does not read the task, because every caller may read it.
 func (e *exchange) readableResults(ctx context.Context, page *dialect.ResultPage) (procfleet.TaskID, error) {
 	if !e.who.Authenticated() {
 		return page.Task, nil
@@ -164,7 +167,7 @@ func (e *exchange) readableResults(ctx context.Context, page *dialect.ResultPage
 	return page.Task, err
 }
 
-// visibleTasks returns the filter of the tasks that the caller may read.
+// visibleTasks returns a filter that passes the tasks that the caller may read.
 func (e *exchange) visibleTasks(context.Context, *dialect.TaskPage) (sees func(*procfleet.Task) bool, err error) {
 	return e.who.Sees, nil
 }

@@ -24,24 +24,25 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// maxRequestID bounds a caller's request id, which is copied into the response.
+// maxRequestID is the maximum length in bytes of a caller's request id, which is copied
+// into the response.
 const maxRequestID = 128
 
 // exchange is one request and its response.
 type exchange struct {
 	api     *api
 	at      surface
-	call    *servedCall // nil if there is none for the path and method
+	call    *servedCall // nil if the path and method have no call
 	w       *statusWriter
 	r       *http.Request
 	span    trace.Span
-	who     auth.Caller // once it is authenticated
-	release func()      // returns the memory reserved for the body; may be called again
+	who     auth.Caller // set after authentication
+	release func()      // releases the memory reserved for the body; safe to call again
 	id      string      // 32 hexadecimal digits
 	start   time.Time
 }
 
-// begin assigns the request's id and span. It must be followed by end.
+// begin assigns the request's id and starts its span. The caller must defer end.
 func (a *api) begin(at surface, call *servedCall, w http.ResponseWriter, r *http.Request) *exchange {
 	random := uuid.New()
 	e := &exchange{
@@ -57,7 +58,7 @@ func (a *api) begin(at surface, call *servedCall, w http.ResponseWriter, r *http
 	return e
 }
 
-// name is the call's, or "<dialect>.none".
+// name returns the name of the call, or "<dialect>.none" without one.
 func (e *exchange) name() string {
 	if e.call == nil {
 		return e.at.name + ".none"
@@ -65,8 +66,9 @@ func (e *exchange) name() string {
 	return e.call.Name
 }
 
-// end is deferred. It recovers a panic, which must not end other requests, and
-// records the metrics, the span and the log line of the request.
+// end completes the request; it must be deferred. It recovers a panic, which must not
+// end other requests, and records the metrics, the span and the log line of the
+// request.
 func (e *exchange) end() {
 	cause := recover()
 	if cause != nil && !aborted(cause) {
@@ -89,7 +91,8 @@ func (e *exchange) end() {
 	}
 }
 
-// aborted reports whether a panic is net/http's own way to close the connection.
+// aborted reports whether a panic is [http.ErrAbortHandler], with which a handler
+// closes the connection.
 func aborted(cause any) bool {
 	err, ok := cause.(error)
 	return ok && errors.Is(err, http.ErrAbortHandler)
@@ -99,8 +102,9 @@ func (e *exchange) log() logrus.FieldLogger {
 	return tracecontext.Log(e.r.Context(), e.api.log.WithFields(logrus.Fields{"request": e.id, "dialect": e.name()}))
 }
 
-// serve authenticates the caller, reads the body, and serves the endpoint of
-// the call. A caller whose headers suffice is authenticated before its body is read.
+// serve authenticates the caller, reads the body, and serves the endpoint of the call.
+// If the headers contain the credentials, it authenticates the caller before it reads
+// the body.
 func (e *exchange) serve() {
 	if err := cmp.Or(auth.RefuseOtherAccounts(e.r.Context()), auth.RefuseHeader(e.r.Header)); err != nil {
 		e.skip(2 * e.api.cfg.Limits.Body)
@@ -135,8 +139,8 @@ func (e *exchange) serve() {
 	}
 }
 
-// authenticate authenticates the caller, and checks that it may do the action
-// that the endpoint requires of every caller.
+// authenticate authenticates the caller and checks that the caller may do the action
+// that the endpoint requires.
 func (e *exchange) authenticate(in *dialect.Request) (err error) {
 	ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
 	defer cancel()
@@ -146,8 +150,8 @@ func (e *exchange) authenticate(in *dialect.Request) (err error) {
 	return e.who.MayDo(e.call.action)
 }
 
-// undisturbed returns the context of a change: one that has begun is completed
-// although the caller disconnects.
+// undisturbed returns the context for a change, which must complete even if the caller
+// disconnects.
 func (e *exchange) undisturbed(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
 }
@@ -173,14 +177,14 @@ func (e *exchange) request() *dialect.Request {
 	}
 }
 
-// underscored returns a header whose name has underscores, which some proxies
-// replace by hyphens.
+// underscored returns a header whose name contains underscores. Some proxies replace
+// the underscores by hyphens.
 func underscored(h http.Header, name string) string {
 	return cmp.Or(h.Get(name), h.Get(strings.ReplaceAll(name, "_", "-")))
 }
 
-// wildcards returns the values of the wildcards of the path's pattern; nil if it
-// has none.
+// wildcards returns the values of the wildcards in the pattern of the path; nil if the
+// pattern has none.
 func wildcards(r *http.Request) map[string]string {
 	var values map[string]string
 	for _, name := range wildcardNames.FindAllStringSubmatch(r.Pattern, -1) {
@@ -203,7 +207,7 @@ func peer(r *http.Request) netip.Addr {
 	return at.Addr()
 }
 
-// fail answers with an error in the dialect's form.
+// fail sends an error in the dialect's form.
 func (e *exchange) fail(err error) {
 	f := e.api.failed(err, e.log(), e.id, e.start)
 	if e.call != nil {
@@ -219,7 +223,7 @@ func (e *exchange) fail(err error) {
 func (e *exchange) reply(reply dialect.Reply) {
 	body, err := reply.JSON()
 	if err != nil {
-		panic(fmt.Errorf("encode an answer of %s: %w", e.name(), err)) // a bug in the dialect: end recovers it
+		panic(fmt.Errorf("encode an answer of %s: %w", e.name(), err)) // a bug in the dialect; end recovers the panic
 	}
 	if reply.Location != "" {
 		e.w.Header().Set("Location", reply.Location)
@@ -241,7 +245,7 @@ func (e *exchange) header(status int) {
 	e.w.WriteHeader(status)
 }
 
-// statusWriter records the status that was written; 0 if none was.
+// statusWriter records the status of the response; 0 if none was written.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -252,5 +256,5 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap gives http.ResponseController the wrapped writer.
+// Unwrap returns the wrapped writer to http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

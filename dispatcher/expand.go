@@ -9,19 +9,20 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// An operation may refer to registrations, for a process or for members of its
-// spec, or to processes of the catalog. To expand it is to resolve these references.
+// An operation may refer to registrations, for the whole spec or for members that the
+// caller omitted, or to processes of the catalog. Expanding an operation resolves these
+// references.
 
 // part is an operation without references.
 type part struct {
 	procfleet.Operation
-	// For a selection: the id of the process in the catalog, and for each target the
-	// paths of its modules.
+	// Only for a selection: the catalog id of the process, and the module paths of each
+	// target.
 	id      int64
 	modules [][]string
 }
 
-// newPart returns the part of a process of the catalog.
+// newPart returns the part for one process of the catalog and its hosts.
 func newPart(action procfleet.Action, id int64, spec procfleet.ProcessSpec, placed []catalog.Placement) part {
 	p := part{
 		Operation: procfleet.Operation{Action: action, Process: spec, Targets: make([]procfleet.Target, len(placed))},
@@ -37,17 +38,17 @@ func newPart(action procfleet.Action, id int64, spec procfleet.ProcessSpec, plac
 type expansion struct {
 	parts    []part
 	problems []v1.PlanProblem
-	refusal  error // a [*dialect.Error]; the whole submission is refused
+	refusal  error // a [*dialect.Error] that rejects the whole submission
 }
 
 // expander expands the operations of one submission.
 type expander struct {
 	submitter *submitter
 	business  string
-	label     func(procfleet.Host) string // see terms
-	known     registrations               // for members that operations omit
+	label     func(procfleet.Host) string // see terms.label
+	known     registrations               // registrations for operations that omit members
 	selector  *selector                   // nil before the first selection
-	items     int                         // so far
+	items     int                         // items counted so far
 }
 
 func (s *submitter) newExpander(ctx context.Context, sub *procfleet.Submission, label func(procfleet.Host) string) (*expander, error) {
@@ -55,13 +56,13 @@ func (s *submitter) newExpander(ctx context.Context, sub *procfleet.Submission, 
 	return &expander{submitter: s, business: sub.Business, label: label, known: known}, err
 }
 
-// count adds items, and returns an error for more than a request may have.
+// count adds items and returns an error if the request has more than allowed.
 func (x *expander) count(items int) error {
 	x.items += items
 	return x.submitter.cfg.Limits.items(x.items)
 }
 
-// expand expands an operation; field names it in the refusal of its selection.
+// expand expands an operation. If the selection is rejected, the error names field.
 func (x *expander) expand(ctx context.Context, o procfleet.Operation, field string) (expansion, error) {
 	switch {
 	case o.Selection != nil:
@@ -89,7 +90,7 @@ func (x *expander) selected(ctx context.Context, o *procfleet.Operation, field s
 	return expansion{found.parts, found.problems, found.refusal(field)}, nil
 }
 
-// registered divides an operation into one for each registered spec.
+// registered divides an operation into one operation for each distinct registered spec.
 func (x *expander) registered(ctx context.Context, o procfleet.Operation) (e expansion, err error) {
 	s := x.submitter
 	if len(o.Targets) == 0 {
@@ -110,7 +111,8 @@ func (x *expander) registered(ctx context.Context, o procfleet.Operation) (e exp
 	return divided(bySpec(o, specs, asRegistered))
 }
 
-// completed divides an operation into one for each registered spec that it completes.
+// completed divides an operation into one operation for each distinct registered spec,
+// with omitted members filled in.
 func (x *expander) completed(o procfleet.Operation) (expansion, error) {
 	if err := x.count(len(o.Targets)); err != nil {
 		return expansion{}, err
@@ -129,7 +131,7 @@ func divided(operations []procfleet.Operation, err error) (expansion, error) {
 // indirect reports whether an operation must be expanded.
 func indirect(o procfleet.Operation) bool { return o.Registered || o.Selection != nil || o.Over != nil }
 
-// specified returns the operations of a submission after expansion.
+// specified returns the expanded operations of a submission.
 func (s *submitter) specified(ctx context.Context, sub *procfleet.Submission, label func(procfleet.Host) string) ([]procfleet.Operation, error) {
 	if !slices.ContainsFunc(sub.Operations, indirect) {
 		return sub.Operations, nil
@@ -157,7 +159,7 @@ func (s *submitter) specified(ctx context.Context, sub *procfleet.Submission, la
 	return found, nil
 }
 
-// specifying returns the operations that need no expansion.
+// specifying returns the operations that contain no references.
 func specifying(operations []procfleet.Operation) []procfleet.Operation {
 	return slices.DeleteFunc(slices.Clone(operations), indirect)
 }

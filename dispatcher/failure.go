@@ -14,14 +14,14 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// When rejected callers should try again.
+// Delays after which rejected callers should retry.
 const (
 	retryFull = 5 * time.Second // a queue must drain
 	retryAway = 2 * time.Second // a store or a broker must become available
 )
 
-// failed classifies an error and logs it. The details of an internal error are
-// only logged; the caller receives the request's id, by which the log line is found.
+// failed classifies an error and logs it. The details of an internal error appear only
+// in the log; the caller receives the request id, which the log line contains.
 func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Time) *dialect.Error {
 	f := failure(err)
 	a.noteRefusal(f, log, start)
@@ -30,7 +30,7 @@ func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Ti
 		log.WithError(err).Error("request failed")
 		return &dialect.Error{Kind: dialect.Internal, Problem: "internal error, request " + id}
 	case dialect.OutcomeUnknown:
-		if f.Task != "" || a.turnedAway.due(start) { // each task that may run is logged, an outage once a second
+		if f.Task != "" || a.turnedAway.due(start) { // log each task that may run, but an outage only once per second
 			log.WithField("task", f.Task).WithError(err).Warn("acceptance outcome unknown")
 		}
 	case dialect.Unavailable, dialect.StoreFull:
@@ -42,7 +42,8 @@ func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Ti
 	return f
 }
 
-// failure converts an error to a [*dialect.Error]. An unclassified one is internal.
+// failure converts an error to a [*dialect.Error]. An unclassified error becomes an
+// internal error.
 func failure(err error) *dialect.Error {
 	if f, ok := errors.AsType[*dialect.Error](err); ok {
 		return f
@@ -61,7 +62,7 @@ func failure(err error) *dialect.Error {
 		return f
 	}
 	switch {
-	case errors.Is(err, audit.ErrNotKept): // first: a full audit stream is an ErrFull too
+	case errors.Is(err, audit.ErrNotKept): // before taskstore.ErrFull: the error of a full audit stream matches both
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the audit log cannot be written; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, bus.ErrFull):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue is full; nothing was accepted, try again later", RetryAfter: retryFull}
@@ -87,8 +88,8 @@ func failure(err error) *dialect.Error {
 	return &dialect.Error{Kind: dialect.Internal, Problem: err.Error()}
 }
 
-// noteRefusal counts and logs a caller that was refused: authenticated ones each
-// time, unauthenticated ones, who may be many, once a second.
+// noteRefusal counts and logs a rejected caller. It logs every rejection of an
+// authenticated caller, and at most one per second of unauthenticated callers.
 func (a *api) noteRefusal(f *dialect.Error, log logrus.FieldLogger, start time.Time) {
 	reason, is := auth.Refusals[f.Kind]
 	if !is {

@@ -25,7 +25,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/openapi"
 )
 
-// api is what all endpoints share.
+// api holds the dependencies that all endpoints share.
 type api struct {
 	cfg       Config
 	log       logrus.FieldLogger
@@ -33,8 +33,8 @@ type api struct {
 	store     Store
 	metrics   *dispatcherMetrics
 	watches   *watches
-	// bodies limits the bodies that are processed at once, and unauthenticated the
-	// bytes that are held of callers whose credentials are in their bodies.
+	// bodies limits the bodies that are processed at the same time. unauthenticated
+	// limits the bytes held for callers whose credentials are in their bodies.
 	bodies          bodies
 	unauthenticated *semaphore.Weighted
 
@@ -43,7 +43,7 @@ type api struct {
 	refused       oncePerSecond
 }
 
-// oncePerSecond limits a repeated log message.
+// oncePerSecond limits a repeated log message to one per second.
 type oncePerSecond struct{ last atomic.Int64 }
 
 // due reports whether the message may be logged now.
@@ -52,7 +52,8 @@ func (o *oncePerSecond) due(now time.Time) bool {
 	return now.UnixNano()-last >= int64(time.Second) && o.last.CompareAndSwap(last, now.UnixNano())
 }
 
-// handler routes the calls of the dialects, health, metrics and documentation.
+// handler returns the handler of all paths: calls of the dialects, health, metrics and
+// documentation.
 func (a *api) handler(dialects []dialect.Dialect) (http.Handler, error) {
 	byKind, err := endpointsByKind(endpoints())
 	if err != nil {
@@ -89,7 +90,7 @@ func (a *api) handler(dialects []dialect.Dialect) (http.Handler, error) {
 	return auth.RefuseForeignPages(singleSlashes(front)), nil
 }
 
-// owned routes the paths of a family to it, and all others to rest.
+// owned routes the paths that a family owns to its handler, and all others to rest.
 func owned(owns func(path string) bool, family, rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if owns(r.URL.Path) {
@@ -100,16 +101,16 @@ func owned(owns func(path string) bool, family, rest http.Handler) http.Handler 
 	})
 }
 
-// singleSlashes replaces several slashes by one, as the servers in front of
-// BlueKing do: clients write "//" where their configured address ends in a slash,
-// and not all of them follow redirects.
+// singleSlashes replaces consecutive slashes in the path by one, as the servers in
+// front of BlueKing do. Clients whose configured address ends in a slash send "//", and
+// some of them do not follow redirects.
 func singleSlashes(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if escaped := r.URL.EscapedPath(); strings.Contains(escaped, "//") {
 			at := *r.URL
-			at.RawPath = manySlashes.ReplaceAllString(escaped, "/") // a slash that is part of a name is escaped, and stays
-			at.Path, _ = url.PathUnescape(at.RawPath)               // which was valid before
-			r = r.WithContext(r.Context())                          // a copy
+			at.RawPath = manySlashes.ReplaceAllString(escaped, "/") // an escaped slash is part of a name and remains
+			at.Path, _ = url.PathUnescape(at.RawPath)               // valid, because the original path was
+			r = r.WithContext(r.Context())                          // shallow copy, so that the server's request is not changed
 			r.URL = &at
 		}
 		next.ServeHTTP(w, r)
@@ -124,8 +125,8 @@ type servedCall struct {
 	endpoint
 }
 
-// byPath indexes calls by their paths and methods. A call whose endpoint is not
-// served is an error.
+// byPath indexes calls by path and method. It returns an error for a call whose
+// endpoint is not served.
 func byPath(calls []dialect.Call, byKind map[reflect.Type]endpoint) (map[string]map[string]*servedCall, error) {
 	paths := make(map[string]map[string]*servedCall)
 	for i := range calls {
@@ -146,14 +147,14 @@ func byPath(calls []dialect.Call, byKind map[reflect.Type]endpoint) (map[string]
 	return paths, nil
 }
 
-// surface is the dialect and the family of paths of a request.
+// surface is the dialect and the family of paths to which a request belongs.
 type surface struct {
 	name   string
 	family dialect.Family
 }
 
-// route serves the calls of one path, or, without calls, the error that the
-// path does not exist.
+// route returns the handler for the calls of one path. Without calls it responds that
+// the path does not exist.
 func (a *api) route(at surface, byMethod map[string]*servedCall) http.Handler {
 	allowed := strings.Join(slices.Sorted(maps.Keys(byMethod)), ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -175,7 +176,7 @@ func (a *api) route(at surface, byMethod map[string]*servedCall) http.Handler {
 	})
 }
 
-// ready answers /readyz.
+// ready handles /readyz.
 func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 	if a.cfg.Ready != nil {
 		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
@@ -194,9 +195,9 @@ func plain(w http.ResponseWriter, status int, text string) {
 	_, _ = w.Write([]byte(text + "\n")) // the caller may have disconnected
 }
 
-// documentation serves the description of the API: for programs at
-// /openapi.json and for people at /docs. It is the same for every caller, so it
-// needs no authentication. It is generated at the first request.
+// documentation serves the API description as OpenAPI at /openapi.json and as a page at
+// /docs. It needs no authentication, because it is the same for every caller. It is
+// generated at the first request.
 func (a *api) documentation(mux *http.ServeMux, dialects []dialect.Dialect) {
 	described := sync.OnceValues(func() (*openapi.API, error) { return openapi.New(dialects, a.cfg.Version) })
 	a.document(mux, "GET /openapi.json", "application/json", func() ([]byte, error) {
@@ -215,8 +216,8 @@ func (a *api) documentation(mux *http.ServeMux, dialects []dialect.Dialect) {
 	})
 }
 
-// document serves a document that is generated once. Caches must revalidate it,
-// because an upgrade may change it.
+// document serves a document that is generated once. Caches must revalidate it, because
+// an upgrade of the dispatcher may change it.
 func (a *api) document(mux *http.ServeMux, pattern, contentType string, produce func() ([]byte, error)) {
 	once := sync.OnceValues(produce)
 	tag := sync.OnceValue(func() string {

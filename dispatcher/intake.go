@@ -11,30 +11,31 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// intake creates tasks from published submissions, with the dialects and the
-// submitter that serve HTTP.
+// intake creates tasks from submissions that producers publish on NATS. It uses the
+// same dialects and the same submitter as HTTP.
 //
-// A dispatcher that crashes between acceptance and acknowledgement must not
-// create a second task when the message is redelivered. So each acceptance has
-// an idempotency key: the producer's, or one of the message's place in the stream.
+// A dispatcher that crashes between acceptance and acknowledgement must not create a
+// second task when the message is redelivered. Therefore each acceptance has an
+// idempotency key: the producer's, or else a key made from the message's position in
+// the stream.
 type intake struct {
 	*natsintake.Intake
 	api       *api
-	entrances map[string]entrance // by the name of the call
-	names     string              // of the calls, for error messages
-	// again is the redelivery delay of a message that was put off once; it
-	// doubles with each delivery.
+	entrances map[string]entrance // by call name
+	names     string              // of all calls, for error messages
+	// again is the delay before a message is redelivered for the first time; it doubles
+	// with each delivery.
 	again time.Duration
 }
 
-// entrance is a call that accepts operations.
+// entrance is a dialect's call that accepts operations.
 type entrance struct {
 	family dialect.Family
 	call   string
 	accept dialect.Accept
 }
 
-// nativeCall is the call of a message that names none.
+// nativeCall is the call that is used if a message names none.
 const nativeCall = "native"
 
 func newIntake(a *api, clock taskstore.Clock, dialects []dialect.Dialect) (*intake, error) {
@@ -47,7 +48,7 @@ func newIntake(a *api, clock taskstore.Clock, dialects []dialect.Dialect) (*inta
 	}
 	in := &intake{Intake: from, api: a, entrances: map[string]entrance{}, again: time.Second}
 	for i := range dialects {
-		for _, family := range slices.Backward(dialects[i].Reached()) { // a call's first family counts
+		for _, family := range slices.Backward(dialects[i].Reached()) { // reversed, so that the first family of a call replaces the others
 			for _, call := range family.Calls {
 				if accept, ok := call.Endpoint.(dialect.Accept); ok {
 					in.entrances[call.Name] = entrance{family, call.Name, accept}

@@ -30,7 +30,7 @@ func (e *exchange) showAgents(ctx context.Context, q *dialect.AgentQuery, at *ta
 	return found, nil
 }
 
-// agentsAt returns the presence of the agent of each host.
+// agentsAt returns the presence of each host's agent.
 func (a *api) agentsAt(ctx context.Context, at *targetHosts) ([]taskstore.Presence, error) {
 	presences, err := a.store.Presences(ctx, at.hosts)
 	if err != nil {
@@ -39,11 +39,12 @@ func (a *api) agentsAt(ctx context.Context, at *targetHosts) ([]taskstore.Presen
 	return presences, nil
 }
 
-// live reports whether a host has a live agent; the zero Presence is none.
+// live reports whether a presence is of a live agent; a host without one has the zero
+// Presence.
 func live(p *taskstore.Presence) bool { return !p.Host.IsZero() }
 
-// bindAgents binds agent ids to hosts. An id is accepted if the host's agent has
-// the same id, or none.
+// bindAgents binds agent ids to hosts. It accepts an id only if the host has a live
+// agent that announces the same id or none.
 func (e *exchange) bindAgents(ctx context.Context, q *dialect.AgentBinding, at *targetHosts) ([]bool, error) {
 	presences, err := e.api.agentsAt(ctx, at)
 	if err != nil {
@@ -161,14 +162,14 @@ func (e *exchange) listProcesses(ctx context.Context, p *dialect.ProcessPage, _ 
 	return dialect.ProcessEntries{Entries: found, Total: total}, err
 }
 
-// withAgents adds the agents of the entries' hosts, also where a process was never
-// reported.
+// withAgents adds the presence of the host's agent to each entry, including entries
+// that were never reported.
 func (a *api) withAgents(ctx context.Context, entries []catalog.Entry) ([]dialect.ProcessEntry, error) {
 	targets := make([]procfleet.Target, len(entries))
 	for i := range entries {
 		targets[i].Host = entries[i].Host
 	}
-	at := hostsOf(targets) // a page has many processes of one host
+	at := hostsOf(targets) // a page has many processes of the same host
 	presences, err := a.agentsAt(ctx, at)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// dispatcherMetrics are the metrics of a dispatcher. No host, task or caller is a label.
+// dispatcherMetrics holds the metrics of a dispatcher. Hosts, tasks and callers are
+// never labels.
 type dispatcherMetrics struct {
 	requests metric.Float64Histogram
 	tasks    metric.Int64Counter
@@ -20,12 +21,13 @@ type dispatcherMetrics struct {
 	publish  metric.Float64Histogram
 	// submissions counts published submissions by their outcome.
 	submissions metric.Int64Counter
-	// refusedEvents counts events of agents that are not shown: verification failed.
+	// refusedEvents counts agent events that were discarded because signature
+	// verification failed.
 	refusedEvents metric.Int64Counter
 
 	dialectLabels labels[string]        // by call of a dialect
 	requestLabels labels[requestLabels] // by call of a dialect and status
-	publishLabels labels[bool]          // by whether it succeeded
+	publishLabels labels[bool]          // by success
 }
 
 type requestLabels struct {
@@ -33,14 +35,14 @@ type requestLabels struct {
 	status int
 }
 
-// labels caches the few label sets of a metric: creating one takes longer than
-// recording a value.
+// labels caches the label sets of a metric, which are few, because creating one takes
+// longer than recording a value.
 type labels[K comparable] struct {
 	mu    sync.RWMutex
 	known map[K]metric.MeasurementOption
 }
 
-// of returns the labels of a key, which made creates the first time.
+// of returns the labels of a key. It calls made only for a new key.
 func (l *labels[K]) of(key K, made func() []attribute.KeyValue) metric.MeasurementOption {
 	l.mu.RLock()
 	option := l.known[key]
@@ -87,7 +89,7 @@ func (m *dispatcherMetrics) publishTime(ctx context.Context, took time.Duration,
 	}))
 }
 
-// eventsRefused counts events that are not shown.
+// eventsRefused counts agent events that failed verification.
 func (m *dispatcherMetrics) eventsRefused(ctx context.Context, byReason map[string]int) {
 	for reason, n := range byReason {
 		m.refusedEvents.Add(ctx, int64(n), metric.WithAttributes(attribute.String("reason", reason)))
@@ -135,7 +137,7 @@ func newWatchMetrics(meter metric.Meter) (*watchMetrics, error) {
 		metric.WithDescription("Watchers that took nothing for too long.")); err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
-	m.watchers(0) // so that they are exported before the first watcher
+	m.watchers(0) // exports the gauge before the first watcher
 	m.topics(0)
 	m.dropped.Add(context.Background(), 0)
 	return &m, nil

@@ -9,7 +9,7 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// plan does the steps of acceptance before the task is stored.
+// plan runs the steps of acceptance that precede storing the task, and stores nothing.
 func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, error) {
 	s := a.submitter
 	if err := s.cfg.Limits.items(sub.Items()); err != nil {
@@ -33,8 +33,8 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, er
 	return p, a.addAgents(ctx, p)
 }
 
-// planned expands operations into p, and returns them. Acceptance stops at the
-// first refusal, a plan shows the other operations as well.
+// planned expands operations into p and returns the expanded operations. Acceptance
+// stops at the first rejected operation; a plan continues with the others.
 func (s *submitter) planned(ctx context.Context, sub *procfleet.Submission, p *v1.Plan) ([]procfleet.Operation, error) {
 	x, err := s.newExpander(ctx, sub, nil)
 	if err != nil {
@@ -73,7 +73,7 @@ func plannedOperation(index int, of *part) v1.PlannedOperation {
 	}
 	named := make(map[procfleet.Target]bool, len(of.Targets))
 	for i, t := range of.Targets {
-		if named[t] { // counts once
+		if named[t] { // a target that is named twice counts once
 			continue
 		}
 		named[t] = true
@@ -86,7 +86,7 @@ func plannedOperation(index int, of *part) v1.PlannedOperation {
 	return o
 }
 
-// nameOf returns the name of a process, or its key.
+// nameOf returns the name of a process, or its key if it has no name.
 func nameOf(s *procfleet.ProcessSpec) string { return cmp.Or(s.Name, s.Key()) }
 
 func notRegistered(index int, of *part) v1.PlanProblem {
@@ -94,7 +94,7 @@ func notRegistered(index int, of *part) v1.PlanProblem {
 		"is not registered on %d of the hosts, and fails there: register it first", len(of.Targets))}
 }
 
-// addAgents adds which hosts of a plan have live agents, and counts hosts.
+// addAgents marks the hosts of a plan that have live agents, and counts the hosts.
 func (a *api) addAgents(ctx context.Context, p *v1.Plan) error {
 	var targets []procfleet.Target
 	for i := range p.Operations {

@@ -52,9 +52,9 @@ func (a *api) register(ctx context.Context, q *dialect.Registering, at *targetHo
 	}), nil
 }
 
-// unregister releases a process where it is registered, and then removes the
-// registration. In this order a crash in between leaves the registration, and the
-// caller, who received no response, repeats the call.
+// unregister releases a process on the hosts where it is registered, and then removes
+// the registrations. A crash in between leaves the registrations, and the caller, who
+// received no response, repeats the call.
 func (e *exchange) unregister(ctx context.Context, q *dialect.Registering, at *targetHosts) ([]dialect.TargetOutcome, error) {
 	a := e.api
 	ps := at.processes(q.Process.Namespace, q.Process.Name)
@@ -90,8 +90,8 @@ func (e *exchange) unregister(ctx context.Context, q *dialect.Registering, at *t
 	}), nil
 }
 
-// submitRelease creates a task that is not reported to the caller: its results do
-// not change that the process is no longer registered.
+// submitRelease creates a task that releases the processes. The caller does not receive
+// its id, because its results do not affect the removal of the registrations.
 func (e *exchange) submitRelease(ctx context.Context, o procfleet.Operation, registered []*catalog.Registration, sub procfleet.Submission) (err error) {
 	if sub.Operations, err = bySpec(o, registered, asRegistered); err != nil {
 		return err
@@ -110,8 +110,8 @@ func (e *exchange) submitRelease(ctx context.Context, o procfleet.Operation, reg
 	return nil
 }
 
-// outcomesOf returns the outcome of each target: that of its host, or that it
-// has no host.
+// outcomesOf returns one outcome per target: the outcome of its host, or an error if
+// the target has no host.
 func outcomesOf(targets []procfleet.Target, at *targetHosts, of func(host int) (procfleet.Code, string)) []dialect.TargetOutcome {
 	outcomes := make([]dialect.TargetOutcome, len(targets))
 	for i, t := range targets {
@@ -124,7 +124,7 @@ func outcomesOf(targets []procfleet.Target, at *targetHosts, of func(host int) (
 	return outcomes
 }
 
-// nowhere returns why a target has no host.
+// nowhere returns the message for a target without a host.
 func nowhere(t procfleet.Target, conflicts []procfleet.Host) string {
 	if len(conflicts) > 1 {
 		return fmt.Sprintf("agent id %q is claimed by hosts %s and %s: stop the agents of all but one, or name the host by its address",

@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// Registry is the part of the registrations that acceptance uses.
+// Registry is the part of the catalog's registrations that acceptance uses.
 type Registry interface {
 	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
 	Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error)
@@ -23,7 +23,7 @@ type Registry interface {
 // registeredPage is how many registered hosts are read at once.
 const registeredPage = 1000
 
-// everywhere returns all hosts on which a process is registered.
+// everywhere returns all hosts on which a process is registered, as targets.
 func (s *submitter) everywhere(ctx context.Context, p *procfleet.ProcessSpec, label func(procfleet.Host) string) ([]procfleet.Target, error) {
 	var targets []procfleet.Target
 	var after procfleet.Host
@@ -50,18 +50,18 @@ func (s *submitter) everywhere(ctx context.Context, p *procfleet.ProcessSpec, la
 	return targets, nil
 }
 
-// nowhereRegistered is the refusal of an operation on all hosts of a process that is
-// registered on none.
+// nowhereRegistered returns the error for an operation on all hosts of a process that
+// is registered on no host.
 func nowhereRegistered(p *procfleet.ProcessSpec) error {
 	return &dialect.Error{Kind: dialect.InvalidField, Field: "hosts", Problem: fmt.Sprintf(
 		"is empty, and the process with namespace %q and name %q is registered on no host: register it first, or name hosts", p.Namespace, p.Name)}
 }
 
-// bySpec divides an operation by the registrations of its targets; nil is none. The
-// function complete returns the operation for one registration, or for none.
+// bySpec divides an operation by the distinct registrations of its targets; nil means
+// not registered. complete returns the operation for one registration, or for nil.
 func bySpec(o procfleet.Operation, registered []*catalog.Registration, complete func(o *procfleet.Operation, r *catalog.Registration) procfleet.Operation) ([]procfleet.Operation, error) {
 	var parts []procfleet.Operation
-	at := make(map[string]int) // from the spec's text to its part; "" without one
+	at := make(map[string]int) // JSON of the spec → index in parts; "" without a registration
 	for i, t := range o.Targets {
 		r, text := registered[i], ""
 		if r != nil {
@@ -82,7 +82,7 @@ func bySpec(o procfleet.Operation, registered []*catalog.Registration, complete 
 	return parts, nil
 }
 
-// asRegistered returns the operation with the whole spec of a registration.
+// asRegistered returns the operation with the spec of a registration.
 func asRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.Operation {
 	spec := procfleet.ProcessSpec{Namespace: o.Process.Namespace, Name: o.Process.Name, Unregistered: true}
 	if r != nil {
@@ -91,9 +91,9 @@ func asRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.Ope
 	return procfleet.Operation{Action: o.Action, Process: spec, Registered: o.Registered}
 }
 
-// overRegistered returns the operation with the members that it omits taken from a
-// registration. The result registers nothing if it changes nothing: the registration
-// may have been replaced since it was read.
+// overRegistered returns the operation with omitted members filled in from a
+// registration. If the merged spec equals the registered one, the operation registers
+// nothing, because another caller may have replaced the registration since it was read.
 func overRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.Operation {
 	switch {
 	case r != nil:
@@ -107,10 +107,11 @@ func overRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.O
 	return procfleet.Operation{Action: o.Action, Process: o.Process}
 }
 
-// registrations are the registrations for operations that omit members.
+// registrations maps the processes of operations that omit members to their
+// registrations; nil means not registered.
 type registrations map[catalog.Process]*catalog.Registration
 
-// completing reads, all at once, the registrations for operations that omit members.
+// completing reads the registrations for all operations that omit members, in one call.
 func (s *submitter) completing(ctx context.Context, operations []procfleet.Operation) (registrations, error) {
 	var ps []catalog.Process
 	known := make(registrations)
@@ -149,8 +150,9 @@ func (known registrations) of(o *procfleet.Operation) []*catalog.Registration {
 	return all
 }
 
-// refusal names the first missing member if no operation that omits members has a
-// registration. If one has, the others fail alone, each on its host.
+// refusal returns an error that names the first missing member if none of the
+// operations that omit members has a registration. If at least one has, the items
+// without a registration fail separately on their hosts.
 func (known registrations) refusal(operations []procfleet.Operation) error {
 	missing := ""
 	for i := range operations {
@@ -172,8 +174,8 @@ func (known registrations) refusal(operations []procfleet.Operation) error {
 	}
 }
 
-// registered returns the registration of a process on each target; nil without one,
-// or without a host.
+// registered returns the registration of a process for each target; nil if the process
+// is not registered there or the target has no host.
 func (s *submitter) registered(ctx context.Context, p *procfleet.ProcessSpec, targets []procfleet.Target) ([]*catalog.Registration, error) {
 	at := hostsOf(targets)
 	found, err := s.store.Registrations(ctx, at.processes(p.Namespace, p.Name))
@@ -189,18 +191,18 @@ func (s *submitter) registered(ctx context.Context, p *procfleet.ProcessSpec, ta
 	return all, nil
 }
 
-// registers reports whether the acceptance of an operation registers its spec. A spec
-// that was read from a registration is not registered again: it may have been
-// replaced since.
+// registers reports whether acceptance registers the spec of an operation. A spec that
+// was read from a registration is not registered again, because another caller may have
+// replaced the registration since.
 func registers(o procfleet.Operation) bool {
 	return o.Action.Registers() && o.Process.Namespace != "" && o.Process.Name != "" && !o.Registered
 }
 
-// definitions returns the specs to register: each once, with all its hosts. Of
-// several specs that one request has for a process on a host it is the last.
+// definitions returns the distinct specs to register, each with all its hosts. If one
+// request has several specs for a process on a host, the last one counts.
 func definitions(specs *specTable, works []hostWork) []catalog.Definition {
 	var found []catalog.Definition
-	at := make(map[int]int) // index of the spec → index of its definition
+	at := make(map[int]int) // spec index → index in found
 	for i := range works {
 		w := &works[i]
 		if w.place.host.IsZero() {
@@ -222,13 +224,13 @@ func definitions(specs *specTable, works []hostWork) []catalog.Definition {
 // registeredBy returns the specs that the items of one host register.
 func registeredBy(items []plannedItem) []int {
 	var specs []int
-	var last map[string]int // process → where its spec is in specs
+	var last map[string]int // process key → index in specs
 	for i := range items {
 		it := &items[i]
 		if !it.registers {
 			continue
 		}
-		if len(items) == 1 { // as most hosts have
+		if len(items) == 1 { // common case, without allocating the map
 			return []int{it.Spec}
 		}
 		if n, again := last[it.key]; again {

@@ -21,18 +21,18 @@ type Selectable interface {
 	Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error)
 }
 
-// maxSelected is how many processes the patterns of one submission may match.
+// maxSelected is the maximum number of processes that one submission may select.
 const maxSelected = 10_000
 
-// selector resolves selections in the catalog of one business. It reads the
-// topology once, so that a submission never has hosts of two versions.
+// selector resolves selections in the catalog of one business. It reads the topology
+// once, so that all hosts of a submission come from the same version.
 type selector struct {
 	store    Selectable
 	business catalog.Business
-	known    bool // there is a topology
+	known    bool // the business has a topology
 	modules  map[string][]catalog.PlacedModule
 	sets     map[string]bool
-	room     int // for processes
+	room     int // number of further processes that may be selected
 }
 
 func newSelector(ctx context.Context, store Selectable, business string) (*selector, error) {
@@ -68,8 +68,8 @@ func (s *selected) add(reason v1.ProblemReason, t *catalog.Template, format stri
 	s.problems = append(s.problems, p)
 }
 
-// choose returns the processes of a selection and their hosts. It calls count with
-// the number of hosts of each process; an error of count ends the selection.
+// choose returns the processes of a selection with their hosts. It calls count with the
+// number of hosts of each process; an error of count ends the selection.
 func (c *selector) choose(ctx context.Context, action procfleet.Action, sel *procfleet.Selection, count func(hosts int) error) (*selected, error) {
 	found := &selected{}
 	asked := filters{sets: nameSet(sel.Sets), modules: nameSet(sel.Modules)}
@@ -99,8 +99,8 @@ func (c *selector) choose(ctx context.Context, action procfleet.Action, sel *pro
 	return found, nil
 }
 
-// templates returns the processes of a selection: by id in the order of the
-// request, or else by name.
+// templates returns the processes of a selection: in request order if they are selected
+// by id, or sorted by name if they are selected by a pattern.
 func (c *selector) templates(ctx context.Context, sel *procfleet.Selection, found *selected) ([]catalog.Template, error) {
 	if sel.Name != "" {
 		all, err := c.matching(ctx, sel.Name)
@@ -125,7 +125,7 @@ func (c *selector) templates(ctx context.Context, sel *procfleet.Selection, foun
 	return all, nil
 }
 
-// distinct are the ids without repetitions, in their order.
+// distinct returns the ids without repetitions, in their order.
 func distinct(ids []int64) []int64 {
 	seen := make(map[int64]bool, len(ids))
 	return slices.DeleteFunc(slices.Clone(ids), func(id int64) bool {
@@ -135,9 +135,9 @@ func distinct(ids []int64) []int64 {
 	})
 }
 
-// matching returns the processes whose names match a pattern, by name. It reads
-// pages in the order of ids, each after the last id of the page before, so that
-// processes which are created or deleted meanwhile hide no others.
+// matching returns the processes whose names match a pattern, sorted by name. It reads
+// pages by ascending id. Each page begins after the last id of the previous page, so
+// that processes created or deleted in between do not hide others.
 func (c *selector) matching(ctx context.Context, pattern string) ([]catalog.Template, error) {
 	var found []catalog.Template
 	after := int64(0)
@@ -152,11 +152,12 @@ func (c *selector) matching(ctx context.Context, pattern string) ([]catalog.Temp
 			return nil, fmt.Errorf("search processes of business %s: %w", c.business.Namespace(), err)
 		}
 		for i := range page {
-			if matches, _ := path.Match(pattern, page[i].Name()); matches { // the pattern was checked
+			if matches, _ := path.Match(pattern, page[i].Name()); matches { // the pattern was validated before
 				found = append(found, page[i])
 			}
 		}
-		// A page may be incomplete: processes may change while it is read.
+		// A page may have fewer processes than its limit, because processes may be
+		// deleted while it is read.
 		if total <= catalog.MaxTemplatePage || len(page) == 0 || len(found) > c.room {
 			break
 		}
@@ -166,8 +167,8 @@ func (c *selector) matching(ctx context.Context, pattern string) ([]catalog.Temp
 	return found, nil
 }
 
-// literally returns the search conditions of a pattern: the longest text that every
-// match contains.
+// literally returns a search condition that every match of the pattern meets: the name
+// contains the longest literal text of the pattern.
 func literally(pattern string) []catalog.Condition {
 	if strings.ContainsAny(pattern, `[\`) {
 		return nil
@@ -201,7 +202,7 @@ func (c *selector) checkFilters(sel *procfleet.Selection, found *selected) {
 	}
 }
 
-// filters are the names that a selection asks for; nil is all.
+// filters are the sets and modules that a selection names; nil means all.
 type filters struct{ sets, modules map[string]bool }
 
 func nameSet(names []string) map[string]bool {
@@ -215,8 +216,8 @@ func nameSet(names []string) map[string]bool {
 	return set
 }
 
-// placements returns the hosts of a process's modules that the filters select, and
-// adds a problem for modules without hosts.
+// placements returns the hosts of a process's modules that pass the filters. It adds
+// problems for unknown modules and for modules without hosts.
 func (c *selector) placements(t *catalog.Template, asked filters, found *selected) []catalog.Placement {
 	var chosen []catalog.PlacedModule
 	var unknown, empty []string
@@ -253,7 +254,7 @@ func (c *selector) placements(t *catalog.Template, asked filters, found *selecte
 	return catalog.Placements(chosen)
 }
 
-// several joins names, the first five if there are more.
+// several joins names. It lists at most five and counts the others.
 func several(names []string) string {
 	const most = 5
 	if len(names) <= most {
@@ -262,9 +263,9 @@ func several(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// refusal returns why no task is created from a selection, or nil. If one of the
-// processes does not exist or cannot be operated, the whole selection is
-// refused: the caller expects all of them. A process without modules is no error.
+// refusal returns the error that rejects a selection, or nil. The whole selection is
+// rejected if one of its processes does not exist or cannot be operated, because the
+// caller expects an operation on each of them. A process without modules is no error.
 func (s *selected) refusal(field string) error {
 	wrong := slices.DeleteFunc(slices.Clone(s.problems), func(p v1.PlanProblem) bool {
 		return p.Reason != v1.UnknownProcess && p.Reason != v1.UnfitSpec
@@ -278,7 +279,7 @@ func (s *selected) refusal(field string) error {
 	return nil
 }
 
-// inShort joins the first problems and counts the others.
+// inShort joins the first three problems and counts the others.
 func inShort(problems []v1.PlanProblem) string {
 	const most = 3
 	var texts []string
@@ -297,7 +298,7 @@ func inShort(problems []v1.PlanProblem) string {
 	return text
 }
 
-// selectField returns the field name of the selection of an operation.
+// selectField returns the field name of the selection of operation i, for errors.
 func selectField(sub *procfleet.Submission, i int) string {
 	if len(sub.Operations) == 1 {
 		return "select"

@@ -31,14 +31,14 @@ type Acceptance interface {
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
 }
 
-// Queue publishes chunks for delivery; see [bus.Bus].
+// Queue publishes references to chunks for workers; see [bus.Bus].
 type Queue interface {
 	QuietestLane(ctx context.Context, turn uint64) (procfleet.Lane, error)
 	PublishChunks(ctx context.Context, refs []bus.ChunkRef, round string) (sequences []uint64, err error)
 }
 
-// errNotStored means that the task store failed before it stored the task, or that
-// the task was rejected afterwards.
+// errNotStored means that the store did not store the task, or that the task was
+// rejected after an uncertain write.
 var errNotStored = errors.New("the task was not stored")
 
 // errNotQueued means that a task was rejected because its chunks could not be queued.
@@ -48,21 +48,21 @@ var errNotQueued = errors.New("the task was not queued")
 // operations could not be registered.
 var errNotRegistered = errors.New("the task was not registered")
 
-// errWithdrawn means that the task which a repeat found was rejected before the
-// repeat could queue it.
+// errWithdrawn means that a repeated request found a task which was rejected before the
+// repeat could queue its chunks.
 var errWithdrawn = errors.New("the task was taken back")
 
-// firstRound is the round of publications at acceptance; a repeat publishes in the
-// same round, so that the stream drops duplicates.
+// firstRound is the publication round of acceptance. A repeated request publishes in
+// the same round, so that the stream drops the duplicates.
 const firstRound = "0"
 
-// TooLargeError rejects a submission that exceeds a limit.
+// TooLargeError means that a submission exceeds a limit.
 type TooLargeError struct{ Problem string }
 
 func (e *TooLargeError) Error() string { return e.Problem }
 
-// OutcomeUnknownError means that neither acceptance nor rejection of the task could
-// be confirmed: the task may run.
+// OutcomeUnknownError means that neither the acceptance nor the rejection of a task
+// could be confirmed. The task may run.
 type OutcomeUnknownError struct {
 	Task procfleet.TaskID
 	Err  error
@@ -86,37 +86,38 @@ type submitter struct {
 
 func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
 	s := &submitter{store: store, queue: queue, cfg: cfg, turns: semaphore.NewWeighted(turnsAtOnce), marks: newMarks(&cfg)}
-	// So that dispatchers that start together begin with different lanes.
+	// A random start lets dispatchers that start together begin with different lanes.
 	s.bigLanes.Store(rand.Uint64()) //nolint:gosec // the lane is no secret
 	return s
 }
 
-// terms are the conditions of an acceptance.
+// terms are the conditions under which a submission is accepted.
 type terms struct {
 	key string // the idempotency key, or ""
-	// sole says that the key belongs to one message, whose redelivery is a repeat
-	// even if a newer dispatcher decodes it differently.
+	// sole means that the key belongs to one message. A redelivery of the message then
+	// counts as a repeat even if a newer dispatcher decodes the message differently.
 	sole     bool
-	notAfter time.Time // no task is made later, by the store's clock; zero is no limit
-	// label is how the caller's dialect writes a host that only a registration
-	// names; nil is [procfleet.Host.String].
+	notAfter time.Time // latest creation time, by the store's clock; zero means no limit
+	// label returns the text by which the caller's dialect names a host that only a
+	// registration names; nil means [procfleet.Host.String].
 	label func(procfleet.Host) string
-	// unregistered says that the submitting code registers the specs itself, after
+	// unregistered means that the code that submits registers the specs itself, after
 	// the task was created.
 	unregistered bool
 	origin       procfleet.Origin
 }
 
-// drafted is a draft with the specs that are registered at its acceptance.
+// drafted is a draft with the specs that its acceptance registers.
 type drafted struct {
 	taskstore.Draft
 	definitions []catalog.Definition
-	// refusal is why no task can be created from the submission now. The draft then
-	// only serves to find the task of the request that it repeats.
+	// refusal is the error that prevents creating a task from the submission now. In
+	// that case the draft only serves to find the task of an earlier request with the
+	// same key.
 	refusal error
 }
 
-// never is the NotAfter of a draft that only serves to find a task.
+// never is the NotAfter of a draft that must not create a task.
 var never = time.Unix(0, 0)
 
 // submit creates a task from a submission and returns when the task is durable:
@@ -141,7 +142,8 @@ func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, t term
 	if err := context.Cause(ctx); err != nil {
 		return procfleet.Task{}, fmt.Errorf("the caller disconnected: %w", err)
 	}
-	// From here on the task may exist, so the steps go on without the caller.
+	// From here on the task may exist, so the remaining steps must not end when the
+	// caller disconnects.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeouts.Accept)
 	defer cancel()
 	for {
@@ -149,11 +151,12 @@ func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, t term
 		if !errors.Is(err, errWithdrawn) {
 			return task, err
 		}
-		// The key is free now; the next attempt creates the task.
+		// The rejection freed the key, so the next attempt creates the task.
 	}
 }
 
-// items returns an error for more items than one request may have.
+// items returns a [*TooLargeError] if n exceeds the maximum number of items of one
+// request.
 func (l *Limits) items(n int) error {
 	if n <= l.Items {
 		return nil
@@ -162,9 +165,9 @@ func (l *Limits) items(n int) error {
 		"%d processes on hosts in one request, at most %d are allowed; divide the request", n, l.Items)}
 }
 
-// accept stores, registers and queues a draft, or finds its task and completes its
-// acceptance. It returns errWithdrawn if the dispatcher that created the task
-// rejected it meanwhile.
+// accept stores, registers and queues a draft. If the task exists, accept completes its
+// acceptance instead. It returns errWithdrawn if the dispatcher that created the task
+// rejected it in the meantime.
 func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, error) {
 	task, created, err := s.store.Create(ctx, draft.Draft)
 	switch {
@@ -182,15 +185,15 @@ func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, 
 	return task, s.again(ctx, task, draft)
 }
 
-// draft resolves agent ids, expands operations that name registrations or the
-// catalog, cuts the submission into chunks and computes its timeout. Registrations
-// and catalog may have changed since a first request with the same key, so with a
-// key a refused expansion is no error yet.
+// draft resolves agent ids, expands operations that refer to registrations or the
+// catalog, cuts the submission into chunks and computes its timeout. If the submission
+// has a key, a rejected expansion is not an error yet: registrations and catalog may
+// have changed since the first request with that key, and its task may exist.
 func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms) (drafted, error) {
 	var hash string
 	if t.key != "" && !t.sole {
 		var err error
-		if hash, err = bodyHash(sub); err != nil { // as it was sent: agents may move, and registrations change
+		if hash, err = bodyHash(sub); err != nil { // of the submission as it was sent: agents may move between hosts, and registrations may change
 			return drafted{}, err
 		}
 	}
@@ -232,17 +235,17 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	}}, nil
 }
 
-// refuses reports whether an error is about the request itself.
+// refuses reports whether an error concerns the request itself.
 func refuses(err error) bool {
 	_, invalid := errors.AsType[*dialect.Error](err)
 	_, large := errors.AsType[*TooLargeError](err)
 	return invalid || large
 }
 
-// bodyHash returns a digest of what a submission asks for, independent of the
-// form of its body. Credentials are no part of a submission. Omitted members count as
-// their defaults, as in older dispatchers, which may have created the task of the
-// request that is repeated.
+// bodyHash returns a digest of a submission that does not depend on the form of its
+// body. Credentials are not part of a submission. Omitted members count as their
+// defaults, as in older dispatchers, which may have created the task of a repeated
+// request.
 func bodyHash(sub procfleet.Submission) (string, error) {
 	sub.Operations = slices.Clone(sub.Operations)
 	for i := range sub.Operations {
@@ -265,11 +268,12 @@ func (s *submitter) resolve(ctx context.Context, operations []procfleet.Operatio
 	return resolve(ctx, s.store, lists...)
 }
 
-// laneWait is how long a big task waits to know which lane is the quietest.
+// laneWait is the maximum time to determine the lane with the fewest waiting messages.
 const laneWait = time.Second
 
-// lane returns the lane for a task of so many items: for a big one the lane with the
-// fewest waiting messages, or the next lane in turn if that cannot be read.
+// lane returns the lane for a task of the given number of items. For a big task it is
+// the lane with the fewest waiting messages, or the next lane in turn if the queue does
+// not report them in time.
 func (s *submitter) lane(ctx context.Context, items int) procfleet.Lane {
 	if items <= procfleet.SmallTask {
 		return procfleet.LaneSmall
@@ -279,7 +283,7 @@ func (s *submitter) lane(ctx context.Context, items int) procfleet.Lane {
 	defer cancel()
 	lane, err := s.queue.QuietestLane(ctx, turn)
 	if err != nil {
-		return procfleet.BigLane(turn) // queueing will show what is wrong
+		return procfleet.BigLane(turn) // if the queue is unavailable, PublishChunks returns the error
 	}
 	return lane
 }
@@ -292,8 +296,8 @@ func chunkRefs(id procfleet.TaskID, draft drafted) []bus.ChunkRef {
 	return refs
 }
 
-// createFailed handles a store that did not confirm a task. With an id the task may
-// exist nevertheless, and the sweep would run it.
+// createFailed handles an error of the store. With an id the task may exist
+// nevertheless, and the sweep would run it, so createFailed rejects it.
 func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err error) error {
 	if id == "" {
 		return err
@@ -302,8 +306,8 @@ func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err e
 }
 
 // dispatch audits a new task, registers its specs, queues its chunks and marks it as
-// dispatched; after an error it rejects the task. The audit record is first: nothing
-// of the task can begin before its chunks are queued.
+// dispatched. After an error it rejects the task. It writes the audit record first,
+// because agents may begin as soon as the chunks are queued.
 func (s *submitter) dispatch(ctx context.Context, task *procfleet.Task, draft drafted) error {
 	err := s.audit(ctx, task, draft.Chunks)
 	if err == nil {
@@ -324,8 +328,8 @@ func (s *submitter) dispatch(ctx context.Context, task *procfleet.Task, draft dr
 	return nil
 }
 
-// markDispatched marks a new task as queued, which saves the sweep and repeats of the
-// request from queueing it again. Without a key there are no repeats, so the mark is
+// markDispatched marks a new task as queued, so that neither the sweep nor a repeated
+// request queues it again. Without a key no request can repeat it, so the mark is
 // written in the background.
 func (s *submitter) markDispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64, key string) error {
 	mark := func(ctx context.Context) error { return s.store.Dispatched(ctx, id, sequences) }
@@ -338,9 +342,9 @@ func (s *submitter) markDispatched(ctx context.Context, id procfleet.TaskID, seq
 	return nil
 }
 
-// register registers the specs of operations that were accepted at the time asked;
-// zero is now. A task that is rejected later may leave registrations: its specs are
-// valid nevertheless.
+// register registers the specs of operations that were accepted at the time asked; zero
+// means now. A task that is rejected later leaves its registrations, because its specs
+// are valid.
 func (s *submitter) register(ctx context.Context, ds []catalog.Definition, asked time.Time) error {
 	if len(ds) == 0 {
 		return nil
@@ -363,9 +367,10 @@ func (s *submitter) enqueue(ctx context.Context, refs []bus.ChunkRef) ([]uint64,
 	return sequences, nil
 }
 
-// withdraw rejects a task whose acceptance failed. It returns nil if the task was
-// begun meanwhile, or queued by a repeat or the sweep: then the task is accepted, and
-// the sweep completes what is missing.
+// withdraw rejects a task whose acceptance failed, and returns cause. It returns nil if
+// the task can no longer be rejected, because an agent has begun it, or a repeated
+// request or the sweep has queued it. Such a task is accepted, and the sweep completes
+// it.
 func (s *submitter) withdraw(ctx context.Context, id procfleet.TaskID, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeouts.Accept)
 	defer cancel()
@@ -379,10 +384,10 @@ func (s *submitter) withdraw(ctx context.Context, id procfleet.TaskID, cause err
 	return nil
 }
 
-// again completes the acceptance of the task that an earlier request created: it
-// audits, registers and queues it if the first dispatcher did not. That dispatcher may
-// still be running or may have answered, so again rejects nothing, and keeps newer
-// registrations.
+// again completes the acceptance of a task that an earlier request created: it audits,
+// registers and queues the task if the first dispatcher did not. The first dispatcher
+// may still be running or may have replied, so again rejects nothing, and does not
+// replace newer registrations.
 func (s *submitter) again(ctx context.Context, task procfleet.Task, draft drafted) error {
 	if task.Dispatched || task.State != procfleet.TaskAccepted {
 		return nil

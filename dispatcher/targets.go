@@ -8,18 +8,18 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// resolver returns the hosts of agents.
+// resolver finds the hosts of agent ids.
 type resolver interface {
 	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
 }
 
-// claimantFinder returns the hosts whose agents announce agent ids.
+// claimantFinder finds the hosts whose live agents announce an agent id.
 type claimantFinder interface {
 	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
 }
 
-// conflictsOf returns the hosts of agent ids that resolve to no host because the
-// agents of several hosts announce them.
+// conflictsOf returns the hosts that claim an agent id, for each id that resolves to no
+// host because the agents of several hosts announce it.
 func conflictsOf(ctx context.Context, store claimantFinder, targets []procfleet.Target) (map[string][]procfleet.Host, error) {
 	var ids []string
 	for i := range targets {
@@ -28,7 +28,7 @@ func conflictsOf(ctx context.Context, store claimantFinder, targets []procfleet.
 		}
 	}
 	if len(ids) == 0 {
-		return nil, nil //nolint:nilnil // an empty map reads the same
+		return nil, nil //nolint:nilnil // reading a nil map is the same as reading an empty one
 	}
 	claimants, err := store.Claimants(ctx, ids)
 	if err != nil {
@@ -43,8 +43,8 @@ func conflictsOf(ctx context.Context, store claimantFinder, targets []procfleet.
 	return conflicts, nil
 }
 
-// resolve fills in the hosts of targets that name an agent. A target whose agent
-// is unknown keeps no host.
+// resolve sets the hosts of targets that name an agent. A target with an unknown agent
+// remains without a host.
 func resolve(ctx context.Context, store resolver, lists ...[]procfleet.Target) error {
 	var ids []string
 	var at []*procfleet.Target
@@ -69,8 +69,8 @@ func resolve(ctx context.Context, store resolver, lists ...[]procfleet.Target) e
 	return nil
 }
 
-// authorizeAndResolve checks that the caller may do the endpoint's action for
-// the business, and that the targets are not too many. It returns their hosts.
+// authorizeAndResolve checks that the caller may do the endpoint's action for the
+// business, and that the number of targets is within the limit. It returns their hosts.
 func (e *exchange) authorizeAndResolve(ctx context.Context, business string, targets []procfleet.Target) (*targetHosts, error) {
 	if err := e.who.May(business, e.call.action); err != nil {
 		return nil, err
@@ -87,11 +87,11 @@ func (e *exchange) authorizeAndResolve(ctx context.Context, business string, tar
 	return at, err
 }
 
-// targetHosts are the hosts of targets, each once.
+// targetHosts holds the distinct hosts of targets.
 type targetHosts struct {
 	hosts []procfleet.Host
-	of    []int // target → host; -1 without one
-	// conflicts are the hosts that claim an agent id, if several do.
+	of    []int // target index → host index; -1 without a host
+	// conflicts maps an agent id to the hosts that claim it, if more than one does.
 	conflicts map[string][]procfleet.Host
 }
 
@@ -115,7 +115,7 @@ func hostsOf(targets []procfleet.Target) *targetHosts {
 	return at
 }
 
-// processes returns one process on all hosts.
+// processes returns the process of this namespace and name on each host.
 func (at *targetHosts) processes(namespace, name string) []catalog.Process {
 	ps := make([]catalog.Process, len(at.hosts))
 	for i, host := range at.hosts {

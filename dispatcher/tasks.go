@@ -35,8 +35,9 @@ func (e *exchange) decodeSubmission(ctx context.Context, codec dialect.Accept, i
 	return s, err
 }
 
-// authorizeSubmission requires every action of the submission. A plan shows
-// what reading calls about the business show as well, and requires what they do.
+// authorizeSubmission requires permission for every action of the submission. A plan
+// requires only the permission to read, because it shows no more than read-only calls
+// about the business.
 func (e *exchange) authorizeSubmission(_ context.Context, s *submitted) (*procfleet.Submission, error) {
 	if s.planned {
 		return &s.Submission, e.who.May(s.Business, apps.Reading)
@@ -44,7 +45,7 @@ func (e *exchange) authorizeSubmission(_ context.Context, s *submitted) (*procfl
 	return &s.Submission, e.who.MaySubmit(&s.Submission)
 }
 
-// accept creates a task, or answers what it would do.
+// accept creates a task, or returns the plan of the task.
 func (e *exchange) accept(ctx context.Context, codec dialect.Accept, s *submitted, sub *procfleet.Submission) error {
 	if s.planned {
 		p, err := e.api.plan(ctx, sub)
@@ -69,13 +70,14 @@ func (*exchange) decodeOutcomes(_ context.Context, codec dialect.Outcomes, in *d
 	return codec.Decode(in)
 }
 
-// outcomes streams the result map of a task.
+// outcomes streams the results of all items of a task as one map.
 func (e *exchange) outcomes(ctx context.Context, codec dialect.Outcomes, id *procfleet.TaskID, task *procfleet.Task) error {
-	first, err := e.api.store.Chunk(ctx, *id, 0) // now, so that an unavailable store is still answered as such
+	first, err := e.api.store.Chunk(ctx, *id, 0) // read before the header is written, so that an unavailable store still results in an error response
 	if err != nil {
 		return about(*id, err)
 	}
-	// The query timeout bounds each read of the store, not how long the caller takes to read.
+	// The query timeout bounds each read of the store, not the time in which the caller
+	// reads the response.
 	chunks := allChunks(e.r.Context(), e.api.store, task, first, e.api.cfg.Timeouts.Query)
 	if err := e.stream(func(w io.Writer) error { return codec.Encode(w, e.id, chunks) }); err != nil {
 		e.log().WithField("task", *id).WithError(err).Warn("response truncated")
@@ -84,8 +86,9 @@ func (e *exchange) outcomes(ctx context.Context, codec dialect.Outcomes, id *pro
 	return nil
 }
 
-// stream writes a response of any size. After an error the connection must be
-// closed: nothing else tells the caller that the response is truncated.
+// stream writes a response of any size. After an error the caller of stream must close
+// the connection: the response has begun, and only the lost connection shows that it is
+// truncated.
 func (e *exchange) stream(encode func(io.Writer) error) error {
 	e.header(http.StatusOK)
 	out := bufio.NewWriterSize(e.w, 64<<10)
@@ -112,7 +115,7 @@ func (e *exchange) listResults(ctx context.Context, page *dialect.ResultPage, id
 	return dialect.Results{Items: items, Next: next}, nil
 }
 
-// about adds the task to an error.
+// about adds the task's id to an error.
 func about(id procfleet.TaskID, err error) error { return fmt.Errorf("task %s: %w", id, err) }
 
 // Queries is the part of a task store that queries use.
@@ -122,16 +125,15 @@ type Queries interface {
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
 }
 
-// allChunks returns the items of a task, chunk by chunk as they are consumed,
-// beginning with the first, which was read already. The timeout bounds the read
-// of each chunk.
+// allChunks returns the items of a task, one chunk at a time. The first chunk was
+// already read. The timeout bounds the read of each other chunk.
 func allChunks(ctx context.Context, store Queries, task *procfleet.Task, first []procfleet.ItemResult, timeout time.Duration) iter.Seq2[[]procfleet.ItemResult, error] {
 	return func(yield func([]procfleet.ItemResult, error) bool) {
 		ctx, stop := context.WithCancel(ctx)
 		rest := readAhead(ctx, store, task, timeout)
 		defer func() {
 			stop()
-			for range rest { // until the reader has ended
+			for range rest { // wait for the reading goroutine to end
 			}
 		}()
 		if !yield(first, nil) {
@@ -144,7 +146,7 @@ func allChunks(ctx context.Context, store Queries, task *procfleet.Task, first [
 			}
 			taken++
 		}
-		if taken < task.Chunks { // ctx ended: the map is incomplete
+		if taken < task.Chunks { // ctx ended, so the result is incomplete
 			yield(nil, fmt.Errorf("chunk %d of %d: %w", taken, task.Chunks, context.Cause(ctx)))
 		}
 	}
@@ -156,9 +158,9 @@ type chunkRead struct {
 	err   error
 }
 
-// readAhead reads the chunks of a task after the first, one ahead of the consumer,
-// so that reading and encoding overlap. It closes the channel after the last one,
-// after an error, or when ctx ends.
+// readAhead reads the chunks after the first, one ahead of the consumer, so that
+// reading and encoding overlap. It closes the channel after the last chunk, after an
+// error, or when ctx ends.
 func readAhead(ctx context.Context, store Queries, task *procfleet.Task, timeout time.Duration) <-chan chunkRead {
 	rest := make(chan chunkRead)
 	go func() {
@@ -181,15 +183,15 @@ func readAhead(ctx context.Context, store Queries, task *procfleet.Task, timeout
 }
 
 const (
-	// scanPage is how many tasks are read at once to find those that a caller may
-	// read, and scanPages how often for one page.
+	// scanPage is the number of tasks read at once to find tasks that the caller may
+	// read, and scanPages the maximum number of such reads for one page.
 	scanPage  = 1000
 	scanPages = 5
 )
 
-// visible returns a page of the tasks that a caller may read, and the id after
-// which the next page begins; "" after the last. If most tasks are other callers', a
-// page may be short, or empty, although there is a next.
+// visible returns a page of the tasks that the caller may read, and the id after which
+// the next page begins; "" after the last page. If most tasks belong to other callers,
+// a page may be short or empty although another page follows.
 func (a *api) visible(ctx context.Context, page *dialect.TaskPage, sees func(*procfleet.Task) bool) (seen []procfleet.Task, next procfleet.TaskID, err error) {
 	query := taskstore.TaskQuery{Before: page.Before, Limit: page.Limit}
 	for range scanPages {

@@ -51,13 +51,13 @@ func (e *exchange) noteEdits(q *dialect.TemplateEdits, done []catalog.Edited) {
 	}).Info("catalog changed")
 }
 
-// catalogLog returns the log for a change in a business's catalog.
+// catalogLog returns a logger with the caller and the business of a catalog change.
 func (e *exchange) catalogLog(b catalog.Business) logrus.FieldLogger {
 	return e.log().WithFields(logrus.Fields{"application": e.who.Application, "user": e.who.User, "business": b.Namespace()})
 }
 
-// notNotified is the error of a call whose edits are stored, while the agents could
-// not be notified.
+// notNotified returns the error for a call whose edits are stored although the agents
+// could not be notified.
 func (e *exchange) notNotified(err error) error {
 	e.log().WithError(err).Warn("binding notification not published")
 	return &dialect.Error{
@@ -98,7 +98,7 @@ func (e *exchange) showTemplate(ctx context.Context, codec dialect.ShowTemplate,
 	return nil
 }
 
-// template reads one process; nil if it does not exist.
+// template reads one process; it returns nil if the process does not exist.
 func (a *api) template(ctx context.Context, b catalog.Business, id int64) (*catalog.Template, error) {
 	found, err := a.store.Templates(ctx, b, []int64{id})
 	if err != nil {
@@ -127,8 +127,9 @@ func (e *exchange) searchTemplates(ctx context.Context, codec dialect.SearchTemp
 	return nil
 }
 
-// allTemplates streams everything that a search finds, in parts: the processes
-// found at one moment, each as it is when its part is read.
+// allTemplates streams all processes that a search finds. It determines their ids at
+// one moment and then reads the processes in parts, each part in its state at the time
+// of reading.
 func (e *exchange) allTemplates(ctx context.Context, codec dialect.SearchTemplates, q *dialect.TemplateSearch) error {
 	ids, err := e.api.store.FindTemplates(ctx, q.Business, q.Search)
 	if err != nil {
@@ -144,8 +145,9 @@ func (e *exchange) allTemplates(ctx context.Context, codec dialect.SearchTemplat
 	return nil
 }
 
-// templates reads processes part by part. The query timeout bounds each part, not
-// the caller's reading. Processes that were deleted meanwhile are left out.
+// templates reads processes in parts. The query timeout bounds each part, not the time
+// in which the caller reads the response. It omits processes that were deleted in the
+// meantime.
 func (e *exchange) templates(b catalog.Business, ids []int64) iter.Seq2[[]catalog.Template, error] {
 	return func(yield func([]catalog.Template, error) bool) {
 		for some := range slices.Chunk(ids, catalog.MaxTemplatePage) {
@@ -177,7 +179,7 @@ func (e *exchange) showModules(ctx context.Context, q *dialect.TemplateQuery, bu
 	return dialect.TemplateModules{Template: t, Topology: where}, nil
 }
 
-// refusedEdit converts an error of the catalog about edits; nil for other errors.
+// refusedEdit converts a catalog error about edits; it returns nil for other errors.
 func refusedEdit(err error) *dialect.Error {
 	if errors.Is(err, catalog.ErrBound) {
 		return &dialect.Error{Kind: dialect.Conflict, Problem: catalog.ErrBound.Error() + "; unbind it first"}

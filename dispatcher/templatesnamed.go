@@ -15,7 +15,7 @@ import (
 // create or delete them at the same time.
 const saveTries = 5
 
-// saveTemplates creates processes, or changes those that have the names.
+// saveTemplates creates the named processes, and changes the ones that exist.
 func (e *exchange) saveTemplates(ctx context.Context, q *dialect.NamedTemplates, _ string) (dialect.TemplatesSaved, error) {
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
@@ -34,14 +34,14 @@ func (e *exchange) saveTemplates(ctx context.Context, q *dialect.NamedTemplates,
 	return done, nil
 }
 
-// overtaken reports whether a process was created or deleted since its name was
-// looked up.
+// overtaken reports whether another caller created or deleted a process after its name
+// was looked up.
 func overtaken(err error) bool {
 	duplicate, ok := errors.AsType[*catalog.DuplicateError](err)
 	return ok && slices.Equal(duplicate.Attributes, []catalog.Attribute{catalog.AttrName}) || errors.Is(err, catalog.ErrNoTemplate)
 }
 
-// saveNamed looks the names up and stores what differs.
+// saveNamed looks the names up and stores the differences.
 func (e *exchange) saveNamed(ctx context.Context, q *dialect.NamedTemplates) (dialect.TemplatesSaved, error) {
 	known, err := e.api.templatesNamed(ctx, q)
 	if err != nil {
@@ -67,7 +67,8 @@ func (e *exchange) saveNamed(ctx context.Context, q *dialect.NamedTemplates) (di
 	for i := range saved {
 		saved[i].ID = edited[i].ID
 	}
-	// Also unchanged processes: an earlier call may have failed to notify the agents.
+	// Include unchanged processes: an earlier call may have stored them and failed to
+	// notify the agents.
 	task, err := e.bindingsChanged(ctx, q.Business, edits, edited)
 	if err != nil {
 		return dialect.TemplatesSaved{}, e.notNotified(err)
@@ -75,8 +76,8 @@ func (e *exchange) saveNamed(ctx context.Context, q *dialect.NamedTemplates) (di
 	return dialect.TemplatesSaved{Templates: saved, Task: task}, nil
 }
 
-// templatesNamed are the business's processes by name, of those that are to
-// be saved.
+// templatesNamed returns the existing processes of the business that the request names,
+// by name.
 func (a *api) templatesNamed(ctx context.Context, q *dialect.NamedTemplates) (map[string]*catalog.Template, error) {
 	names := make([]catalog.Value, len(q.Templates))
 	for i := range q.Templates {
@@ -95,8 +96,8 @@ func (a *api) templatesNamed(ctx context.Context, q *dialect.NamedTemplates) (ma
 	return known, nil
 }
 
-// namedEdits are the edits that make processes what is asked for, and what
-// each does to the process that has its name.
+// namedEdits returns the edits that create or change the wanted processes, and the
+// outcome of each edit.
 func namedEdits(wanted []dialect.NamedTemplate, known map[string]*catalog.Template) ([]catalog.Edit, []dialect.TemplateSaved) {
 	edits := make([]catalog.Edit, len(wanted))
 	saved := make([]dialect.TemplateSaved, len(wanted))
@@ -116,9 +117,9 @@ func namedEdits(wanted []dialect.NamedTemplate, known map[string]*catalog.Templa
 	return edits, saved
 }
 
-// namedEdit makes one process what is asked for, and says which attributes
-// that changes. Modules that it keeps are bound once more: that changes
-// nothing, and notifies agents again.
+// namedEdit returns the edit that changes an existing process to the wanted one, and
+// the attributes that it changes. The edit also binds the modules that are already
+// bound, so that their agents are notified again.
 func namedEdit(w *dialect.NamedTemplate, is *catalog.Template) (catalog.Edit, []catalog.Attribute) {
 	edit := catalog.Edit{ID: is.ID, Set: make(map[catalog.Attribute]catalog.Value)}
 	var changes []catalog.Attribute

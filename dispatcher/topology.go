@@ -25,8 +25,7 @@ func (e *exchange) setTopology(ctx context.Context, q *dialect.TopologyChange, _
 	})
 }
 
-// editTopology replaces the hosts of a module, or says whether processes are
-// registered.
+// editTopology replaces the hosts of a module, or sets AutoRegister.
 func (e *exchange) editTopology(ctx context.Context, q *dialect.TopologyEdit, _ string) (int64, error) {
 	if err := e.auditChange(ctx, topologyEditOf(q)); err != nil {
 		return 0, err
@@ -52,12 +51,14 @@ func (e *exchange) setModuleHosts(ctx context.Context, q *dialect.TopologyEdit) 
 	return version, nil
 }
 
-// topologyAttempts bounds the attempts while other callers change the topology.
+// topologyAttempts is the maximum number of attempts while other callers change the
+// same topology.
 const topologyAttempts = 10
 
-// changeTopology replaces the topology by the result of change. It overwrites no
-// concurrent change: with a version from the caller that is a
-// [*catalog.VersionError]; without one, -1, it calls change again.
+// changeTopology replaces the topology by the result of change, and does not overwrite
+// concurrent changes. If want is a version, a different stored version is a
+// [*catalog.VersionError]. If want is -1, changeTopology reads the topology and calls
+// change again.
 func (e *exchange) changeTopology(ctx context.Context, b catalog.Business, want int64, change func(have *catalog.Topology) catalog.Topology) (int64, error) {
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
@@ -103,7 +104,7 @@ func (e *exchange) showTopology(ctx context.Context, q *dialect.TopologyQuery, b
 	return shown, err
 }
 
-// placed are the hosts of a topology, each once.
+// placed holds the distinct hosts of a topology.
 type placed struct {
 	hosts []procfleet.Host
 	known map[procfleet.Host]bool
@@ -146,7 +147,8 @@ func (a *api) withoutAgent(ctx context.Context, hosts []procfleet.Host) ([]procf
 	return missing, nil
 }
 
-// withoutModule returns the first hosts with a live agent that are in no module.
+// withoutModule returns hosts that have a live agent and are in no module, at most
+// [dialect.MaxUnplaced].
 func (a *api) withoutModule(ctx context.Context, p *placed) ([]procfleet.Host, error) {
 	found := []procfleet.Host{}
 	var after procfleet.Host
@@ -178,7 +180,7 @@ func refusedTopology(err error) *dialect.Error {
 	if version, ok := errors.AsType[*catalog.VersionError](err); ok {
 		return &dialect.Error{Kind: dialect.Conflict, Field: "version", Problem: version.Error()}
 	}
-	if field, ok := errors.AsType[*procfleet.FieldError](err); ok { // which only the store can check
+	if field, ok := errors.AsType[*procfleet.FieldError](err); ok { // an error that only the store can detect
 		return &dialect.Error{Kind: dialect.InvalidField, Field: field.Field, Problem: field.Problem}
 	}
 	return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// trace begins the request's span. A request that makes a task begins a trace
-// if its caller has none; a query has a span only in its caller's trace, since a
-// polling caller would otherwise begin a trace every second.
+// trace starts the request's span. A request that creates a task starts a new trace if
+// its caller has none. Other requests have a span only within their caller's trace,
+// because a caller that polls would otherwise start a trace every second.
 func (e *exchange) trace() {
 	ctx := propagation.TraceContext{}.Extract(e.r.Context(), propagation.HeaderCarrier(e.r.Header))
 	kind, name := trace.WithSpanKind(trace.SpanKindServer), "HTTP "+e.name()
@@ -32,9 +32,9 @@ func accepts(use any) bool {
 	return yes
 }
 
-// traced begins the span of an acceptance, the parent of all later spans of the
-// task; done ends it. A published submission without a trace begins its trace
-// here.
+// traced starts the span of an acceptance, which is the parent of all later spans of
+// the task. The caller ends the span with done. A published submission without a trace
+// starts its trace here.
 func (s *submitter) traced(ctx context.Context, sub *procfleet.Submission) (_ context.Context, done func(*procfleet.Task, error)) {
 	ctx, span := s.cfg.Tracer.Start(ctx, "task accept")
 	if !span.IsRecording() {
@@ -50,8 +50,8 @@ func (s *submitter) traced(ctx context.Context, sub *procfleet.Submission) (_ co
 	}
 }
 
-// instrumentedQueue measures publications and makes each a span. The messages carry
-// that span, so that the spans of workers are its children.
+// instrumentedQueue records the duration and a span of each publication. The messages
+// carry the span's context, so that the spans of workers are its children.
 type instrumentedQueue struct {
 	Queue
 	metrics *dispatcherMetrics

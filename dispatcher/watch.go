@@ -21,44 +21,43 @@ import (
 // Hints are notifications that tasks changed, as *bus.Bus delivers them. They may
 // be late or lost.
 type Hints interface {
-	// Follow calls hinted for every notification about a task until the caller
-	// calls stop, once; over says that the task ended. The function hinted must
-	// not block.
+	// Follow calls hinted for every notification about a task until stop is called;
+	// call stop once. The argument over means that the task ended. The function hinted
+	// must not block.
 	Follow(ctx context.Context, id procfleet.TaskID, hinted func(over bool)) (stop func(), err error)
 }
 
-// watches has the topics of all watched tasks. The watchers of a task share one
-// topic: one subscription to its hints, one read of the store and one encoding
-// for each change. A topic publishes by replacing its last event and waking its
-// watchers, so it waits for none of them, and a slow watcher receives only the
-// newest event.
+// watches holds the topics of all watched tasks. The watchers of a task share one
+// topic, so each change costs one subscription, one read of the store and one encoding.
+// A topic publishes by replacing its last event and waking its watchers. It waits for
+// none of them, so a slow watcher receives only the newest event.
 type watches struct {
 	store interface {
 		Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	}
 	hints   Hints // nil: tasks are polled
 	timing  watchTiming
-	limit   int           // watchers
+	limit   int           // maximum number of watchers
 	reading chan struct{} // limits concurrent reads
 	metrics *watchMetrics
 	log     logrus.FieldLogger
 	failing oncePerSecond
 
-	life    context.Context //nolint:containedctx // of every topic; ended by stop
+	life    context.Context //nolint:containedctx // parent context of every topic; ended by stop
 	endLife context.CancelFunc
 
 	mu       sync.Mutex
 	watchers int
-	topics   map[topicKey]*topic // those that run
-	running  sync.WaitGroup      // topics
+	topics   map[topicKey]*topic // running topics
+	running  sync.WaitGroup      // counts the goroutines of topics
 }
 
 type watchTiming struct {
-	gap      time.Duration // between two reads of a task after hints
-	endGap   time.Duration // the same after the hint of its end
-	poll     time.Duration // between two reads of a task without hints
-	read     time.Duration // for one read
-	retryMin time.Duration // before a failed read is repeated, doubling
+	gap      time.Duration // minimum time between two reads of a task after hints
+	endGap   time.Duration // the same after a hint that the task ended
+	poll     time.Duration // time between two reads of a task without hints
+	read     time.Duration // timeout of one read
+	retryMin time.Duration // delay before the first retry of a failed read; doubles up to retryMax
 	retryMax time.Duration
 	still    time.Duration // between keep-alive comments of a stream
 }
@@ -68,8 +67,9 @@ var defaultWatchTiming = watchTiming{
 	read: 10 * time.Second, retryMin: 250 * time.Millisecond, retryMax: 5 * time.Second, still: 15 * time.Second,
 }
 
-// watchReads is how many tasks are read at once: if many are watched and the store
-// is slow, they are read less often, not all at the same time.
+// watchReads is the maximum number of tasks that are read at the same time. If many
+// tasks are watched and the store is slow, each task is read less often instead of all
+// at once.
 const watchReads = 16
 
 func newWatches(cfg *Config, store Queries, metrics *watchMetrics, log logrus.FieldLogger) *watches {
@@ -81,7 +81,7 @@ func newWatches(cfg *Config, store Queries, metrics *watchMetrics, log logrus.Fi
 	}
 }
 
-// topicKey includes the call, because each call has its own form of a task.
+// topicKey includes the call, because each call encodes a task in its own form.
 type topicKey struct {
 	call string
 	task procfleet.TaskID
@@ -90,8 +90,8 @@ type topicKey struct {
 // encodeTask encodes a task as the data of an event.
 type encodeTask func(*procfleet.Task) dialect.Reply
 
-// join adds a watcher to a topic; it must leave later. The error is a
-// [*dialect.Error]: too many watchers, or the dispatcher stops.
+// join adds a watcher to a topic; the watcher must call leave. The error is a
+// [*dialect.Error] if there are too many watchers or the dispatcher is stopping.
 func (h *watches) join(key topicKey, encode encodeTask) (*topic, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,10 +116,10 @@ func (h *watches) join(key topicKey, encode encodeTask) (*topic, error) {
 
 var errStopping = &dialect.Error{Kind: dialect.Unavailable, Problem: "this dispatcher is being stopped; try again", RetryAfter: retryAway}
 
-// open starts a topic; it ends with its last watcher, or when no more events can
-// follow. h.mu is held.
+// open starts a topic. The topic ends when its last watcher leaves or no more events
+// can follow. h.mu is held.
 func (h *watches) open(key topicKey, encode encodeTask) *topic {
-	ctx, cancel := context.WithCancel(h.life) // not that of one watcher's request
+	ctx, cancel := context.WithCancel(h.life) // independent of the request of the first watcher
 	t := &topic{
 		hub: h, key: key, encode: encode, cancel: cancel,
 		changed: make(chan struct{}, 1), over: make(chan struct{}, 1),
@@ -145,7 +145,8 @@ func (h *watches) leave(t *topic) {
 	}
 }
 
-// close ends a topic that has run. A watcher that joins now opens another.
+// close removes a topic whose run has returned. A watcher that joins later opens a new
+// topic.
 func (h *watches) close(t *topic) {
 	h.mu.Lock()
 	h.forget(t)
@@ -155,16 +156,16 @@ func (h *watches) close(t *topic) {
 	t.end()
 }
 
-// forget removes a topic; it may be called twice. h.mu is held.
+// forget removes a topic from the map; it is safe to call again. h.mu is held.
 func (h *watches) forget(t *topic) {
 	if h.topics[t.key] == t {
 		delete(h.topics, t.key)
 	}
 }
 
-// stop ends all streams, and no others can begin.
+// stop ends all streams and rejects new ones.
 func (h *watches) stop() {
-	h.mu.Lock() // after every join that has begun
+	h.mu.Lock() // waits for every join in progress
 	defer h.mu.Unlock()
 	h.endLife()
 }
@@ -178,22 +179,22 @@ type topic struct {
 	key    topicKey
 	encode encodeTask
 	cancel context.CancelFunc
-	// changed and over hold the hints that no read has answered yet.
+	// changed and over hold the hints that arrived after the last read began.
 	changed, over chan struct{}
 	watchers      int // guarded by hub.mu
 
 	mu    sync.Mutex
-	last  *event    // nil until the task was read
+	last  *event    // nil before the first successful read
 	at    time.Time // when the task was last read
-	err   error     // of the last attempt to read it
+	err   error     // error of the last read
 	ended bool      // no more events follow
-	// published is closed at the next event, attempted at the next attempt to
-	// read, and both at the end.
+	// published is closed at the next event, and attempted at the next read. Both are
+	// closed when the topic ends.
 	published, attempted chan struct{}
 }
 
-// run reads the task whenever it may have changed, until the task is over, the
-// first read fails, the task does not exist any more, or ctx ends.
+// run reads the task whenever it may have changed. It returns when the task is over,
+// the first read fails, the task no longer exists, or ctx ends.
 func (t *topic) run(ctx context.Context) {
 	timing := &t.hub.timing
 	var unfollow func()
@@ -225,7 +226,7 @@ func (t *topic) run(ctx context.Context) {
 		retry = timing.retryMin
 		if unfollow == nil && t.hub.hints != nil {
 			if unfollow = t.follow(ctx); unfollow != nil {
-				continue // changes before the subscription had no hints
+				continue // read again: changes before the subscription sent no hints
 			}
 		}
 		if !t.rest(ctx, began) {
@@ -234,7 +235,7 @@ func (t *topic) run(ctx context.Context) {
 	}
 }
 
-// read reads the task from the store. A panic is converted to an error, since it
+// read reads the task from the store. It converts a panic to an error, because a panic
 // must not end the dispatcher.
 func (t *topic) read(ctx context.Context) (e *event, err error) {
 	select {
@@ -248,7 +249,7 @@ func (t *topic) read(ctx context.Context) (e *event, err error) {
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
-	for _, hinted := range []chan struct{}{t.changed, t.over} { // this read answers them
+	for _, hinted := range []chan struct{}{t.changed, t.over} { // hints before this read are covered by it
 		select {
 		case <-hinted:
 		default:
@@ -263,8 +264,8 @@ func (t *topic) read(ctx context.Context) (e *event, err error) {
 	return newEvent(&task, t.encode)
 }
 
-// publish stores the outcome of a read and wakes the watchers if it has a new
-// event; first is whether there was no event before.
+// publish stores the result of a read, and wakes the watchers if the event is new. It
+// reports whether no event existed before.
 func (t *topic) publish(e *event, at time.Time, err error) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -296,7 +297,7 @@ func (t *topic) logFailure(err error) {
 	}
 }
 
-// follow subscribes to the task's hints; nil if that fails.
+// follow subscribes to the task's hints; it returns nil if the subscription fails.
 func (t *topic) follow(ctx context.Context) (unfollow func()) {
 	unfollow, err := t.hub.hints.Follow(ctx, t.key.task, t.hint)
 	if err != nil {
@@ -306,7 +307,7 @@ func (t *topic) follow(ctx context.Context) (unfollow func()) {
 	return unfollow
 }
 
-// hint makes the topic read the task soon.
+// hint requests a read of the task.
 func (t *topic) hint(over bool) {
 	hinted := t.changed
 	if over {
@@ -318,8 +319,8 @@ func (t *topic) hint(over bool) {
 	}
 }
 
-// rest waits until the task, last read at the given time, must be read again;
-// false if ctx ends before.
+// rest waits until the task must be read again; read is the time of its last read. It
+// returns false if ctx ends first.
 func (t *topic) rest(ctx context.Context, read time.Time) bool {
 	timing := &t.hub.timing
 	select {
@@ -340,8 +341,8 @@ func (t *topic) rest(ctx context.Context, read time.Time) bool {
 	return pause(ctx, timing.endGap-time.Since(read))
 }
 
-// fresh returns the current event: the last one if it was read within the gap, else
-// that of the next read.
+// fresh returns the current event: the last event if it was read within the gap before
+// this call, or else the event of the next read.
 func (t *topic) fresh(ctx context.Context) (*event, error) {
 	joined := time.Now()
 	for {
@@ -365,24 +366,24 @@ func (t *topic) fresh(ctx context.Context) (*event, error) {
 	}
 }
 
-// newest returns the last event, and a channel that is closed at the next event, or
-// at the end: then ended is true afterwards.
+// newest returns the last event, a channel that is closed when the next event is
+// published or the topic ends, and whether the topic has ended.
 func (t *topic) newest() (last *event, published <-chan struct{}, ended bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last, t.published, t.ended
 }
 
-// event is the state of a task at one moment, encoded once for all its watchers.
+// event is the encoded state of a task at one moment, shared by all its watchers.
 type event struct {
 	id   string
-	made procfleet.Task // only the id, application and business
+	made procfleet.Task // has only the id, application and business
 	over bool           // the task is over
-	text []byte         // from the id to the empty line
+	text []byte         // the event's text from its id line to the empty line
 }
 
-// newEvent returns the event of a task. Its id is a digest of the content, so that it
-// is the same at every dispatcher.
+// newEvent returns the event of a task. Its id is a digest of the content, so that all
+// dispatchers assign the same id.
 func newEvent(task *procfleet.Task, encode encodeTask) (*event, error) {
 	line, err := encode(task).JSON()
 	if err != nil {
@@ -395,7 +396,7 @@ func newEvent(task *procfleet.Task, encode encodeTask) (*event, error) {
 	return &event{id: id, made: made, over: task.State.Done(), text: fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id, line)}, nil
 }
 
-// pause waits for d, or until ctx ends: then it is false.
+// pause waits for d and returns true; it returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -405,7 +406,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// jitter returns d, a quarter more or less, so that many waits do not end together.
+// jitter returns d ± 25 %, so that many waits do not end at the same time.
 func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.5*float64(d))
 }

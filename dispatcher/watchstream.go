@@ -10,19 +10,19 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// The parts of a stream besides the data of its events.
+// The parts of an event stream other than the data of events.
 const (
-	streamBegin   = "retry: 2000\n\n" // milliseconds until a client reconnects
+	streamBegin   = "retry: 2000\n\n" // milliseconds after which a client reconnects
 	streamAlive   = ": still here\n\n"
 	eventSnapshot = "event: snapshot\n"
 	eventProgress = "event: progress\n"
 	eventEnd      = "event: end\n"
 )
 
-// lastWrite bounds a write in progress when the dispatcher stops.
+// lastWrite is the timeout of a write that is in progress when the dispatcher stops.
 const lastWrite = time.Second
 
-// watchRequest asks for the events of a task.
+// watchRequest is a request for the events of a task.
 type watchRequest struct {
 	dialect.WatchedTask
 	encode encodeTask
@@ -33,8 +33,8 @@ func (*exchange) decodeWatch(_ context.Context, codec dialect.Watch, in *dialect
 	return watchRequest{wanted, codec.Encode}, err
 }
 
-// joined is a watcher's topic, which the watcher must leave, and the task as it
-// was when the watcher joined.
+// joined is the topic that a watcher has joined and must leave, with the event that was
+// current at that time.
 type joined struct {
 	*topic
 	now *event
@@ -42,7 +42,7 @@ type joined struct {
 
 // joinWatch joins the topic of a task that the caller may read.
 func (e *exchange) joinWatch(ctx context.Context, wanted *watchRequest) (joined, error) {
-	e.release() // the body was read, and a stream takes long
+	e.release() // release the body's memory before the long-running stream
 	t, err := e.api.watches.join(topicKey{e.call.Name, wanted.Task}, wanted.encode)
 	if err != nil {
 		return joined{}, about(wanted.Task, err)
@@ -64,7 +64,7 @@ func (e *exchange) watch(_ context.Context, _ dialect.Watch, wanted *watchReques
 	now := t.now
 	if now.over && now.id == wanted.LastEventID {
 		e.w.Header().Set("Cache-Control", "no-store")
-		e.w.WriteHeader(http.StatusNoContent) // after which browsers do not reconnect
+		e.w.WriteHeader(http.StatusNoContent) // on 204 browsers do not reconnect
 		return nil
 	}
 	s := &stream{
@@ -78,23 +78,23 @@ func (e *exchange) watch(_ context.Context, _ dialect.Watch, wanted *watchReques
 		e.api.watches.metrics.drop(e.r.Context())
 		e.log().WithField("task", wanted.Task).Warn("slow watcher dropped")
 	}
-	return nil // after an error of writing the caller is disconnected
+	return nil // a write error means that the watcher has disconnected
 }
 
 // stream is the response to one watcher.
 type stream struct {
 	w        http.ResponseWriter
 	control  *http.ResponseController
-	patience time.Duration // for one write
-	seen     string        // the id of the last event that the watcher received
-	resumed  bool          // the watcher received an event of this task: it needs no snapshot
-	may      func() bool   // checked before each event: the application may have lost its right
+	patience time.Duration // timeout of one write
+	seen     string        // id of the last event that the watcher received
+	resumed  bool          // the watcher already received an event of this task, so it needs no snapshot
+	may      func() bool   // checked before each event, because the application's permission may be revoked
 }
 
-// begin sends the header. From here on each write has a timeout of its own, in
-// the place of the request's timeouts.
+// begin sends the header. From here on each write has its own timeout instead of the
+// request's timeouts.
 func (s *stream) begin() {
-	// A writer that does not support deadlines does not end the stream either.
+	// Ignore the error: a writer without deadlines can still stream.
 	_ = s.control.SetReadDeadline(time.Time{})
 	header := s.w.Header()
 	header.Set("Content-Type", "text/event-stream")
@@ -104,14 +104,14 @@ func (s *stream) begin() {
 	s.w.WriteHeader(http.StatusOK)
 }
 
-// run sends events until the task is over, no more events follow, the watcher may
-// not read the task any more, the dispatcher stops, or ctx ends. The error is one of
-// writing.
+// run sends events until the task is over, no more events follow, the watcher may no
+// longer read the task, the dispatcher stops, or ctx ends. It returns an error only if
+// a write failed.
 func (s *stream) run(ctx context.Context, t *topic) error {
 	if err := s.send(streamBegin, nil); err != nil {
 		return err
 	}
-	// A write to a slow reader must not delay the stop of the dispatcher.
+	// A write to a slow reader must not delay the shutdown of the dispatcher.
 	hurry := context.AfterFunc(t.hub.life, func() { _ = s.control.SetWriteDeadline(time.Now().Add(lastWrite)) })
 	defer hurry()
 	still := time.NewTicker(t.hub.timing.still)
@@ -119,7 +119,7 @@ func (s *stream) run(ctx context.Context, t *topic) error {
 	for {
 		newest, published, ended := t.newest()
 		if !s.may() {
-			return nil // its client reconnects, and receives the refusal
+			return nil // the client reconnects and receives the rejection
 		}
 		if newest.id != s.seen {
 			if err := s.send(s.name(newest), newest.text); err != nil {
@@ -154,8 +154,8 @@ func (s *stream) name(e *event) string {
 	return eventSnapshot
 }
 
-// send writes and flushes. The deadline also bounds what the server writes when
-// the stream ends.
+// send writes and flushes one event. The write deadline remains set for the server's
+// last write at the end of the stream.
 func (s *stream) send(head string, text []byte) error {
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.patience))
 	if _, err := s.w.Write([]byte(head)); err != nil {
