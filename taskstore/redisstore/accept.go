@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// dispatchedScript records that all chunks are queued; the task cannot be
-// rejected afterwards.
+// dispatchedScript records that all chunks of a task are queued. After that the task
+// cannot be rejected.
 //
 // KEYS[1] head
 // ARGV[1..] position of each chunk in the stream
@@ -34,8 +34,9 @@ redis.call('HSET', KEYS[1], unpack(set))
 return 1
 `)
 
-// rejectScript ends a task of which nothing was begun and that was not noted
-// as dispatched. The head is where it and those two exclude each other.
+// rejectScript rejects a task that is neither begun nor marked as dispatched.
+// Rejection, begin and dispatch all check and change the head, so they exclude each
+// other.
 //
 // KEYS[1] head
 // KEYS[2] marks
@@ -54,7 +55,8 @@ redis.call('SETRANGE', KEYS[2], 0, string.rep(ARGV[2], tonumber(h[2])))
 return 1
 `)
 
-// Dispatched sets the task's flag and the positions of its chunks.
+// Dispatched marks the task as dispatched and records the position of each chunk in the
+// stream.
 func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error {
 	args := make([]any, len(sequences))
 	for i, n := range sequences {
@@ -63,8 +65,8 @@ func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences [
 	return s.change(ctx, id, "note as dispatched", dispatchedScript, args...)
 }
 
-// change runs a script on a task's head that answers 0 if there is none, and
-// -1 if it may not because the task was rejected.
+// change runs a script on a task's head. The script replies 0 if the task does not
+// exist, and -1 if the task was rejected, which excludes the change.
 func (s *Store) change(ctx context.Context, id procfleet.TaskID, what string, script *redis.Script, args ...any) error {
 	if _, err := number(id); err != nil {
 		return err
@@ -83,8 +85,8 @@ func (s *Store) change(ctx context.Context, id procfleet.TaskID, what string, sc
 	return nil
 }
 
-// missing is the error for an answer that says "no such task", unless the
-// answer itself could not be read.
+// missing returns [taskstore.ErrNotFound] for the reply "no such task", or err if the
+// reply could not be read.
 func missing(err error) error {
 	if err != nil {
 		return err
@@ -92,8 +94,8 @@ func missing(err error) error {
 	return taskstore.ErrNotFound
 }
 
-// Reject marks all items rejected in one step. Their results are made from
-// the reason when they are asked for.
+// Reject marks all items as rejected in one step. It stores only the reason; reads
+// compute the results of the items from it.
 func (s *Store) Reject(ctx context.Context, id procfleet.TaskID, reason string) (bool, error) {
 	if _, err := number(id); err != nil {
 		return false, err

@@ -14,9 +14,9 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// announceScript stores announcements of agents in one cloud area. A host's
-// entry has a head that the script reads and writes (see [readEntry]), followed
-// by the packed announcement, which it does not read.
+// announceScript stores announcements of agents in one cloud area. The entry of a host
+// begins with a head, which the script reads and writes (see [readEntry]). The packed
+// announcement follows, which the script does not interpret.
 //
 // KEYS[1] hosts
 // KEYS[2] live
@@ -26,12 +26,12 @@ import (
 // KEYS[6] bound
 // KEYS[7] names
 // KEYS[8] other claimants
-// ARGV[1] microseconds for which an announcement counts
-// ARGV[2] microseconds for which a host is remembered after that
-// ARGV[3..] for each announcement: address, "leaving" or "", claimant and
-// claimant without an incarnation (16 letters each, of which the first 8 are of
-// the instance), agent id, packed announcement
-// Returns addresses of hosts that are to be forgotten; see [Store.forget].
+// ARGV[1] presence time-to-live of an announcement, in microseconds
+// ARGV[2] further microseconds for which a host without presence is remembered
+// ARGV[3..] for each announcement: address, "leaving" or "", claimant key, claimant key
+// without the incarnation (16 letters each, the first 8 identify the instance), agent
+// id, packed announcement
+// Returns the addresses of hosts to forget; see [Store.forget].
 var announceScript = redis.NewScript(luaNow + `
 local time, ttl, memory, sub = now(), tonumber(ARGV[1]), tonumber(ARGV[2]), string.sub
 local none = string.rep('0', 16)
@@ -177,11 +177,11 @@ for _, i in ipairs({1, 2, 3, 4, 5, 8}) do redis.call('PEXPIREAT', KEYS[i], text(
 return redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', text(time - memory), 'LIMIT', 0, 100)
 `)
 
-// areasScript records that cloud areas have live agents, and removes areas that
+// areasScript records which cloud areas have live agents, and removes cloud areas that
 // have none.
 //
 // KEYS[1] clouds
-// ARGV[1] microseconds for which an announcement counts
+// ARGV[1] presence time-to-live of an announcement, in microseconds
 // ARGV[2..] cloud areas
 // Returns 1.
 var areasScript = redis.NewScript(luaNow + `
@@ -194,14 +194,14 @@ return 1
 
 const (
 	// presenceTTL and instanceMemory are [taskstore.PresenceTTL] and
-	// [taskstore.InstanceMemory] in the unit of the scripts.
+	// [taskstore.InstanceMemory] in microseconds, as scripts expect them.
 	presenceTTL    = int64(taskstore.PresenceTTL / time.Microsecond)
 	instanceMemory = int64(taskstore.InstanceMemory / time.Microsecond)
 )
 
-// Announce is one round trip, with one script call for each cloud area. An
-// announcement that cannot be kept is left out, so that one agent's does not
-// hold up the others'.
+// Announce stores announcements in one round trip, with one script call for each cloud
+// area. It skips an announcement that it cannot store, so that one agent's announcement
+// does not block those of other agents.
 func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error {
 	areas := &call{script: areasScript, keys: []string{s.keys.clouds()}, args: []any{presenceTTL}}
 	calls := []*call{areas}
@@ -243,8 +243,8 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 	return nil
 }
 
-// claimantKey is of an agent process: half of it is of the instance, half of
-// the incarnation. It is instanceKey for an agent without an incarnation.
+// claimantKey identifies an agent process: the first half is a hash of the instance id,
+// the second half of the incarnation. Without an incarnation it is instanceKey.
 func claimantKey(a *taskstore.Announcement) string {
 	if a.Incarnation == "" {
 		return instanceKey(a.Instance)
@@ -252,8 +252,8 @@ func claimantKey(a *taskstore.Announcement) string {
 	return instanceKey(a.Instance)[:stampWidth/2] + instanceKey(a.Incarnation)[:stampWidth/2]
 }
 
-// instanceKey hashes an instance id of any form to the width in the head of an
-// entry.
+// instanceKey hashes an instance id to the fixed width that the head of an entry has
+// for it.
 func instanceKey(instance string) string {
 	sum := sha256.Sum256([]byte(instance))
 	return hex.EncodeToString(sum[:8])

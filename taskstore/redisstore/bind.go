@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// boundAreasScript records the cloud areas of ids before the ids are bound.
+// boundAreasScript records the cloud areas of agent ids before the ids are bound.
 //
 // KEYS[1] bound
 // ARGV[1..] cloud areas
@@ -23,8 +23,8 @@ redis.call('SADD', KEYS[1], unpack(ARGV))
 return redis.call('SMEMBERS', KEYS[1])
 `)
 
-// bindScript binds agent ids to hosts of one cloud area, and removes ids that
-// are bound to hosts of other areas.
+// bindScript binds agent ids to hosts of one cloud area. It removes the bindings of ids
+// that are bound to hosts of other cloud areas.
 //
 // KEYS[1] bound
 // KEYS[2] names
@@ -63,8 +63,8 @@ end
 return 1
 `)
 
-// Bind is two round trips, the second with one script call for at most 500 ids
-// of a cloud area.
+// Bind binds agent ids to hosts in two round trips. The second has one script call for
+// at most 500 ids of a cloud area.
 func (s *Store) Bind(ctx context.Context, bindings []taskstore.AgentBinding) error {
 	if len(bindings) == 0 {
 		return nil
@@ -110,7 +110,7 @@ func (s *Store) bindCall(cloud procfleet.CloudArea, bindings []taskstore.AgentBi
 	return c
 }
 
-// areasOf reads cloud areas, ascending.
+// areasOf parses cloud areas and sorts them in ascending order.
 func areasOf(members []string, err error) ([]procfleet.CloudArea, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list cloud areas: %w", err)

@@ -9,35 +9,37 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/templates"
 )
 
-// businessCache is what this process has read of one business. A call asks
-// Redis only for what has changed since.
+// businessCache holds the templates and the topology that this process has read of one
+// business. A call reads only later changes from Redis.
 type businessCache struct {
 	mu       sync.Mutex
 	topology markedTopology
 	view     knownView
-	loading  *loading // nil while no call loads the view
+	loading  *loading // nil unless a call is loading the view
 }
 
-// markedTopology is a topology that was read; nil before.
+// markedTopology is a cached topology with its mark; the zero value means that none was
+// read.
 type markedTopology struct {
 	*catalog.Topology
 	mark string
 }
 
-// knownView is a view that has all writes up to one, and maybe some later ones.
+// knownView is a view of all templates as of one write. It may also contain some later
+// writes.
 type knownView struct {
 	*templates.View
 	token    string
 	revision int64
 }
 
-// loading is a read of all templates; err may be read when done is closed.
+// loading is a read of all templates in progress. Read err only after done is closed.
 type loading struct {
 	done chan struct{}
 	err  error
 }
 
-// cache returns the cache of a business.
+// cache returns the cache of a business and creates it if necessary.
 func (s *Store) cache(b catalog.Business) *businessCache {
 	s.cachesEnd.Reset(recent.For)
 	now := time.Now()
@@ -45,8 +47,8 @@ func (s *Store) cache(b catalog.Business) *businessCache {
 	return s.caches.Use(b, now)
 }
 
-// evictCaches evicts the caches that were not used lately; [Store.cache] does
-// so only while businesses are used.
+// evictCaches evicts the caches that were not used recently. [Store.cache] does the
+// same, but only when it is called.
 func (s *Store) evictCaches() { s.caches.Forget(time.Now()) }
 
 func (c *businessCache) knownTopology() markedTopology {
@@ -55,8 +57,8 @@ func (c *businessCache) knownTopology() markedTopology {
 	return c.topology
 }
 
-// keepTopology may replace a newer topology; the next call notices that by its
-// mark.
+// keepTopology caches a topology. It may replace a newer one; the next call detects
+// that by the mark.
 func (c *businessCache) keepTopology(t markedTopology) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +71,7 @@ func (c *businessCache) knownView() knownView {
 	return c.view
 }
 
-// beginLoading returns the loading in progress, or begins one.
+// beginLoading returns the loading in progress, or starts one and reports that.
 func (c *businessCache) beginLoading() (l *loading, begun bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +89,7 @@ func (c *businessCache) endLoading(l *loading, view knownView, err error) {
 	close(l.done)
 }
 
-// forgetView evicts a view unless another call has replaced it.
+// forgetView removes a view from the cache unless another call has replaced it.
 func (c *businessCache) forgetView(v *templates.View) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,14 +98,16 @@ func (c *businessCache) forgetView(v *templates.View) {
 	}
 }
 
-// bringForward applies changes since the write of known, unless the view has
-// later ones by now. false means that they must be read again: another call
-// has brought the view forward, but not as far, and after a fail-over in
-// between its changes may be lost.
+// bringForward applies changes to the cached view. The changes are those since the last
+// write of known. If the view already contains later writes, bringForward leaves it as
+// it is. It returns false if the caller must read the changes again: another call has
+// replaced the view, or has applied changes up to an earlier write, and a fail-over in
+// between may have lost writes of that call.
 //
-// The reply of one script call is the state at its last write, so its changes
-// are later as a whole or not at all. Replies of several calls may contain
-// single changes of later writes, which the next changes contain again.
+// The reply of one script call is the state as of its last write, so its changes are
+// either all newer than the view or all older. The combined replies of several calls
+// may contain single changes of later writes; the next read of changes contains them
+// again, and applying them twice is harmless.
 func (c *businessCache) bringForward(known knownView, since changes) (knownView, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,24 +13,25 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// call is one run of a script. Its keys are all in one slot, unless the script is
-// not for a cluster, and running it twice is the same as running it once.
+// call is one run of a script. All its keys are in one slot, unless the script is only
+// used without a cluster. Scripts are idempotent: running a call twice has the same
+// effect as running it once.
 type call struct {
 	script *redis.Script
 	keys   []string
 	args   []any
-	cmd    *redis.Cmd // the answer, once it was run
-	ran    bool       // an attempt before the last may have run the script
+	cmd    *redis.Cmd // the reply of the last run; nil before
+	ran    bool       // an earlier attempt may have run the script
 }
 
-// answeringOnce makes a script of a body that returns two values: the answer, and
-// whether it changed anything. The script stores the answer to a change for a
-// minute, under a key that is the call's own, and answers the repeat with it. A
-// call whose answer was lost is repeated, and would report the state after its
-// own change as the state before it.
+// answeringOnce returns a script from a body that returns two values: the reply, and
+// whether it changed anything. The script stores the reply to a change for one minute
+// under a key that is unique to the call. If the reply is lost and the call is
+// repeated, the script returns the stored reply. Without it, the repeated call would
+// report the state after its own change as the state before it.
 //
-// That key follows the keys of the body, as many as keys says. If the call does
-// not name it, nothing is stored.
+// The body has the given number of keys, and the key of the stored reply follows them.
+// If a call omits that key, the script stores no reply.
 func answeringOnce(keys int, body string) *redis.Script {
 	return redis.NewScript(`
 local key = KEYS[` + strconv.Itoa(keys+1) + `]
@@ -45,9 +46,10 @@ return answer
 
 func (c *call) answered() bool { return c.cmd != nil && c.cmd.Err() == nil }
 
-// send queues the call, or runs it. A server that did not know the script gets
-// its text: loadScripts may not reach it yet, such as a new node of a cluster
-// while it gets its first slot.
+// send queues the call in a pipeline, or runs it. If the server did not know the script
+// in the last attempt, send includes the text of the script: loadScripts cannot reach
+// every server in time, for example a new node of a cluster that receives its first
+// slot.
 func (c *call) send(ctx context.Context, to redis.Scripter) {
 	c.ran = c.ran || c.cmd != nil && !unrun(c.cmd.Err())
 	if c.cmd != nil && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
@@ -57,26 +59,26 @@ func (c *call) send(ctx context.Context, to redis.Scripter) {
 	c.cmd = c.script.EvalSha(ctx, to, c.keys, c.args...)
 }
 
-// mayHaveRun reports whether the script may have run, or may still run, although
-// the call failed with err.
+// mayHaveRun reports whether the script may have run, or may still run, although the
+// call failed with err.
 func (c *call) mayHaveRun(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return true // and a batch may still be writing the reply
+		return true // also because the pipeliner may still be writing cmd
 	}
 	return c.ran || c.cmd != nil && !unrun(c.cmd.Err())
 }
 
-// number is the answer of a script that returns one.
+// number returns the reply of a script that returns an integer.
 func (c *call) number() (int64, error) { return c.cmd.Int64() }
 
-// moment is the answer of a script that returns microseconds.
+// moment returns the reply of a script that returns microseconds since the Unix epoch.
 func (c *call) moment() (time.Time, error) {
 	us, err := c.number()
 	return moment(us), err
 }
 
-// run runs the calls in one round trip. They are independent of each other:
-// in a cluster they go to several servers at once.
+// run runs the calls in one round trip. The calls must be independent of each other,
+// because a cluster runs them on several servers at the same time.
 func (s *Store) run(ctx context.Context, calls ...*call) error {
 	return s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for _, c := range calls {
@@ -87,10 +89,10 @@ func (s *Store) run(ctx context.Context, calls ...*call) error {
 	})
 }
 
-// runDurably runs the calls and returns when the replicas that
-// [Options.WaitReplicas] demands have their writes. A call that was not
-// replicated in time is run again although it succeeded: the server may by now
-// be a promoted replica without its write.
+// runDurably runs the calls and returns when [Options.WaitReplicas] replicas have
+// confirmed their writes. If the replicas do not confirm a call in time, runDurably
+// runs it again although it succeeded, because the server may meanwhile be a promoted
+// replica that lacks the write.
 func (s *Store) runDurably(ctx context.Context, calls ...*call) error {
 	if s.opt.WaitReplicas == 0 {
 		return s.run(ctx, calls...)
@@ -112,9 +114,9 @@ func (s *Store) runDurably(ctx context.Context, calls ...*call) error {
 	})
 }
 
-// byServer groups the calls by the server that has their slot. The calls and
-// the WAIT behind them must travel on one connection: WAIT on another server,
-// such as one that was just promoted, would confirm writes it never had.
+// byServer groups the calls by the server of their slot. The calls and the following
+// WAIT must use the same connection: WAIT on another server, for example one that was
+// just promoted, would confirm writes which that server never had.
 func (s *Store) byServer(ctx context.Context, calls []*call) (map[*redis.Client][]*call, error) {
 	if single, ok := s.client.(*redis.Client); ok {
 		return map[*redis.Client][]*call{single: calls}, nil
@@ -153,10 +155,10 @@ func (s *Store) runAndWait(ctx context.Context, server *redis.Client, calls []*c
 	return nil
 }
 
-// waitKeyLife is only to keep the keys from gathering.
+// waitKeyLife is the expiry of the keys written before WAIT.
 const waitKeyLife = time.Minute
 
-// read runs plain commands in one round trip; add is called again for each
+// read runs plain commands in one round trip, with retries; it calls add for each
 // attempt. A missing key is not an error.
 func (s *Store) read(ctx context.Context, add addFunc) error {
 	return s.persist(ctx, func(ctx context.Context) error { return s.send(ctx, add) })
@@ -171,11 +173,11 @@ func (s *Store) send(ctx context.Context, add addFunc) error {
 }
 
 // persist calls attempt until it succeeds or fails permanently, for at most
-// [Options.Patience].
+// [Options.Patience]. It blocks.
 func (s *Store) persist(ctx context.Context, attempt func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.opt.Patience)
 	defer cancel()
-	var last error // of the previous attempt, which ctx did not cut short
+	var last error // error of the last attempt that ctx did not interrupt
 	for n := 0; ; n++ {
 		err := attempt(bounded)
 		if err == nil {
@@ -206,7 +208,7 @@ func (s *Store) persist(ctx context.Context, attempt func(context.Context) error
 	}
 }
 
-// ended is the error of a context that ended, with the last error of an attempt.
+// ended returns the error for a context that ended, with the error of the last attempt.
 func ended(ctx context.Context, last error) error {
 	if last == nil {
 		return ctx.Err()
@@ -214,17 +216,17 @@ func ended(ctx context.Context, last error) error {
 	return fmt.Errorf("%w (%w)", last, ctx.Err())
 }
 
-// refresh makes the client of a cluster read the slots again. By itself it does
-// so every ten seconds and when it is redirected, but a dead server redirects
-// no call.
+// refresh makes the cluster client read the assignment of slots again. By itself the
+// client does that only every ten seconds and when a server redirects it, and a dead
+// server redirects nothing.
 func (s *Store) refresh(ctx context.Context) {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
 	}
 }
 
-// pause waits before the next attempt, longer each time; false means that ctx
-// ended first.
+// pause waits before the next attempt, longer after each attempt. It returns false if
+// ctx ends first.
 func pause(ctx context.Context, attempt int) bool {
 	const shortest, longest = 5 * time.Millisecond, 250 * time.Millisecond
 	wait := min(shortest<<min(attempt, 10), longest)
@@ -238,12 +240,12 @@ func pause(ctx context.Context, attempt int) bool {
 	}
 }
 
-// competeRounds is how often a change is tried that loses against others; with
-// the pauses in between that takes about twenty seconds.
+// competeRounds is the maximum number of attempts of a change that competes with
+// concurrent changes. With the pauses in between they take about 20 s.
 const competeRounds = 100
 
-// compete calls attempt again while other callers change what it has read
-// before it writes.
+// compete calls attempt again while concurrent callers change the data that it has
+// read, until attempt reports done or fails.
 func compete(ctx context.Context, attempt func() (done bool, err error)) error {
 	for n := range competeRounds {
 		done, err := attempt()
@@ -257,8 +259,8 @@ func compete(ctx context.Context, attempt func() (done bool, err error)) error {
 	return fmt.Errorf("%w: concurrent changes won %d times", taskstore.ErrUnavailable, competeRounds)
 }
 
-// scripts returns all scripts. The one that makes a task comes last: where it
-// is loaded all others are, see [Store.loadScripts].
+// scripts returns all scripts. The script that creates a task is last: a server that
+// has it has all others, see [Store.loadScripts].
 func scripts() []*redis.Script {
 	return []*redis.Script{
 		nowScript, tickScript, enrolScript, claimScript, stageScript, abandonScript,

@@ -10,12 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errUnfit marks a server whose version or configuration an operator has to change.
+// errUnfit means that an operator must change the version or the configuration of a
+// Redis server.
 var errUnfit = errors.New("redis cannot be the task store")
 
-// Check verifies that every server can be the task store: Redis 6.2 or later
-// without eviction, because a server that evicts keys when its memory is full
-// loses accepted tasks. Without the right to INFO it only logs a warning.
+// Check verifies that every server can be the task store: Redis 6.2 or later, with
+// eviction disabled. A server that evicts keys when its memory is full would lose
+// accepted tasks. If the user may not run INFO, Check only logs a warning.
 func (s *Store) Check(ctx context.Context) error {
 	return s.persist(ctx, func(ctx context.Context) error {
 		if cluster, ok := s.client.(*redis.ClusterClient); ok {
@@ -46,7 +47,7 @@ func (s *Store) checkServer(ctx context.Context, server redis.Cmdable) error {
 	return nil
 }
 
-// field returns one field of a reply to INFO.
+// field returns one field of a reply to the Redis command INFO.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -59,7 +60,7 @@ func field(info, name string) string {
 func atLeast(version string, major, minor int) bool {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
-		return true // a fork with a scheme of its own
+		return true // assume that a fork with another version scheme is new enough
 	}
 	a, errA := strconv.Atoi(parts[0])
 	b, errB := strconv.Atoi(parts[1])

@@ -19,7 +19,8 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// takeWaitReplicas removes the parameter that go-redis does not know from the URL.
+// takeWaitReplicas removes wait_replicas from the URL, because go-redis rejects unknown
+// parameters, and sets Options.WaitReplicas.
 func (o *Options) takeWaitReplicas() error {
 	const name = "wait_replicas"
 	u, err := url.Parse(o.URL)
@@ -37,9 +38,8 @@ func (o *Options) takeWaitReplicas() error {
 	return nil
 }
 
-// connect makes the client without dialing. Its own retries are off, because
-// they know less than [Store.persist] about what may be repeated and for how
-// long.
+// connect creates the client without dialing. It disables go-redis's retries, because
+// only [Store.persist] knows which calls may be repeated and for how long.
 func connect(o Options) (redis.UniversalClient, error) {
 	rawURL, files := o.URL, o.TLS
 	u, err := url.Parse(rawURL)
@@ -61,7 +61,7 @@ func connect(o Options) (redis.UniversalClient, error) {
 		opt.CredentialsProviderContext = o.credentials(opt.Username)
 		return redis.NewFailoverClient(opt), nil
 	case query.Has("addr"), query.Has("cluster"):
-		query.Del("cluster") // ours; go-redis refuses what it does not know
+		query.Del("cluster") // our own parameter; go-redis rejects unknown ones
 		u.RawQuery = query.Encode()
 		opt, err := redis.ParseClusterURL(u.String())
 		if err != nil {
@@ -84,14 +84,15 @@ func connect(o Options) (redis.UniversalClient, error) {
 	return redis.NewClient(opt), nil
 }
 
-// sendsTwice reports whether the client may repeat a call after an error that
-// it does not return; the client of a cluster does.
+// sendsTwice reports whether the client may repeat a call after an error without
+// returning that error. Only the cluster client does.
 func (s *Store) sendsTwice() bool {
 	_, cluster := s.client.(*redis.ClusterClient)
 	return cluster
 }
 
-// credentials reads the password of a user; nil leaves it to the URL.
+// credentials returns a function that reads the user's password; nil if the password is
+// in the URL.
 func (o Options) credentials(user string) func(context.Context) (string, string, error) {
 	if o.Password == nil {
 		return nil
@@ -103,14 +104,14 @@ func (o Options) credentials(user string) func(context.Context) (string, string,
 }
 
 const (
-	dialTimeout = 5 * time.Second // go-redis's own default
-	keepAlive   = 5 * time.Minute // likewise
+	dialTimeout = 5 * time.Second // the default of go-redis
+	keepAlive   = 5 * time.Minute // the default of go-redis
 )
 
-// dialer makes the connections of a rediss:// URL with the current content of the
-// files; go-redis would read them once and verify one name for all servers of a
-// cluster. byURL is the TLS configuration of the URL; without one dialer returns
-// nil, and go-redis dials.
+// dialer returns a function that dials rediss:// with the current content of the TLS
+// files. go-redis would read them only once, and would verify one server name for all
+// servers of a cluster. byURL is the TLS configuration from the URL; if it is nil,
+// dialer returns nil, and go-redis dials.
 func dialer(byURL *tls.Config, files *tlsfiles.Client, timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if byURL == nil {
 		return nil
@@ -118,7 +119,7 @@ func dialer(byURL *tls.Config, files *tlsfiles.Client, timeout time.Duration) fu
 	plain := &net.Dialer{Timeout: cmp.Or(timeout, dialTimeout), KeepAlive: keepAlive}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		cfg := byURL.Clone()
-		cfg.ServerName = "" // the host of addr
+		cfg.ServerName = "" // verify the host of addr instead
 		if files != nil {
 			now := files.Config()
 			cfg.RootCAs, cfg.Certificates = now.RootCAs, now.Certificates
@@ -127,12 +128,12 @@ func dialer(byURL *tls.Config, files *tlsfiles.Client, timeout time.Duration) fu
 	}
 }
 
-// driverLog logs the messages of go-redis itself, such as failed dials and the
-// nodes that a Sentinel found, at debug level; by default go-redis writes them
-// to stderr. Errors that matter are also returned by a call.
+// driverLog logs the messages of go-redis, for example failed dials and nodes that a
+// Sentinel reported, at debug level. By default go-redis writes them to stderr. Calls
+// also return the errors that matter.
 type driverLog struct{ log logrus.FieldLogger }
 
-// Printf is what go-redis calls.
+// Printf implements the logger interface of go-redis.
 func (d driverLog) Printf(_ context.Context, format string, v ...any) {
 	d.log.WithField("said", fmt.Sprintf(format, v...)).Debug("Redis client message")
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// stageScript writes chunks of a task that is too big for one call, before
-// its head makes them a task. Of several makers of one id the last to begin
-// has the writer key; the calls of the others fail.
+// stageScript writes chunks of a task that is too big for a single call. They become a
+// task when its head is written. If several makers create a task with the same id, the
+// one that began last owns the writer key, and the calls of the others fail.
 //
 // KEYS[1] head
 // KEYS[2] writer
 // KEYS[3..] chunks
-// ARGV[1] maker
-// ARGV[2] when all expires, in milliseconds since the epoch
-// ARGV[3] "first" in the maker's first call
+// ARGV[1] id of the maker
+// ARGV[2] expiry of all keys, in milliseconds since the Unix epoch
+// ARGV[3] "first" in the first call of a maker
 // ARGV[4..] packed chunks, in the order of KEYS
 // Returns "staged", "overtaken" or "exists".
 var stageScript = redis.NewScript(`
@@ -40,12 +40,12 @@ for i = 3, #KEYS do redis.call('SET', KEYS[i], ARGV[i + 1], 'PXAT', ARGV[2]) end
 return 'staged'
 `)
 
-// abandonScript deletes chunks that will not become a task.
+// abandonScript deletes staged chunks that will not become part of a task.
 //
 // KEYS[1] head
 // KEYS[2] writer
 // KEYS[3..] chunks
-// ARGV[1] maker
+// ARGV[1] id of the maker
 // Returns the number of keys that it removed.
 var abandonScript = redis.NewScript(`
 if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
@@ -54,25 +54,26 @@ for i = 2, #KEYS do removed = removed + redis.call('UNLINK', KEYS[i]) end
 return removed
 `)
 
-// createScript makes a task: the last chunks, the marks, and the head without
-// which nothing of it counts.
+// createScript creates a task: it writes the last chunks, the marks and the head.
+// Without the head the other keys have no effect.
 //
 // KEYS[1] head
 // KEYS[2] writer
 // KEYS[3] marks
 // KEYS[4..] chunks to write, then those that were staged
-// ARGV[1] maker
-// ARGV[2] when all expires, in milliseconds since the epoch
-// ARGV[3] number of staged chunks; a fail-over may have lost some
+// ARGV[1] id of the maker
+// ARGV[2] expiry of all keys, in milliseconds since the Unix epoch
+// ARGV[3] number of staged chunks, some of which a fail-over may have lost
 // ARGV[4] number of items
 // ARGV[5] mark of a pending item
-// ARGV[6] microseconds of this server's clock after which no task is made, or ""
-// ARGV[7] microseconds of this server's clock before which no task of this number
-// is made: the clock has stepped back, and the sweep may have settled the number
-// ARGV[8] microseconds after which none is made, for the same reason
+// ARGV[6] latest time of creation (NotAfter), in microseconds of this server's clock,
+// or ""
+// ARGV[7] earliest time of creation, in microseconds of this server's clock. Before it
+// the clock has stepped back, and the sweep may have removed the number from its index.
+// ARGV[8] latest time of creation, for the same reason
 // ARGV[9..] packed chunks to write, then fields and values of the head
-// Returns "created" (also if this maker did it before), "exists", "overtaken",
-// "expired" (ARGV[6] has passed) or "late" (not between ARGV[7] and ARGV[8]).
+// Returns "created" (also if this maker created it before), "exists", "overtaken",
+// "expired" (after ARGV[6]) or "late" (before ARGV[7] or after ARGV[8]).
 var createScript = redis.NewScript(luaNow + `
 local there = redis.call('HGET', KEYS[1], 'maker')
 if there then return there == ARGV[1] and 'created' or 'exists' end
@@ -98,10 +99,10 @@ if staged > 0 then redis.call('DEL', KEYS[2]) end
 return 'created'
 `)
 
-// Create stores the task in two steps: its entry in the indexes, then the
-// task. With an idempotency key the record of the key comes before both, so
-// that a repeat of the request finds the id that was chosen. A task that a
-// repeat makes is entered once more.
+// Create stores the task in two steps: its entry in the indexes, then the task. With an
+// idempotency key, Create first stores the record of the key, so that a repeated
+// request uses the same number. If a repeated request writes the task, Create enters
+// the task into the indexes again.
 func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
 	m := &maker{store: s, draft: &d, nonce: uuid.NewString()}
 	if full := s.checkHeadroom(ctx, &d); full != nil {
@@ -117,32 +118,33 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 	return t, created, nil
 }
 
-// maker makes one task.
+// maker creates one task.
 type maker struct {
 	store *Store
 	draft *taskstore.Draft
 	nonce string
-	found *procfleet.Task // the task that the same request made before
-	// continued means that the number is older than this request.
+	found *procfleet.Task // the task that an earlier request with the same key created
+	// continued means that an earlier request chose the number.
 	continued bool
-	// Between earliest and latest the number is in the index for certain: a task
-	// that is made at another time might never be visited.
+	// Between earliest and latest the number is certainly in the sweep index. The sweep
+	// might never visit a task that is created at another time.
 	earliest, latest time.Time
-	// uncertain is the task of which it is not known whether it was made.
+	// uncertain is a task that may or may not have been created.
 	uncertain procfleet.Task
 }
 
-// makeWithin is how long after a number was entered into the index its task may
-// be made. The sweep settles a number without a task at its first visit at the
-// earliest. The tenth that is left is for the clocks of a cluster's servers.
+// makeWithin returns how long after its entry into the index the task of a number may
+// be created. The sweep removes a number without a task at its first visit or later.
+// The remaining tenth of the time allows for clock differences between the servers of a
+// cluster.
 func makeWithin(visit time.Duration) time.Duration { return visit - visit/10 }
 
-// maxStepBack is how far the clock may step back before a task is made. The
-// sweep takes a visit that is further ahead than MaxVisit for due.
+// maxStepBack is how far the clock may step back before a task is created. The sweep
+// treats a visit that is more than MaxVisit ahead as due.
 const maxStepBack = taskstore.MaxVisit / 2
 
-// makeAttempts is how often a maker retries after another maker of the same id
-// was faster, for about two seconds altogether.
+// makeAttempts is the maximum number of attempts while another maker creates a task
+// with the same id; they take about 2 s in total.
 const makeAttempts = 12
 
 func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
@@ -166,21 +168,23 @@ func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
 			}
 			return t, true, nil
 		case answer == "expired":
-			// The request is in the indexes, and maybe under its key. Both
-			// mean nothing without a task, as after a dispatcher's death.
+			// The number remains in the indexes and possibly in the record of the key.
+			// Without a task neither has an effect, as after a crash of the dispatcher.
 			return procfleet.Task{}, false, taskstore.ErrExpired
 		case answer != "exists" && !pause(ctx, attempt): // overtaken or late
 			return procfleet.Task{}, false, ctx.Err()
 		}
-		// If it exists, then with a key the next round finds it; without one
-		// the number was given twice, which a clock that lost its end can do.
+		// If the task exists and the draft has a key, the next attempt finds the task.
+		// Without a key, the number was allotted twice, which happens if a fail-over
+		// loses the last value of the clock key. The next attempt allots another
+		// number.
 	}
 	return procfleet.Task{}, false, fmt.Errorf("%w: %d attempts were overtaken by other dispatchers or took too long", taskstore.ErrUnavailable, makeAttempts)
 }
 
-// number returns the number for the task and the time of its acceptance, with
-// the task's entry in the indexes and the idempotency record made; none if
-// the request's task was found.
+// number returns the number of the task and the time of its acceptance, after it has
+// stored the index entry and the idempotency record. If it finds the task of an earlier
+// request, it sets m.found and returns zero values.
 func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error) {
 	if m.draft.IdempotencyKey == "" {
 		return m.enrol(ctx, 0, taskstore.FirstVisitOf(m.draft.Timeout))
@@ -195,23 +199,23 @@ func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error)
 	}
 	visit := taskstore.FirstVisitOf(m.draft.Timeout)
 	if m.continued = n != fresh; m.continued {
-		visit = taskstore.FirstVisit // settles an old number at once if there is no task yet
+		visit = taskstore.FirstVisit // lets the sweep remove an old number soon if the task is never created
 	}
 	_, _, err = m.enrol(ctx, n, visit)
 	return n, now, err
 }
 
-// enrol enters a number into the indexes and sets the moments between which
-// its task may be made.
+// enrol enters a number into the indexes and sets the interval in which its task may be
+// created.
 func (m *maker) enrol(ctx context.Context, n procfleet.Number, visit time.Duration) (procfleet.Number, time.Time, error) {
 	n, now, err := m.store.enrol(ctx, n, m.draft, visit)
 	m.earliest, m.latest = now.Add(-maxStepBack), now.Add(makeWithin(visit))
 	return n, now, err
 }
 
-// enrolAgain is for a task that was just written under an old number: a sweep
-// that read the index before may have put the number's visit forward, and then
-// settled it as one whose task will never be written.
+// enrolAgain enters the number of a task into the indexes again if an earlier request
+// chose the number. A sweep that read the index before the task was written may since
+// have removed the number as one without a task.
 func (m *maker) enrolAgain(ctx context.Context, n procfleet.Number) error {
 	if !m.continued {
 		return nil
@@ -220,12 +224,12 @@ func (m *maker) enrolAgain(ctx context.Context, n procfleet.Number) error {
 	return err
 }
 
-// lifetime is from the acceptance of a task to the moment when it is forgotten.
+// lifetime returns the time from the acceptance of a task to its expiry.
 func lifetime(d *taskstore.Draft) time.Duration { return d.Timeout + d.Retention }
 
-// claim makes the idempotency key point to a number: a fresh one, or the one
-// that the key has if its task was never written. It stops when it finds the
-// request's task.
+// claim makes the idempotency key point to a number and returns that number: a new one,
+// or the number that the key already has if its task was never written. If it finds the
+// task of an earlier request, it sets m.found and stops.
 func (m *maker) claim(ctx context.Context, fresh procfleet.Number, expires time.Time) (procfleet.Number, error) {
 	read, want := procfleet.Number(0), fresh
 	for {
@@ -244,9 +248,9 @@ func (m *maker) claim(ctx context.Context, fresh procfleet.Number, expires time.
 	}
 }
 
-// free reads the task of an idempotency key. It returns true if the key may get
-// another task, and false if the task must be made under its number or is the
-// task that the request made before, in m.found.
+// free reads the task to which an idempotency key points. It returns true if the key
+// may point to another task. Otherwise it returns false, and sets m.found if the task
+// exists; if it does not exist, it must be created under its number.
 func (m *maker) free(ctx context.Context, has procfleet.Number) (bool, error) {
 	t, body, err := m.store.taskAndBody(ctx, has.TaskID())
 	switch {
@@ -281,8 +285,8 @@ func (m *maker) task(n procfleet.Number, now time.Time) procfleet.Task {
 	return t
 }
 
-// write writes the chunks and the head, and returns what [createScript]
-// answers. Chunks that did not become a task are removed again.
+// write writes the chunks and the head, and returns the reply of [createScript]. It
+// deletes chunks that did not become a task.
 func (m *maker) write(ctx context.Context, t *procfleet.Task) (answer string, err error) {
 	groups, err := group(m.draft.Chunks)
 	if err != nil {
@@ -332,7 +336,8 @@ func (m *maker) stageCall(t *procfleet.Task, g chunkGroup, first bool) *call {
 	}
 }
 
-// createCall writes the last group and makes a task of it and the others.
+// createCall returns the call that writes the last group of chunks and creates the
+// task.
 func (m *maker) createCall(t *procfleet.Task, groups []chunkGroup) (*call, error) {
 	keys := m.store.keys.task(t.ID)
 	fields, err := newHead(t, m.draft)
@@ -357,8 +362,8 @@ func (m *maker) createCall(t *procfleet.Task, groups []chunkGroup) (*call, error
 	return c, nil
 }
 
-// abandon makes one attempt to delete staged chunks now instead of when they
-// expire; a full server needs the memory.
+// abandon tries once to delete staged chunks. Otherwise they occupy memory until they
+// expire.
 func (m *maker) abandon(ctx context.Context, t *procfleet.Task, groups []chunkGroup) {
 	if len(groups) == 0 {
 		return
@@ -373,7 +378,7 @@ func (m *maker) abandon(ctx context.Context, t *procfleet.Task, groups []chunkGr
 	}
 }
 
-// chunkGroup is consecutive packed chunks that travel in one call.
+// chunkGroup is a sequence of packed chunks that one call writes.
 type chunkGroup struct {
 	first  int
 	packed []any
@@ -388,8 +393,8 @@ func (g *chunkGroup) keys(t taskKeys) []string {
 	return keys
 }
 
-// group packs the chunks into groups of about a mebibyte, so that no call
-// holds Redis up for long; there is one group at least.
+// group divides the chunks into groups of about 1 MiB, so that no call blocks Redis for
+// long. It returns at least one group.
 func group(chunks []procfleet.Chunk) ([]chunkGroup, error) {
 	const enough = 1 << 20
 	groups := []chunkGroup{{}}

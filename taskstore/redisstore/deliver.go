@@ -12,8 +12,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// luaItemsOf finds in a [directory] the first item of chunk k and the first
-// that is past it; the latter is nil if there is no such chunk.
+// luaItemsOf finds the items of chunk k in a [directory]: the index of its first item,
+// and the index after its last item, or nil if there is no such chunk.
 const luaItemsOf = `
 local function itemsOf(directory, k)
   local at = k * 8
@@ -21,14 +21,14 @@ local function itemsOf(directory, k)
 end
 `
 
-// beginScript is the gate of delivery. It judges by the clock of the server
-// that has the task, and opens with all that a worker needs.
+// beginScript decides whether a chunk may be delivered, by the clock of the server that
+// stores the task. If it may, the script also returns the data that a worker needs.
 //
 // KEYS[1] head
 // KEYS[2] marks
 // KEYS[3] chunk
 // ARGV[1] number of the chunk
-// ARGV[2..] fields of the head to return, of which the first is the state
+// ARGV[2..] fields of the head to return; the first is the state
 // Returns {gate, now} or {"open", now, first begun, marks, chunk, {fields}}.
 var beginScript = redis.NewScript(luaNow + luaItemsOf + `
 local k, time = ARGV[1], text(now())
@@ -51,11 +51,12 @@ end
 return {'open', time, begun, marks, chunk, {unpack(h, 5, 3 + #ARGV)}}
 `)
 
-// luaWriteMarks writes changed marks: those close to each other in one piece,
-// together with the old marks between them.
+// luaWriteMarks writes changed marks. It writes marks that are close to each other with
+// a single SETRANGE, together with the unchanged marks between them.
 //
-// key is the string, base the offset at which old was read; positions are the
-// changed positions in old, counted from 1 and ascending, and bytes their marks.
+// key is the string with the marks, and base the offset at which old was read.
+// positions are the changed positions in old, ascending from 1, and bytes their new
+// marks.
 const luaWriteMarks = `
 local function writeMarks(key, base, old, positions, bytes)
   local i, n = 1, #positions
@@ -74,13 +75,13 @@ local function writeMarks(key, base, old, positions, bytes)
 end
 `
 
-// deliveredScript moves items from pending to delivered.
+// deliveredScript changes items from pending to delivered.
 //
 // KEYS[1] head
 // KEYS[2] marks
 // ARGV[1] number of the chunk
 // ARGV[2] "done" if the chunk needs no further delivery
-// ARGV[3..] items, ascending and each once
+// ARGV[3..] items, ascending and without duplicates
 // Returns 1, or 0 if there is no such task.
 var deliveredScript = redis.NewScript(luaItemsOf + luaWriteMarks + `
 local h = redis.call('HMGET', KEYS[1], 'state', 'directory', 'n:p', 'n:d')
@@ -107,7 +108,7 @@ if #set > 0 then redis.call('HSET', KEYS[1], unpack(set)) end
 return 1
 `)
 
-// Begin is one round trip.
+// Begin decides whether a chunk may be delivered, in one round trip.
 func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 	if _, err := number(id); err != nil || chunk < 0 {
 		now, err := s.Now(ctx)
@@ -155,7 +156,7 @@ func readBegun(id procfleet.TaskID, cmd *redis.Cmd) (taskstore.Begun, error) {
 	return b, err
 }
 
-// Delivered is one round trip.
+// Delivered marks items as delivered, in one round trip.
 func (s *Store) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
 	if _, err := number(id); err != nil {
 		return err

@@ -11,24 +11,24 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// The registrations and the index of a namespace are in one slot, reports in
-// others, so no script sees both. A change of which processes are reported
-// therefore first sets a dirty mark with a token on each of them, then writes
-// the report, then settles the marks. An interrupted writer leaves its marks,
-// and a reader of pages settles those first. So each process in the index is
-// registered, reported, or marked.
+// The registrations and the index of a namespace are in one slot, and reports are in
+// others, so no script can access both. A report that changes which processes are
+// reported is therefore stored in three steps: set a dirty mark with a token on each of
+// these processes, write the report, settle the marks. If the writer is interrupted,
+// the marks remain, and the next reader of a page settles them. So each process in the
+// index is registered, reported, or marked.
 //
-// A caller that settles a mark knows what was reported after the mark was set
-// if the token is still the one that it read. Otherwise another caller has set
-// or settled a mark meanwhile, maybe on older knowledge, and the writer of a
-// report marks the process once more.
+// A caller that settles a mark reads after the mark was set whether the process is
+// reported. That is valid if the mark still has the token that the caller read.
+// Otherwise another caller has set or settled a mark in between, possibly based on
+// older data, and the writer of a report marks the process again.
 
 // touchScript marks processes of one namespace as dirty.
 //
 // KEYS[1] index
 // KEYS[2] dirty marks
 // ARGV[1] token
-// ARGV[2] how many of the members are, or will be, reported; they come first
+// ARGV[2] number of members that are, or will be, reported; they precede the others
 // ARGV[3..] members
 // Returns 1.
 var touchScript = redis.NewScript(`
@@ -51,9 +51,10 @@ return 1
 // KEYS[1] registrations
 // KEYS[2] index
 // KEYS[3] dirty marks
-// ARGV[1] token for members that other callers have marked meanwhile, "" to leave those
+// ARGV[1] new token for members that other callers have marked in between; "" leaves
+// those as they are
 // ARGV[2..] for each process: member, the token of its mark, "reported" or ""
-// Returns how many members other callers have marked.
+// Returns the number of members that other callers have marked.
 var settleScript = redis.NewScript(`
 local touched = 0
 for i = 2, #ARGV, 3 do
@@ -76,15 +77,16 @@ return touched
 
 func newToken() string { return rand.Text() }
 
-// dirtyMarks are the marked processes of one namespace with their tokens.
+// dirtyMarks holds the marked processes of one namespace with the tokens of their
+// marks.
 type dirtyMarks struct {
 	namespace string
 	processes []catalog.Process
 	tokens    []string
 }
 
-// settleDirtyMarks reads whether the processes are reported and removes their
-// marks.
+// settleDirtyMarks reads whether the processes are reported and settles their marks
+// accordingly.
 func (s *Store) settleDirtyMarks(ctx context.Context, d dirtyMarks) error {
 	if len(d.processes) == 0 {
 		return nil
@@ -112,7 +114,7 @@ func reportedWord(reported bool) string {
 	return ""
 }
 
-// hostsOf returns the hosts of processes, each once.
+// hostsOf returns the distinct hosts of processes.
 func hostsOf(ps []catalog.Process) []procfleet.Host {
 	var hosts []procfleet.Host
 	seen := make(map[procfleet.Host]bool)

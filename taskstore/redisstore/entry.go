@@ -10,19 +10,19 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// pageScript reads a page of the index of one namespace, unless the namespace
-// has dirty marks.
+// pageScript reads a page of the index of one namespace. If the namespace has dirty
+// marks, it returns those instead.
 //
 // KEYS[1] registrations
 // KEYS[2] specs
 // KEYS[3] index
 // KEYS[4] dirty marks
-// ARGV[1] how many members to leave out
-// ARGV[2] how many members to answer with at most
-// ARGV[3] how many dirty marks to return at most; 0 to read the page anyhow
-// Returns {marked members, each with its token}, or {nothing, number of all
-// members, the members, for each of them what is registered, ids of specs,
-// these specs}.
+// ARGV[1] number of members to skip
+// ARGV[2] maximum number of members to return
+// ARGV[3] maximum number of dirty marks to return; 0 reads the page although there are
+// dirty marks
+// Returns {marked members, each followed by its token}, or {nothing, number of all
+// members, the members, for each member its registration, ids of specs, packed specs}.
 var pageScript = redis.NewScript(luaLookup + `
 local dirty = redis.call('HRANDFIELD', KEYS[4], ARGV[3], 'WITHVALUES')
 if #dirty > 0 then return {dirty} end
@@ -31,13 +31,13 @@ if size > 0 then members = redis.call('ZRANGE', KEYS[3], ARGV[1], ARGV[1] + size
 return {dirty, redis.call('ZCARD', KEYS[3]), members, lookup(members)}
 `)
 
-// settleRounds bounds how often a page is read again because the namespace has
-// dirty marks. In a storm of first reports it always has some.
+// settleRounds is how often a page is read again because the namespace has dirty marks.
+// While many hosts send their first reports, it always has some.
 const settleRounds = 200
 
-// EntryPage settles the dirty marks of the namespace, so that the number of
-// entries is right, and reads the page in one script call and the reports of
-// its hosts in further round trips, 500 hosts each.
+// EntryPage settles the dirty marks of the namespace, so that the total is correct. It
+// reads the page in one script call, and the reports of its hosts in further round
+// trips of 500 hosts each.
 func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
 	if !catalog.ValidName(namespace) {
 		return nil, 0, nil
@@ -61,12 +61,13 @@ func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit in
 		if len(unknown) == 0 || round+1 == settleRounds {
 			return entries, page.total, nil
 		}
-		// Only a fail-over that lost a part, or a report right now, leaves such.
+		// Such entries remain only after a fail-over that lost a write, or while a
+		// report is being stored.
 		if err := s.markDirty(ctx, namespace, unknown); err != nil {
 			return nil, 0, err
 		}
 	}
-	return nil, 0, nil // the last round has returned
+	return nil, 0, nil // unreachable: the last round returns
 }
 
 // indexPage is a page of an index, or the dirty marks to settle first.
@@ -127,7 +128,8 @@ func readDirtyMarks(namespace string, pairs []any) (dirtyMarks, error) {
 	return d, nil
 }
 
-// markDirty marks processes that are in the index, neither registered nor reported.
+// markDirty marks indexed processes that are neither registered nor reported, so that
+// they are settled.
 func (s *Store) markDirty(ctx context.Context, namespace string, ps []catalog.Process) error {
 	part := indexPart{namespace: namespace}
 	for _, p := range ps {
@@ -146,7 +148,7 @@ func unknownOf(entries []catalog.Entry) []catalog.Process {
 	return unknown
 }
 
-// Entries is two round trips for 500 hosts.
+// Entries reads entries in two round trips for each 500 hosts.
 func (s *Store) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
 	registrations, err := s.Registrations(ctx, ps)
 	if err != nil {
@@ -155,7 +157,7 @@ func (s *Store) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.En
 	return s.join(ctx, ps, registrations)
 }
 
-// join adds the reported part.
+// join combines registrations with the reported state of the processes.
 func (s *Store) join(ctx context.Context, ps []catalog.Process, registrations []*catalog.Registration) ([]catalog.Entry, error) {
 	known, err := s.reportsOf(ctx, hostsOf(ps))
 	if err != nil {

@@ -10,19 +10,21 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// fault says what a caller can do about an error of Redis.
+// fault classifies a Redis error by whether a retry can succeed.
 type fault int
 
 const (
-	// faultPermanent stays when the call is repeated.
+	// faultPermanent is an error that a retry cannot resolve.
 	faultPermanent fault = iota
-	// faultTransient ends by itself: Redis is unavailable, starts, fails over or
-	// moves slots.
+	// faultTransient is an error that ends without intervention: Redis is unavailable,
+	// starting, failing over or moving slots.
 	faultTransient
-	// faultScripts means that the server lost its scripts, by a restart.
+	// faultScripts means that the server has lost its scripts, for example in a
+	// restart.
 	faultScripts
-	// faultRefused stays until an operator acts: frees memory, or restores this
-	// client's rights or password. A repeat at once only adds load.
+	// faultRefused is an error that an operator must resolve by freeing memory or
+	// restoring the client's permissions or password. An immediate retry would only add
+	// load.
 	faultRefused
 )
 
@@ -32,7 +34,7 @@ func classify(err error) fault {
 	case errors.Is(err, redis.ErrClosed), errors.Is(err, taskstore.ErrUnavailable), errors.Is(err, errUnfit):
 		return faultPermanent
 	case !errors.As(err, &answer):
-		return faultTransient // of the network: refused, reset, timed out
+		return faultTransient // network error: connection refused, reset or timed out
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		return faultScripts
 	case says(answer, "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOPERM"), deniesScript(answer):
@@ -45,8 +47,8 @@ func classify(err error) fault {
 	return faultPermanent
 }
 
-// unrun reports whether an error proves that a script did not run: it was not
-// sent, or the server rejected it before its first write.
+// unrun reports whether an error proves that a script did not run: the client did not
+// send it, or the server rejected it before its first write.
 func unrun(err error) bool {
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return true
@@ -59,9 +61,8 @@ func unrun(err error) bool {
 		"NOREPLICAS", "NOAUTH", "WRONGPASS", "BUSY", "ERR max number of clients")
 }
 
-// says reports whether err begins with one of the kinds. Before Redis 7 the
-// error of a command inside a script is wrapped in other text, after a minus
-// sign.
+// says reports whether err begins with one of the error kinds. Before Redis 7 the error
+// of a command inside a script is wrapped in other text, after a minus sign.
 func says(err redis.Error, kinds ...string) bool {
 	message := err.Error()
 	for _, kind := range kinds {
@@ -72,8 +73,8 @@ func says(err redis.Error, kinds ...string) bool {
 	return false
 }
 
-// deniesScript reports whether the user may run the script, but not what it
-// does. Only since Redis 7.2 such an answer begins with NOPERM.
+// deniesScript reports whether the user may run the script but not one of its commands.
+// The error begins with NOPERM only since Redis 7.2.
 func deniesScript(err redis.Error) bool {
 	return strings.Contains(err.Error(), "The user executing the script can't")
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// forgetScript removes the entries of hosts that have been gone for long.
+// forgetScript removes the entries of hosts whose presence ended long ago.
 //
 // KEYS[1] hosts
 // KEYS[2] gone
-// ARGV[1] microseconds for which a host is remembered
+// ARGV[1] microseconds for which a host without presence is remembered
 // ARGV[2..] addresses
 // Returns 1.
 var forgetScript = redis.NewScript(luaNow + `
@@ -29,7 +29,7 @@ end
 return 1
 `)
 
-// dropReportScript removes reports that are still the expected ones.
+// dropReportScript removes reports whose number is still the expected one.
 //
 // KEYS[1] reports
 // ARGV    for each report: address, number (19 digits)
@@ -42,9 +42,9 @@ end
 return 1
 `)
 
-// forget removes the keys of hosts that have been gone for long: their reports
-// first, so that a failed call is repeated for the same hosts. A host that
-// returns meanwhile keeps its new report.
+// forget removes the keys of hosts whose presence ended long ago. It removes their
+// reports first, so that a failed call is repeated for the same hosts. A new report of
+// a host that returns in the meantime remains.
 func (s *Store) forget(ctx context.Context, cloud procfleet.CloudArea, addrs []string) error {
 	hosts := make([]procfleet.Host, len(addrs))
 	keys := s.keys.presence(cloud)
@@ -65,8 +65,8 @@ func (s *Store) forget(ctx context.Context, cloud procfleet.CloudArea, addrs []s
 	return nil
 }
 
-// forgetReports replaces each report by one without processes, which updates
-// the indexes, and then removes it.
+// forgetReports replaces each report by an empty one, which updates the indexes, and
+// then removes the empty report.
 func (s *Store) forgetReports(ctx context.Context, hosts []procfleet.Host) error {
 	known, err := s.reportsOf(ctx, hosts)
 	if err != nil || len(known) == 0 {
@@ -76,7 +76,7 @@ func (s *Store) forgetReports(ctx context.Context, hosts []procfleet.Host) error
 	drops := make(map[string]*call)
 	var calls []*call
 	for host, report := range known {
-		next := report.Number + 1 // any other report is newer
+		next := report.Number + 1 // a report that the host sends in the meantime has a larger number
 		empty = append(empty, catalog.Report{Host: host, Number: next})
 		key := s.keys.reports(host)
 		c := drops[key]

@@ -15,9 +15,9 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// freezeMember writes a scope so that bytes are in the order of the contract:
-// its host, if it has one, as in [hostMember]; a NUL, which neither a host nor
-// a namespace has; and its namespace.
+// freezeMember encodes a scope so that the bytes of members sort in the order that
+// [catalog.Freezes] requires: the host, if any, as in [hostMember]; a NUL, which
+// neither a host nor a namespace contains; the namespace.
 func freezeMember(s catalog.Scope) string {
 	if s.Host.IsZero() {
 		return nameEnd + s.Namespace
@@ -39,14 +39,14 @@ func readFreezeMember(m string) (catalog.Scope, error) {
 	return s, err
 }
 
-// freezeNote is the part of a stored freeze behind its end.
+// freezeNote is the part of a stored freeze that follows its end time.
 type freezeNote struct {
 	Reason string `json:"r,omitempty"`
 	By     string `json:"b,omitempty"`
 }
 
-// luaFrozen decides whether a value of KEYS[1] is a freeze that has not ended:
-// it begins with the microseconds of its end, in 16 digits.
+// luaFrozen decides whether a value of KEYS[1] is a freeze in effect. The value begins
+// with the end of the freeze in microseconds, as 16 digits.
 const luaFrozen = luaNow + `
 local time = now()
 local function frozen(value) return value and tonumber(string.sub(value, 1, 16)) > time end
@@ -57,14 +57,14 @@ local function forget(scope)
 end
 `
 
-// freezeScript freezes scopes, and forgets some that have ended: more than it
-// adds, so that they do not gather.
+// freezeScript freezes scopes. It also removes ended freezes, more than it adds, so
+// that they do not accumulate.
 //
 // KEYS[1] all
 // KEYS[2] order
 // KEYS[3] ends
-// ARGV[1] when it ends, as 16 digits
-// ARGV[2] the note
+// ARGV[1] end of the freezes in microseconds, as 16 digits
+// ARGV[2] JSON of a [freezeNote]
 // ARGV[3..] scopes
 // Returns 1.
 var freezeScript = redis.NewScript(luaFrozen + `
@@ -79,11 +79,11 @@ for i = 1, 3 do redis.call('PEXPIREAT', KEYS[i], text(math.ceil(tonumber(last) /
 return 1
 `)
 
-// liftScript ends freezes.
+// liftScript lifts freezes.
 //
-// KEYS as above, then the key of the answer
+// KEYS as in freezeScript, then the key of the stored reply
 // ARGV[1..] scopes
-// Returns a letter for each scope: 1 if it was frozen.
+// Returns a digit for each scope: 1 if it was frozen.
 var liftScript = answeringOnce(3, luaFrozen+`
 local existed, lifted = {}, false
 for i, scope in ipairs(ARGV) do
@@ -95,12 +95,12 @@ end
 return table.concat(existed), lifted
 `)
 
-// freezePageScript reads freezes in order.
+// freezePageScript reads freezes in order, beginning after a scope.
 //
 // KEYS[1] all
 // KEYS[2] order
-// ARGV[1] where to begin, for ZRANGEBYLEX
-// ARGV[2] how many at most
+// ARGV[1] start, in the syntax of ZRANGEBYLEX
+// ARGV[2] maximum number of freezes
 // Returns scopes, each followed by its value.
 var freezePageScript = redis.NewScript(luaFrozen + `
 local page, from, limit = {}, ARGV[1], tonumber(ARGV[2])
@@ -118,9 +118,10 @@ until #page >= 2 * limit or #scopes < limit
 return page
 `)
 
-// freezesOfScript reads the freezes that are of hosts; "" is everywhere.
+// freezesOfScript reads the freezes of hosts; the host "" stands for freezes on all
+// hosts.
 //
-// KEYS as above
+// KEYS as in freezePageScript
 // ARGV[1..] hosts
 // Returns for each host a list of scopes, each followed by its value.
 var freezesOfScript = redis.NewScript(luaFrozen + `
@@ -139,8 +140,8 @@ end
 return all
 `)
 
-// Freeze is one round trip for the time, and one with a script call for each
-// 500 scopes.
+// Freeze freezes scopes, in one round trip for the time and one with a script call for
+// each 500 scopes.
 func (s *Store) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
 	if err := f.Validate(); err != nil {
 		return time.Time{}, fmt.Errorf("freeze: %w", err)
@@ -169,7 +170,7 @@ func (s *Store) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Fr
 	return until, nil
 }
 
-// freezeCalls divides scopes among calls of a script.
+// freezeCalls divides scopes among calls of a script, 500 scopes each.
 func (s *Store) freezeCalls(script *redis.Script, scopes []catalog.Scope, first ...any) []*call {
 	var calls []*call
 	for some := range slices.Chunk(scopes, scriptItems) {
@@ -182,7 +183,7 @@ func (s *Store) freezeCalls(script *redis.Script, scopes []catalog.Scope, first 
 	return calls
 }
 
-// Lift is one round trip with a script call for each 500 scopes.
+// Lift lifts freezes in one round trip, with a script call for each 500 scopes.
 func (s *Store) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {
 	calls := s.freezeCalls(liftScript, scopes)
 	if len(calls) == 0 {
@@ -207,7 +208,7 @@ func (s *Store) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error
 	return existed, nil
 }
 
-// FreezePage is one round trip.
+// FreezePage reads a page of freezes in one round trip.
 func (s *Store) FreezePage(ctx context.Context, after catalog.Scope, limit int) ([]catalog.Freeze, error) {
 	if limit <= 0 {
 		return nil, ctx.Err()
@@ -223,13 +224,14 @@ func (s *Store) FreezePage(ctx context.Context, after catalog.Scope, limit int) 
 	return readFreezes(values)
 }
 
-// FreezesOf is one round trip with a script call for each 500 hosts.
+// FreezesOf reads the freezes of hosts in one round trip, with a script call for each
+// 500 hosts.
 func (s *Store) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
 	if len(hosts) == 0 {
 		return nil, nil
 	}
 	asked := make([]any, 1, len(hosts)+1)
-	asked[0] = "" // everywhere
+	asked[0] = "" // freezes on all hosts
 	for _, h := range hosts {
 		asked = append(asked, hostMember(h))
 	}
@@ -262,7 +264,7 @@ func (s *Store) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]cata
 	return all[1:], nil
 }
 
-// readFreezes reads scopes that are followed by their values.
+// readFreezes parses scopes, each followed by its value.
 func readFreezes(values []any) ([]catalog.Freeze, error) {
 	var fs []catalog.Freeze
 	for pair := range slices.Chunk(values, 2) {

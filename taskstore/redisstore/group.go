@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// groupsScript stores the groups of one host, one namespace after the other.
+// groupsScript stores the process groups of one host, namespace by namespace.
 //
 // KEYS[1] groups of the host
 // ARGV[1..] for each: namespace, its packed groups or "" to remove them
@@ -29,7 +29,7 @@ end
 return 1
 `)
 
-// SetGroups is one round trip with a small script call for each host.
+// SetGroups stores groups in one round trip, with one script call for each host.
 func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
 	var calls []*call
 	open := make(map[procfleet.Host]*call)
@@ -62,7 +62,7 @@ func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
 	return nil
 }
 
-// Groups is one round trip.
+// Groups reads groups in one round trip.
 func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.Host) ([]catalog.HostGroups, error) {
 	if len(hosts) == 0 {
 		return nil, nil
@@ -90,7 +90,7 @@ func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.
 	return gs, nil
 }
 
-// GroupsOf is one round trip.
+// GroupsOf reads the groups of hosts in one round trip.
 func (s *Store) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
 	if len(hosts) == 0 {
 		return nil, nil

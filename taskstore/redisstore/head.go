@@ -15,24 +15,25 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// directoryField holds where each chunk begins, see [directory]; bodyField
-// the hash of the request's body. publishedField marks that the finished event
-// was published. It is beside "notify" and not another value of it, because
-// workers of the release before read only "notify": they ignore the new field,
-// send the event again under the same id, then the callback, and clear
-// "notify". A task without the field has an event to publish, so an end that
-// such a worker recorded loses nothing.
+// directoryField holds the first item of each chunk, see [directory], and bodyField the
+// hash of the request's body. publishedField records that the finished event was
+// published. It is a separate field, not a value of "notify", because workers of the
+// previous release read only "notify": they ignore the new field, publish the event
+// again with the same id, call the callback, and clear "notify". A task without
+// publishedField has an event to publish, so no event is lost if such a worker records
+// the end of the task.
 const (
 	publishedField = "published"
 	directoryField = "directory"
 	bodyField      = "body"
 )
 
-// countField is the counter of a state: "n:" and the small letter of its mark.
+// countField returns the field that counts the items of a state: "n:" and the
+// lower-case letter of its mark.
 func countField(s procfleet.State) string { return "n:" + pack.Marks(s)[:1] }
 
-// taskFields returns the fields of a head that make a [procfleet.Task], in the
-// order in which [readHead] takes them.
+// taskFields returns the head fields of a [procfleet.Task], in the order in which
+// [readHead] reads them.
 func taskFields() []string {
 	fields := []string{
 		"state", "lane", "items", "chunks", "created", "deadline", "expires",
@@ -44,7 +45,7 @@ func taskFields() []string {
 	return fields
 }
 
-// about is what of a task only people and dialects read.
+// about holds the task fields that no script reads.
 type about struct {
 	Actions     []procfleet.Action `json:"a,omitempty"`
 	Dialect     string             `json:"d,omitempty"`
@@ -57,7 +58,7 @@ type about struct {
 
 var errDamaged = errors.New("redisstore: a stored value is missing or damaged")
 
-// readHead makes a task from the values of [taskFields].
+// readHead builds a task from the values of [taskFields].
 func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 	n, err := id.Number()
 	if err != nil {
@@ -94,7 +95,7 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 	return t, nil
 }
 
-// head takes one value after the other; missing ones are zero.
+// head iterates over field values; a missing value reads as zero.
 type head struct{ values []any }
 
 func (h *head) text() string {
@@ -107,7 +108,7 @@ func (h *head) text() string {
 }
 
 func (h *head) int() int64 {
-	n, _ := strconv.ParseInt(h.text(), 10, 64) // missing fields are zero, and only scripts write these
+	n, _ := strconv.ParseInt(h.text(), 10, 64) // missing fields are zero, and only scripts write these fields
 	return n
 }
 
@@ -125,12 +126,12 @@ func newHead(t *procfleet.Task, d *taskstore.Draft) ([]any, error) {
 	}, nil
 }
 
-// entry is the width of one entry of a directory.
+// entry is the width of a directory entry in bytes.
 const entry = 8
 
-// directory says which items each chunk has: the number of the first item of
-// each chunk and at last the number of all items, each as eight digits, so
-// that a script finds a chunk's items without reading the chunk.
+// directory returns the item range of each chunk: the index of the first item of each
+// chunk, followed by the number of all items, as eight digits each. With it a script
+// finds the items of a chunk without reading the chunk.
 func directory(chunks []procfleet.Chunk) []byte {
 	dir := make([]byte, 0, entry*(len(chunks)+1))
 	end := 0
@@ -141,7 +142,7 @@ func directory(chunks []procfleet.Chunk) []byte {
 	return fmt.Appendf(dir, "%0*d", entry, end)
 }
 
-// firsts reads a directory.
+// firsts parses a directory.
 func firsts(dir string) ([]int, error) {
 	list := make([]int, 0, len(dir)/entry)
 	for ; len(dir) >= entry; dir = dir[entry:] {
@@ -154,7 +155,7 @@ func firsts(dir string) ([]int, error) {
 	return list, nil
 }
 
-// Task reads a task in one round trip, whatever its size.
+// Task reads a task in one round trip, independent of its size.
 func (s *Store) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
 	if _, err := number(id); err != nil {
 		return procfleet.Task{}, err
@@ -185,8 +186,8 @@ func (s *Store) taskAndBody(ctx context.Context, id procfleet.TaskID) (procfleet
 	return t, last.text(), nil
 }
 
-// Tasks reads the numbers from the list and then the heads. Numbers of tasks
-// that are not there, or no longer, are passed over.
+// Tasks reads numbers from the index and then the heads of their tasks. It skips
+// numbers whose tasks were never created or have expired.
 func (s *Store) Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.Task, error) {
 	limit, before := pack.Limit(q.Limit), q.Before
 	var tasks []procfleet.Task
@@ -225,7 +226,7 @@ func (s *Store) numbersBefore(ctx context.Context, before procfleet.Number, limi
 	return taskIDs(members.Val())
 }
 
-// taskIDs makes ids from the members of an index.
+// taskIDs converts members of an index to task ids.
 func taskIDs(members []string) ([]procfleet.TaskID, error) {
 	ids := make([]procfleet.TaskID, len(members))
 	for i, m := range members {
@@ -238,7 +239,8 @@ func taskIDs(members []string) ([]procfleet.TaskID, error) {
 	return ids, nil
 }
 
-// number is the task's number; an id that is none names no task.
+// number returns the number in a task id. For an invalid id the error is
+// [taskstore.ErrNotFound].
 func number(id procfleet.TaskID) (procfleet.Number, error) {
 	n, err := id.Number()
 	if err != nil {
@@ -247,5 +249,6 @@ func number(id procfleet.TaskID) (procfleet.Number, error) {
 	return n, nil
 }
 
-// expiry is the last moment of a key, as PEXPIREAT wants it.
+// expiry returns the expiry of a key in milliseconds since the Unix epoch, for
+// PEXPIREAT.
 func expiry(t time.Time) int64 { return t.UnixMilli() }

@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// newTasksPart is the part of maxmemory up to which new tasks are stored.
-	// The rest is for what they need until they end: short results of a task on
-	// many hosts take two thirds of what the open task takes.
+	// newTasksPart is the fraction of maxmemory up to which new tasks are stored.
+	// Existing tasks need the rest until they end: short results of a task on many
+	// hosts occupy two thirds of the memory of the open task.
 	newTasksPart = 0.5
-	// memoryAge is how old a reading of the servers' memory may be.
+	// memoryAge is the maximum age of a reading of the servers' memory use.
 	memoryAge = time.Second
-	// taskMemory and itemMemory estimate the bytes of a new task, to correct a
-	// reading until the next one.
+	// taskMemory and itemMemory are the estimated bytes per task and per item, by which
+	// a reading is corrected until the next one.
 	taskMemory, itemMemory = 2048, 80
 )
 
-// headroom is the memory left for new tasks.
+// headroom tracks the memory that is left for new tasks.
 type headroom struct {
 	mu   sync.Mutex
-	at   time.Time // of the reading
-	left int64     // bytes, on the fullest server
+	at   time.Time // time of the last reading
+	left int64     // bytes left on the fullest server
 }
 
-// reserve takes memory for a new task until the next reading, and reports
-// whether that much was left.
+// reserve subtracts the memory of a new task from the last reading. It reports whether
+// enough was left.
 func (h *headroom) reserve(bytes int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,7 +45,8 @@ func (h *headroom) reserve(bytes int64) bool {
 	return true
 }
 
-// stale reports to one caller that a new reading is due.
+// stale reports whether a new reading is due, to only one of several concurrent
+// callers.
 func (h *headroom) stale() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,8 +63,8 @@ func (h *headroom) set(left int64) {
 	h.left = left
 }
 
-// checkHeadroom returns [taskstore.ErrFull] if too little memory is left for a
-// new task. Servers without a limit, or without the right to INFO, have enough.
+// checkHeadroom returns [taskstore.ErrFull] if too little memory is left for a new
+// task. It returns nil for servers without maxmemory, and if the user may not run INFO.
 func (s *Store) checkHeadroom(ctx context.Context, d *taskstore.Draft) error {
 	if s.headroom.stale() {
 		s.readHeadroom(ctx)
@@ -78,8 +79,8 @@ func (s *Store) checkHeadroom(ctx context.Context, d *taskstore.Draft) error {
 	return fmt.Errorf("%w: Redis uses more than %d %% of its maxmemory", taskstore.ErrFull, int(100*newTasksPart))
 }
 
-// readHeadroom reads the memory use of every server. If one is unavailable the
-// last reading stays: a task that is made there fails by itself.
+// readHeadroom reads the memory use of every server. If a server is unavailable, the
+// last reading remains in effect: creating a task on that server fails anyway.
 func (s *Store) readHeadroom(ctx context.Context) {
 	var mu sync.Mutex
 	least := int64(math.MaxInt64)
@@ -102,7 +103,7 @@ func (s *Store) readHeadroom(ctx context.Context) {
 	switch {
 	case err == nil:
 		s.headroom.set(least)
-	case classify(err) != faultTransient && ctx.Err() == nil: // INFO is not allowed
+	case classify(err) != faultTransient && ctx.Err() == nil: // the user may not run INFO
 		s.headroom.set(math.MaxInt64)
 	}
 }
@@ -123,8 +124,8 @@ func headroomIn(info string) int64 {
 	return int64(newTasksPart*float64(limit)) - number("used_memory") + number("mem_not_counted_for_evict")
 }
 
-// findRepeat finds the task that the same request made before, which needs no
-// memory.
+// findRepeat finds the task that an earlier request with the same key created.
+// Returning it needs no memory.
 func (m *maker) findRepeat(ctx context.Context) error {
 	if m.draft.IdempotencyKey == "" {
 		return nil
@@ -137,7 +138,7 @@ func (m *maker) findRepeat(ctx context.Context) error {
 	}
 	n, err := strconv.ParseInt(has.Val(), 10, 64)
 	if err != nil {
-		return nil //nolint:nilerr // there is none
+		return nil //nolint:nilerr // the key has no task
 	}
 	_, err = m.free(ctx, procfleet.Number(n))
 	return err

@@ -14,9 +14,9 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// luaNext is the number that follows: the time, or one more than the last
-// number where the clock stood still or went back. What the caller has seen
-// counts as allotted even if a fail-over lost it.
+// luaNext computes the next number: the time in microseconds, or the last number plus
+// one if the clock has not passed that. The highest number that the caller has seen
+// counts as allotted even if a fail-over has lost it.
 const luaNext = luaNow + `
 local function following(clock, seen, time)
   return math.max(time, (redis.call('GET', clock) or 0) + 1, seen + 1)
@@ -35,20 +35,20 @@ redis.call('SET', KEYS[1], number)
 return {number, text(time)}
 `)
 
-// enrolScript puts a task into the indexes, allotting its number if it has
-// none, with its first visit still to come, and drops from the list what has
-// expired. The list and the expiries have the same members, and so one end.
+// enrolScript enters a task into the indexes, with its first visit in the future. It
+// allots a number to a task that has none. It removes expired tasks from the list. The
+// list and the expiries have the same members and the same expiry.
 //
 // KEYS[1] clock
 // KEYS[2] tasks
 // KEYS[3] expiries
 // KEYS[4] sweep, of the task's shard
 // ARGV[1] highest number that the caller has seen
-// ARGV[2] the task's number, or "" to allot the next one that is of the shard
+// ARGV[2] the task's number, or "" to allot the next number of the shard
 // ARGV[3] microseconds until the first visit
 // ARGV[4] milliseconds until the task expires
 // ARGV[5] the task's shard
-// ARGV[6] how many shards there are
+// ARGV[6] number of shards
 // Returns {number, microseconds of the store's clock}.
 var enrolScript = redis.NewScript(luaNext + `
 local time, number = now(), ARGV[2]
@@ -76,14 +76,14 @@ end
 return {number, text(time)}
 `)
 
-// claimScript makes an idempotency key point to another number if it points
-// where the caller thinks.
+// claimScript makes an idempotency key point to another number, if it still points to
+// the number that the caller read.
 //
 // KEYS[1] request
-// ARGV[1] the number that the caller read, 0 for none
-// ARGV[2] the number that the caller wants
-// ARGV[3] when the record expires, in milliseconds since the epoch
-// Returns the number that is there now.
+// ARGV[1] the number that the caller read; 0 if the key did not exist
+// ARGV[2] the new number
+// ARGV[3] expiry of the record, in milliseconds since the Unix epoch
+// Returns the number to which the key points afterwards.
 var claimScript = redis.NewScript(`
 local has = redis.call('GET', KEYS[1]) or '0'
 if has ~= ARGV[1] then return has end
@@ -91,7 +91,7 @@ redis.call('SET', KEYS[1], ARGV[2], 'PXAT', ARGV[3])
 return ARGV[2]
 `)
 
-// tick allots a number.
+// tick allots a number and returns it with the time.
 func (s *Store) tick(ctx context.Context) (procfleet.Number, time.Time, error) {
 	c := &call{script: tickScript, keys: []string{s.keys.clock()}, args: []any{s.highest.Load()}}
 	if err := s.run(ctx, c); err != nil {
@@ -100,13 +100,12 @@ func (s *Store) tick(ctx context.Context) (procfleet.Number, time.Time, error) {
 	return s.allotted(c)
 }
 
-// enrol puts a task into the indexes; a zero number is allotted. The shard is
-// chosen before the number, so that its key is known and the only one of the
-// shards' that the script declares. The entry is as durable as the task: a task
-// without an entry in the index would never end. visit is how soon the sweep
-// visits it.
+// enrol enters a task into the indexes; it allots a number if n is zero. It chooses the
+// shard before the number, so that the script declares only the key of that shard. The
+// entry is as durable as the task, because a task without an entry would never end.
+// visit is the delay until the sweep's first visit.
 func (s *Store) enrol(ctx context.Context, n procfleet.Number, d *taskstore.Draft, visit time.Duration) (procfleet.Number, time.Time, error) {
-	given, shard := "", rand.IntN(taskstore.SweepShards) //nolint:gosec // which shard comes first is no secret
+	given, shard := "", rand.IntN(taskstore.SweepShards) //nolint:gosec // the choice of the shard is no secret
 	if n != 0 {
 		given, shard = strconv.FormatInt(int64(n), 10), taskstore.Shard(n)
 	}
@@ -124,7 +123,7 @@ func (s *Store) enrol(ctx context.Context, n procfleet.Number, d *taskstore.Draf
 	return s.allotted(c)
 }
 
-// allotted reads the answer {number, time}.
+// allotted reads the reply {number, time} and records the highest number.
 func (s *Store) allotted(c *call) (procfleet.Number, time.Time, error) {
 	answer, err := c.cmd.Int64Slice()
 	if err != nil || len(answer) != 2 {
@@ -134,7 +133,7 @@ func (s *Store) allotted(c *call) (procfleet.Number, time.Time, error) {
 	return procfleet.Number(answer[0]), moment(answer[1]), nil
 }
 
-// raise records the highest number seen.
+// raise sets highest to n if n is larger.
 func raise(highest *atomic.Int64, n int64) {
 	for {
 		seen := highest.Load()
@@ -144,8 +143,9 @@ func raise(highest *atomic.Int64, n int64) {
 	}
 }
 
-// claim makes the draft's idempotency key point to want if it points to read,
-// and returns where it points to then; zero is nowhere.
+// claim makes the draft's idempotency key point to want if it points to read. It
+// returns the number to which the key points afterwards; zero means that the key does
+// not exist.
 func (s *Store) claim(ctx context.Context, d *taskstore.Draft, read, want procfleet.Number, expires time.Time) (procfleet.Number, error) {
 	c := &call{
 		script: claimScript,

@@ -11,11 +11,11 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// resultBlock is how many items share one hash of results.
+// resultBlock is the number of items whose results share one hash.
 const resultBlock = 1000
 
-// keyspace builds every key; what each key holds is in the package comment.
-// The text in braces decides the slot of a key in a cluster.
+// keyspace builds the names of all keys; the package comment describes their contents.
+// The text in braces determines the slot of a key in a cluster.
 type keyspace struct{ prefix string }
 
 // taskKeys builds the keys of one task, all in one slot.
@@ -32,14 +32,14 @@ func (t taskKeys) chunk(n int) string     { return t.base + "chunk:" + strconv.I
 func (t taskKeys) results(n int) string   { return t.base + "results:" + strconv.Itoa(n) }
 func (t taskKeys) resultsOf(i int) string { return t.results(i / resultBlock) }
 
-// wait is a key in the slot of another one. It is written before each WAIT,
-// which waits for the last write of its connection: a script that finds its
-// work done writes nothing, and what it found may not be on a replica yet.
+// wait returns a key in the slot of another key. It is written before each WAIT,
+// because WAIT waits for the last write of its connection: a script whose work was
+// already done writes nothing, although a replica may still lack the earlier write.
 func (k keyspace) wait(key string) string {
 	if end := strings.IndexByte(key, '}'); end >= 0 {
 		return key[:end+1] + ":wait"
 	}
-	return k.prefix + "wait:{" + key + "}" // the right to keys is that to the prefix
+	return k.prefix + "wait:{" + key + "}" // has the prefix, because the ACL of the user may permit only keys with it
 }
 
 func (k keyspace) clock() string    { return k.prefix + "{index}:clock" }
@@ -56,8 +56,8 @@ func (k keyspace) notified(shard int) string {
 
 func (k keyspace) servers() string { return k.prefix + "{index}:servers" }
 
-// request is the key of an idempotency record. What callers send is hashed,
-// so that no text of theirs becomes part of a key.
+// request returns the key of an idempotency record. It contains only a hash of the
+// caller's key, so that a caller's text never becomes part of a key name.
 func (k keyspace) request(application, key string) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(application)) + ":" + application + key))
 	return k.prefix + "request:" + hex.EncodeToString(sum[:])
@@ -83,15 +83,15 @@ func (p presenceKeys) claimants() string { return p.base + "rivals" }
 func (p presenceKeys) bound() string     { return p.base + "bound" }
 func (p presenceKeys) names() string     { return p.base + "names" }
 
-// all returns the keys that [announceScript] declares.
+// all returns the keys that [announceScript] declares, in order.
 func (p presenceKeys) all() []string {
 	return []string{p.hosts(), p.live(), p.order(), p.agents(), p.gone(), p.bound(), p.names(), p.claimants()}
 }
 
 func (k keyspace) bound() string { return k.prefix + "bound" }
 
-// namespaceKeys builds the keys of one namespace, all in one
-// slot. The namespace is a caller's text and stands there as its hash.
+// namespaceKeys builds the keys of one namespace, all in one slot. The keys contain a
+// hash of the namespace, because a caller chooses its text.
 type namespaceKeys struct{ base string }
 
 func (k keyspace) namespace(name string) namespaceKeys {
@@ -105,11 +105,11 @@ func (n namespaceKeys) uses() string          { return n.base + "uses" }
 func (n namespaceKeys) index() string         { return n.base + "index" }
 func (n namespaceKeys) dirtyMarks() string    { return n.base + "doubts" }
 
-// answer is the key of an answer, see [answeringOnce].
+// answer returns the key of a stored reply, see [answeringOnce].
 func (n namespaceKeys) answer(token string) string { return n.base + "answer:" + token }
 
-// businessKeys builds the keys of one business, all in one slot.
-// Accounts are callers' texts and stand there as a hash.
+// businessKeys builds the keys of one business, all in one slot. The keys contain a
+// hash of the account, because a caller chooses its text.
 type businessKeys struct{ base string }
 
 func (k keyspace) business(b catalog.Business) businessKeys {
@@ -128,17 +128,18 @@ func (k keyspace) templateIDs() string { return k.prefix + "template-ids" }
 
 func (k keyspace) groups(h procfleet.Host) string { return k.prefix + "groups:" + h.String() }
 
-// freezes returns the keys of everything that is frozen, in one slot.
+// freezes returns the keys of all freezes, which are in one slot.
 func (k keyspace) freezes() []string {
 	const base = "{freezes}:"
 	return []string{k.prefix + base + "all", k.prefix + base + "order", k.prefix + base + "ends"}
 }
 
-// freezeAnswer is the key of an answer, see [answeringOnce].
+// freezeAnswer returns the key of a stored reply, see [answeringOnce].
 func (k keyspace) freezeAnswer(token string) string { return k.prefix + "{freezes}:answer:" + token }
 
-// reportShards is into how many keys, and so slots, the reports of one cloud
-// area are divided: 100,000 hosts are some 100 MB, and a slot moves key by key.
+// reportShards is the number of keys, and so of slots, over which the reports of one
+// cloud area are distributed. The reports of 100,000 hosts take about 100 MB, and
+// resharding a cluster moves a slot key by key.
 const reportShards = 16
 
 func (k keyspace) reports(h procfleet.Host) string {

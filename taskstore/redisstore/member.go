@@ -9,10 +9,10 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// A process of a namespace is written as its name, a NUL, which no name has,
-// and its host; so the bytes of members order by name, then by host. A host is
-// written as a letter for the number of digits of its cloud area, so that
-// areas order as numbers, and then as [procfleet.Host.String] does:
+// A process of a namespace is encoded as its name, a NUL, which no name contains, and
+// its host, so that the bytes of members sort by name, then by host. A host is encoded
+// as a letter for the number of digits of its cloud area, so that cloud areas sort as
+// numbers, followed by [procfleet.Host.String]:
 //
 //	agent<NUL>a0:10.0.0.1
 //	agent<NUL>b12:10.0.0.1
@@ -22,11 +22,11 @@ func member(name string, h procfleet.Host) string { return name + nameEnd + host
 
 func hostMember(h procfleet.Host) string {
 	text := h.String()
-	digits := max(strings.IndexByte(text, ':'), 1) // a zero host, which is never stored, has none
+	digits := max(strings.IndexByte(text, ':'), 1) // a zero host has no digits, but is never stored
 	return string(rune('a'+digits-1)) + text
 }
 
-// readMember reads what member wrote.
+// readMember parses what member returns.
 func readMember(namespace, m string) (catalog.Process, error) {
 	name, rest, found := strings.Cut(m, nameEnd)
 	if !found {
@@ -62,18 +62,19 @@ func readHostMember(m string) (procfleet.Host, error) {
 	return host, nil
 }
 
-// A spec id refers to a stored spec from its registrations: 16 bytes of a hash of
-// the packed spec. In the hash of registrations it is followed by the times of
-// the first registration and of the request for the spec.
+// specIDWidth is the length of a spec id, by which registrations refer to a stored
+// spec: 16 bytes of a hash of the packed spec. A stored registration has the spec id,
+// the time of the first registration, and the time at which the spec was requested.
 const specIDWidth = 16
 
-// registered is a registration as it is stored.
+// registered is a parsed registration.
 type registered struct {
-	spec string // its id
-	at   string // microseconds, as 16 digits
+	spec string // spec id
+	at   string // time of the first registration in microseconds, as 16 digits
 }
 
-// stampText is a moment as registrations have it; as texts they order as moments do.
+// stampText returns a moment as registrations store it. The texts sort like the
+// moments.
 func stampText(at time.Time) string { return fmt.Sprintf("%0*d", stampWidth, at.UnixMicro()) }
 
 func readRegistered(value string) (registered, error) {

@@ -16,24 +16,24 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// In a cluster the index is not on the server of a task. That server may be
-// replaced by a replica that lacks the last results of a task after its
-// notification was sent, and then only a visit can end the task again. So the
-// index remembers notified tasks for a while: if a server was replaced in that
-// time, all of them are visited, else they are removed without a visit.
+// In a cluster the index is not on the server of a task. That server may be replaced by
+// a replica that lacks the last results of a task after its notification was sent. Only
+// a visit of the sweep can then end the task again. Therefore the index remembers
+// notified tasks for a while. If a server was replaced in that time, the sweep visits
+// all of them; otherwise they are removed without a visit.
 
-// secondLook is how long a notified task is remembered: longer than a fail-over
+// secondLook is how long a notified task is remembered. It is longer than a fail-over
 // takes.
 const secondLook = time.Minute
 
-// moveToNotifiedScript moves a task from the visits to the notified tasks.
+// moveToNotifiedScript moves a task from the sweep index to the notified tasks.
 //
 // KEYS[1] sweep
 // KEYS[2] notified
 // KEYS[3] servers
 // ARGV[1] the task's number
 // ARGV[2] shard
-// ARGV[3] hash of the run ids of the servers, or "" if that is not known
+// ARGV[3] hash of the run ids of the masters, or "" if it is not known
 // Returns 1 if it had a visit, else 0.
 var moveToNotifiedScript = redis.NewScript(luaNow + `
 local life, time = redis.call('PTTL', KEYS[1]), now()
@@ -48,15 +48,15 @@ end
 return 1
 `)
 
-// forgetNotifiedScript removes notified tasks, or gives all of them a visit now
-// if a server was replaced since it last ran. Without run ids each task gets a
-// visit instead of its removal.
+// forgetNotifiedScript removes notified tasks. If a server was replaced since its last
+// run, it schedules an immediate visit for each of them instead. Without run ids, each
+// task gets a visit.
 //
 // KEYS[1] sweep
 // KEYS[2] notified
 // KEYS[3] servers
 // ARGV[1] shard
-// ARGV[2] hash of the run ids of the servers, or "" if INFO is not allowed
+// ARGV[2] hash of the run ids of the masters, or "" if the user may not run INFO
 // ARGV[3] microseconds for which a notified task is remembered
 // Returns the number of tasks that got a visit.
 var forgetNotifiedScript = redis.NewScript(luaNow + `
@@ -85,7 +85,7 @@ end
 return #visit
 `)
 
-// moveToNotified returns the call that moves a task from the visits to the
+// moveToNotified returns the call that moves a task from the sweep index to the
 // notified tasks.
 func (s *Store) moveToNotified(ctx context.Context, n procfleet.Number) *call {
 	shard, now := taskstore.Shard(n), ""
@@ -97,8 +97,8 @@ func (s *Store) moveToNotified(ctx context.Context, n procfleet.Number) *call {
 	}
 }
 
-// forgetNotified returns the call that removes the notified tasks of a shard;
-// nil outside of a cluster, and while a server is unavailable.
+// forgetNotified returns the call that removes the notified tasks of a shard. It
+// returns nil outside of a cluster, and while a server is unavailable.
 func (s *Store) forgetNotified(ctx context.Context, shard int) *call {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
@@ -115,20 +115,20 @@ func (s *Store) forgetNotified(ctx context.Context, shard int) *call {
 	}
 }
 
-// servers caches which processes are the masters of a cluster.
+// servers caches the identities of a cluster's masters.
 type servers struct {
 	mu    sync.Mutex
-	at    time.Time // of the reading
+	at    time.Time // time of the last reading
 	known bool
 	text  string
 }
 
-// serversAge is how old a reading of the servers may be.
+// serversAge is the maximum age of a cached reading.
 const serversAge = time.Second
 
-// read returns a hash of the masters' run ids, "" if INFO is not allowed. It
-// changes when a replica takes over and when a master restarts, as both may
-// have lost the last writes.
+// read returns a hash of the masters' run ids, or "" if the user may not run INFO. The
+// hash changes when a replica takes over and when a master restarts: in both cases the
+// last writes may be lost.
 func (v *servers) read(ctx context.Context, cluster *redis.ClusterClient) (text string, known bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

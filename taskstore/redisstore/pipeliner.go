@@ -11,41 +11,42 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// pipeliner batches the calls of many goroutines to one server. While fewer
-// than maxBatches batches are in flight a call is sent at once, alone; other
-// calls wait for the next batch. A lone caller loses nothing, and many share
-// the cost of writing, reading and waking up, which dominates a small call.
+// pipeliner batches the calls of many goroutines to one server. While fewer than
+// maxBatches batches are in flight, it sends a call immediately in its own batch; other
+// calls wait for the next batch. A single caller therefore never waits, and many
+// callers share the cost of writing, reading and waking up, which dominates a small
+// call.
 type pipeliner struct {
 	client  *redis.Client
-	timeout time.Duration // of a batch
+	timeout time.Duration // timeout of a batch
 
 	mu       sync.Mutex
-	inFlight int // batches
+	inFlight int // number of batches in flight
 	waiting  []*pendingCall
 }
 
 const (
-	// maxBatches is how many batches are in flight at once: Redis works on one
-	// while the replies of the other are read.
+	// maxBatches is the maximum number of batches in flight. With two, Redis processes
+	// one batch while the pipeliner reads the replies of the other.
 	maxBatches = 2
-	// maxBatchCalls is how many calls a batch has at most.
+	// maxBatchCalls is the maximum number of calls in a batch.
 	maxBatchCalls = 256
 )
 
 // addFunc adds commands to a pipeline.
 type addFunc func(ctx context.Context, pipe redis.Pipeliner)
 
-// pendingCall is the commands of one caller until their replies are read.
+// pendingCall holds the commands of one caller until their replies are read.
 type pendingCall struct {
-	ctx      context.Context //nolint:containedctx // the caller's, for as long as it waits in send
+	ctx      context.Context //nolint:containedctx // the caller's context; used only while the caller waits in send
 	add      addFunc
-	canceled error // why the commands were not sent
+	canceled error // the reason why the commands were not sent
 	commands []redis.Cmder
-	done     chan error // takes one error without waiting
+	done     chan error // buffered, so that sending one error never blocks
 }
 
-// send sends the commands of add and returns the first error among the
-// replies. It returns when ctx ends; the commands must not be read then.
+// send sends the commands of add and returns the first error among their replies. It
+// returns when ctx ends; the caller must not read the commands then.
 func (p *pipeliner) send(ctx context.Context, add addFunc) error {
 	if c := p.enqueue(ctx, add); c != nil {
 		select {
@@ -63,7 +64,8 @@ func (p *pipeliner) send(ctx context.Context, add addFunc) error {
 	return send(ctx, p.client, add)
 }
 
-// enqueue makes a call wait for the next batch; nil means: send it at once.
+// enqueue adds a call to the next batch. It returns nil if the caller must send the
+// call itself.
 func (p *pipeliner) enqueue(ctx context.Context, add addFunc) *pendingCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +78,8 @@ func (p *pipeliner) enqueue(ctx context.Context, add addFunc) *pendingCall {
 	return c
 }
 
-// nextBatch ends a batch and returns the calls of the next one, if any wait.
+// nextBatch ends a batch and returns the waiting calls as the next batch; nil if no
+// call waits.
 func (p *pipeliner) nextBatch() []*pendingCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +93,7 @@ func (p *pipeliner) nextBatch() []*pendingCall {
 	return next
 }
 
-// sendBatches sends one batch after the other until no call waits.
+// sendBatches sends batches until no call waits.
 func (p *pipeliner) sendBatches(batch []*pendingCall) {
 	for batch != nil {
 		p.sendBatch(batch)
@@ -104,7 +107,7 @@ func (p *pipeliner) sendBatch(batch []*pendingCall) {
 	pipe := p.client.Pipeline()
 	for _, c := range batch {
 		if c.canceled = c.ctx.Err(); c.canceled != nil {
-			continue // its caller has returned
+			continue // the caller has returned
 		}
 		from := pipe.Len()
 		c.add(ctx, pipe)
@@ -116,22 +119,22 @@ func (p *pipeliner) sendBatch(batch []*pendingCall) {
 	}
 }
 
-// send sends the commands of add in a round trip of their own.
+// send sends the commands of add in their own round trip.
 func send(ctx context.Context, client redis.UniversalClient, add addFunc) error {
 	pipe := client.Pipeline()
 	add(ctx, pipe)
 	return flush(ctx, pipe)
 }
 
-// flush sends the commands of a pipeline and returns the first error. A missing
-// key is none.
+// flush sends the commands of a pipeline and returns the first error. A missing key is
+// not an error.
 func flush(ctx context.Context, pipe redis.Pipeliner) error {
 	return firstError(exec(ctx, pipe))
 }
 
-// exec sends the commands of a pipeline and gives each its own error. go-redis
-// sets none when a server rejects a new connection, and a command that was
-// never sent would look like a missing key.
+// exec sends the commands of a pipeline and sets the error of each command. If a server
+// rejects a new connection, go-redis sets no error, and a command that was never sent
+// would look like a missing key.
 func exec(ctx context.Context, pipe redis.Pipeliner) []redis.Cmder {
 	commands, err := pipe.Exec(ctx)
 	if err != nil && !slices.ContainsFunc(commands, func(c redis.Cmder) bool { return c.Err() != nil }) {

@@ -14,16 +14,17 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// liveAreasScript lists the cloud areas of which an agent was heard.
+// liveAreasScript lists the cloud areas that have live agents.
 //
 // KEYS[1] clouds
-// ARGV[1] microseconds for which an announcement counts
-// Returns their numbers.
+// ARGV[1] presence time-to-live of an announcement, in microseconds
+// Returns the numbers of the cloud areas.
 var liveAreasScript = redis.NewScript(luaNow + `
 return redis.call('ZRANGEBYSCORE', KEYS[1], text(now() - 2 * ARGV[1]), '+inf')
 `)
 
-// Presences is one round trip, with one HMGET for each cloud area.
+// Presences reads the presence of hosts in one round trip, with one HMGET for each
+// cloud area.
 func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
 	if len(hosts) == 0 {
 		return nil, nil
@@ -63,7 +64,7 @@ func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskst
 	return list, nil
 }
 
-// readAt is read together with the store's time.
+// readAt reads like [Store.read] and also returns the store's time.
 func (s *Store) readAt(ctx context.Context, add addFunc) (time.Time, error) {
 	if s.pipeliner != nil {
 		return s.readWithTime(ctx, add)
@@ -78,8 +79,8 @@ func (s *Store) readAt(ctx context.Context, add addFunc) (time.Time, error) {
 	return c.moment()
 }
 
-// readWithTime is readAt for a single server, which needs no script to choose
-// the server whose time is read.
+// readWithTime is readAt for a single server. It uses TIME instead of a script, because
+// there is no other server to choose from.
 func (s *Store) readWithTime(ctx context.Context, add addFunc) (time.Time, error) {
 	var now *redis.TimeCmd
 	err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
@@ -92,8 +93,8 @@ func (s *Store) readWithTime(ctx context.Context, add addFunc) (time.Time, error
 	return now.Val().UTC(), nil
 }
 
-// Resolve finds the hosts to which the ids are bound, and for other ids the one
-// host whose live agent announced the id.
+// Resolve returns the host to which each agent id is bound. For an id that is not bound
+// it returns the host whose live agent announces the id, if there is exactly one.
 func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error) {
 	if len(agentIDs) == 0 {
 		return nil, nil
@@ -115,7 +116,8 @@ func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Hos
 	return hosts, nil
 }
 
-// Claimants reads every cloud area that has agents.
+// Claimants returns the hosts whose live agents announce each id. It queries every
+// cloud area that has agents.
 func (s *Store) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error) {
 	if len(agentIDs) == 0 {
 		return nil, nil
@@ -131,10 +133,10 @@ func (s *Store) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet
 	return found.claimants, nil
 }
 
-// agentAreas are the cloud areas, ascending, where agent ids may lead to.
+// agentAreas holds the cloud areas to which agent ids may resolve, in ascending order.
 type agentAreas struct {
-	live  []procfleet.CloudArea // that have agents
-	bound []procfleet.CloudArea // to whose hosts ids are bound
+	live  []procfleet.CloudArea // cloud areas with live agents
+	bound []procfleet.CloudArea // cloud areas with bound ids
 }
 
 func (s *Store) readAgentAreas(ctx context.Context) (*agentAreas, error) {
@@ -154,7 +156,7 @@ func (s *Store) readAgentAreas(ctx context.Context) (*agentAreas, error) {
 	return &areas, err
 }
 
-// agentsFound is where agent ids lead, in the order in which they were given.
+// agentsFound holds the lookup results of agent ids, in request order.
 type agentsFound struct {
 	bound     []procfleet.Host
 	claimants [][]procfleet.Host // hosts whose live agents announce the id
@@ -197,8 +199,8 @@ func (s *Store) lookUpAgents(ctx context.Context, areas *agentAreas, agentIDs []
 	return found, err
 }
 
-// eachHost visits the hosts in the answer to HMGET of agent ids: addresses in
-// one cloud area, separated by spaces.
+// eachHost calls visit for the hosts in the reply to an HMGET of agent ids. Each value
+// has the addresses of hosts in one cloud area, separated by spaces.
 func eachHost(cloud procfleet.CloudArea, answer *redis.SliceCmd, agentIDs []string, visit func(position int, host procfleet.Host)) error {
 	for position, v := range answer.Val() {
 		text, ok := v.(string)
@@ -216,7 +218,7 @@ func eachHost(cloud procfleet.CloudArea, answer *redis.SliceCmd, agentIDs []stri
 	return nil
 }
 
-// candidates are hosts that may announce agent ids: hosts[i] the id in
+// candidates are hosts that may announce agent ids: hosts[i] may announce the id at
 // positions[i].
 type candidates struct {
 	positions []int
@@ -227,8 +229,8 @@ func (c *candidates) add(position int, host procfleet.Host) {
 	c.positions, c.hosts = append(c.positions, position), append(c.hosts, host)
 }
 
-// confirm returns for each agent id the candidates that are live and announce
-// it: the index may be behind.
+// confirm returns, for each agent id, the candidates that have a live agent with that
+// id. The index may be outdated, so it reads the entries of the hosts.
 func (s *Store) confirm(ctx context.Context, agentIDs []string, c *candidates) ([][]procfleet.Host, error) {
 	present, err := s.Presences(ctx, c.hosts)
 	if err != nil {
@@ -249,7 +251,7 @@ func (s *Store) confirm(ctx context.Context, agentIDs []string, c *candidates) (
 	return claimants, nil
 }
 
-// liveAreas lists the cloud areas that have agents, ascending.
+// liveAreas returns the cloud areas that have live agents, in ascending order.
 func (s *Store) liveAreas(ctx context.Context) ([]procfleet.CloudArea, error) {
 	c := s.liveAreasCall()
 	if err := s.run(ctx, c); err != nil {
@@ -262,7 +264,8 @@ func (s *Store) liveAreasCall() *call {
 	return &call{script: liveAreasScript, keys: []string{s.keys.clouds()}, args: []any{presenceTTL}}
 }
 
-// HostPage walks through the order of each cloud area.
+// HostPage returns a page of live agents. It reads the ordered addresses of one cloud
+// area after the other.
 func (s *Store) HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error) {
 	clouds, err := s.liveAreas(ctx)
 	if err != nil {
@@ -288,8 +291,8 @@ func (s *Store) HostPage(ctx context.Context, after procfleet.Host, limit int) (
 	return page, nil
 }
 
-// hostsOf returns up to limit live hosts of one cloud area; begin is where, as
-// ZRANGEBYLEX wants it.
+// hostsOf returns up to limit live hosts of one cloud area. begin is the start in the
+// syntax of ZRANGEBYLEX.
 func (s *Store) hostsOf(ctx context.Context, cloud procfleet.CloudArea, begin string, limit int) ([]taskstore.Presence, error) {
 	var page []taskstore.Presence
 	for len(page) < limit {

@@ -14,31 +14,33 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// A stored result is one of these letters and then what [pack.Result] made.
-// Only the script knows whether a result is late.
+// A stored result begins with one of these letters, followed by the output of
+// [pack.Result]. Only the script can decide whether a result is late.
 const (
 	inTime = "-"
 	late   = "+"
 )
 
-// recordScript applies results by rank. The marks decide: for each block of
-// results it reads the marks of that block once, writes the results that
-// apply in one HSET and the changed marks back in runs, so that a result
-// costs far less than a command of its own.
+// recordScript applies results by rank. The marks decide whether a result applies. For
+// each block of results the script reads the marks once, writes the results that apply
+// with one HSET, and writes the changed marks in runs. This costs far less than one
+// command per result.
 //
-// The head stores the token of the call that completed the task: the repeat of
-// that call, after a lost answer, applies nothing and completed it all the same.
+// The head stores the token of the call that completed the task. If the reply to that
+// call is lost, the repeated call applies nothing but still reports that it completed
+// the task.
 //
 // KEYS[1] head
 // KEYS[2] marks
 // KEYS[3..] blocks of results
 // ARGV[1] marks of the results, ascending by item
-// ARGV[2] their ranks, a digit each
-// ARGV[3] items in a block
+// ARGV[2] their ranks, one digit each
+// ARGV[3] number of items in a block
 // ARGV[4] token of the call
-// ARGV[5..] for each block: the number of its first item, how many results
-// follow, and for each result its item and its stored form, not late
-// Returns {1 if the task is known, applied, 1 if this completed the task}.
+// ARGV[5..] for each block: the number of its first item, the number of results, and
+// for each result its item and its stored form, marked as not late
+// Returns {1 if the task exists, number of results applied, 1 if this call completed
+// the task}.
 var recordScript = redis.NewScript(luaNow + luaWriteMarks + luaCounters() + `
 local h = redis.call('HMGET', KEYS[1], 'state', 'expires', 'completer', unpack(counters))
 if not h[1] then return {0, 0, 0} end
@@ -102,7 +104,7 @@ redis.call('HSET', KEYS[1], 'state', state, unpack(set))
 return {1, applied, ends and 1 or 0}
 `)
 
-// luaCounters lists the counters of a head.
+// luaCounters returns a Lua table of the counter fields of a head.
 func luaCounters() string {
 	quoted := make([]string, 0, len(procfleet.States()))
 	for _, s := range procfleet.States() {
@@ -111,13 +113,14 @@ func luaCounters() string {
 	return "local counters = {" + strings.Join(quoted, ", ") + "}\n"
 }
 
-// Record is one script call for each batch, all in one round trip.
+// Record applies batches of results in one round trip, with one script call for each
+// batch.
 func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
 	calls := make([]*call, 0, len(batches))
 	answers := make([]*call, len(batches))
 	for i := range batches {
 		if _, err := number(batches[i].Task); err != nil {
-			continue // such a task is not known
+			continue // an invalid id belongs to no task
 		}
 		answers[i] = s.recordCall(&batches[i])
 		calls = append(calls, answers[i])
@@ -148,8 +151,8 @@ func readRecorded(cmd *redis.Cmd) (taskstore.Recorded, error) {
 	return taskstore.Recorded{Known: answer[0] == 1, Applied: int(answer[1]), Completed: answer[2] == 1}, nil
 }
 
-// recordCall orders the results by item, so that each block of results and
-// its marks are touched once. Results that can never apply stay out.
+// recordCall sorts the results by item, so that each block of results and its marks are
+// accessed once. It omits results that can never apply.
 func (s *Store) recordCall(b *taskstore.Batch) *call {
 	results := make([]*procfleet.Result, 0, len(b.Results))
 	for i := range b.Results {
@@ -180,14 +183,14 @@ func (s *Store) recordCall(b *taskstore.Batch) *call {
 	return c
 }
 
-// stored is a result as it is stored when it is not late.
+// stored returns the stored form of a result that is not late.
 func stored(r *procfleet.Result) []byte {
 	bounded := pack.Bound(*r)
 	bounded.Late = false
 	return append([]byte(inTime), pack.Result(&bounded)...)
 }
 
-// readStored reads a stored result; text is not empty.
+// readStored parses a stored result; text must not be empty.
 func readStored(text string) (procfleet.Result, error) {
 	r, err := pack.ReadResult(text[1:])
 	r.Late = text[:1] == late

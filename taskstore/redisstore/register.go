@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// luaUses counts how many registrations of a namespace have a spec. KEYS[2]
-// has the specs and KEYS[3] the counts; store ends what use began.
+// luaUses counts the registrations of a namespace that use each spec. KEYS[2] holds the
+// specs and KEYS[3] the counts. use accumulates changes; store writes them.
 const luaUses = `
 local uses, order = {}, {}
 local function use(id, n)
@@ -42,15 +42,16 @@ end
 // KEYS[2] specs
 // KEYS[3] uses
 // KEYS[4] index
-// KEYS[5] the answer, or none
-// ARGV[1] when the specs were asked for; "" is now
-// ARGV[2] specs that were asked for before this moment are replaced
+// KEYS[5] key of the stored reply, optional
+// ARGV[1] time at which the specs were requested; "" means now
+// ARGV[2] registered specs that were requested before this time are replaced
 // ARGV[3] number of specs; their ids and packed forms follow
-// ARGV[..] runs of members: the id of their spec, how many they are, themselves
-// Returns a letter for each member: 1 if it was registered before.
+// ARGV[..] runs of members: the id of their spec, the number of members, the members
+// Returns a digit for each member: 1 if it was registered before.
 //
-// A big task has 10,000 members: values shared by many members are made once,
-// and the score is a text because Redis formats numbers slowly.
+// A big task has 10,000 members. Therefore the script builds values shared by many
+// members only once, and passes the score as text, because Redis formats numbers
+// slowly.
 var registerScript = answeringOnce(4, luaNow+luaUses+`
 local specs, packed, existed = tonumber(ARGV[3]), {}, {}
 local at = string.format('%016.0f', now())
@@ -92,18 +93,18 @@ store(packed)
 return table.concat(existed), #put > 0
 `)
 
-// unregisterScript removes registrations of one namespace. Whether the index
-// keeps a process depends on the host's report, which is in another slot, so
-// the process gets a dirty mark.
+// unregisterScript removes registrations of one namespace. Whether a process remains in
+// the index depends on the host's report, which is in another slot. Therefore the
+// script sets a dirty mark on the process.
 //
 // KEYS[1] registrations
 // KEYS[2] specs
 // KEYS[3] uses
 // KEYS[4] dirty marks
-// KEYS[5] the answer
-// ARGV[1] token of these dirty marks
+// KEYS[5] key of the stored reply
+// ARGV[1] token of the dirty marks
 // ARGV[2..] members
-// Returns a letter for each member: 1 if it was registered.
+// Returns a digit for each member: 1 if it was registered.
 var unregisterScript = answeringOnce(4, luaUses+`
 local existed, gone, dirty = {}, {}, {}
 for i, old in ipairs(redis.call('HMGET', KEYS[1], unpack(ARGV, 2))) do
@@ -126,16 +127,16 @@ return table.concat(existed), #gone > 0
 `)
 
 const (
-	// scriptItems and scriptBytes bound what one script call works on, so that
-	// none holds up Redis for long.
+	// scriptItems and scriptBytes limit the work of one script call, so that no call
+	// blocks Redis for long.
 	scriptItems = 500
 	scriptBytes = 1 << 20
 )
 
-// Register is one round trip, with one script call for at most 500
-// registrations of a namespace. With replace, the repeat after a lost answer
-// reports what the first attempt registered as registered before: storing the
-// answer would slow every start down, and no caller reads it.
+// Register stores registrations in one round trip, with one script call for at most 500
+// registrations of a namespace. If replace is set and the reply is lost, the repeated
+// call reports the processes of the first attempt as registered before. Storing the
+// reply would avoid that, but would slow down every start, and no caller reads it.
 func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
 	batch := registerBatch{store: s, replace: replace, open: make(map[registerTerms]*registerCall)}
 	existed := make([][]bool, len(ds))
@@ -168,11 +169,11 @@ type registerBatch struct {
 	store   *Store
 	replace bool
 	calls   []*registerCall
-	open    map[registerTerms]*registerCall // the last call
+	open    map[registerTerms]*registerCall // the last call for each set of terms
 }
 
-// registerTerms are what all registrations of a call have in common; the
-// moments are as [registerScript] wants them.
+// registerTerms holds the arguments that all registrations of a call share. The moments
+// are in the form that [registerScript] expects.
 type registerTerms struct {
 	namespace string
 	asked     string
@@ -182,19 +183,19 @@ type registerTerms struct {
 type registerCall struct {
 	registerTerms
 	specs   map[string]bool
-	packed  []any // ids of specs, each with the spec
+	packed  []any // spec ids, each followed by the packed spec
 	runs    []registerRun
 	bytes   int
-	existed []*bool // where the answer for each member belongs
+	existed []*bool // destination of the reply for each member
 }
 
-// registerRun is members one after the other that have the same spec.
+// registerRun is a sequence of members with the same spec.
 type registerRun struct {
 	id      string
 	members []any
 }
 
-// Texts before and after every moment.
+// Texts that sort before and after every moment.
 const (
 	beforeAll = ""
 	afterAll  = "~"
@@ -240,7 +241,7 @@ func (b *registerBatch) add(d *catalog.Definition, existed []bool) error {
 	return nil
 }
 
-// callFor returns the call for one more member whose spec has n bytes.
+// callFor returns the call to which a member is added whose spec has n bytes.
 func (b *registerBatch) callFor(terms registerTerms, id string, n int) *registerCall {
 	r := b.open[terms]
 	if r != nil && len(r.existed) < scriptItems && (r.specs[id] || r.bytes+n <= scriptBytes) {
@@ -265,7 +266,7 @@ func (r *registerCall) call(s *Store) *call {
 	return c
 }
 
-// readExisted reads the answer of a call about many members.
+// readExisted parses the reply of a call into existed.
 func readExisted(c *call, existed []*bool) error {
 	letters, err := c.cmd.Text()
 	if err != nil || len(letters) != len(existed) {
@@ -277,9 +278,9 @@ func readExisted(c *call, existed []*bool) error {
 	return nil
 }
 
-// Unregister is one round trip with one script call for at most 500
-// registrations of a namespace. Then processes that are not reported are removed
-// from the index; if that fails, the next [Store.EntryPage] does it.
+// Unregister removes registrations in one round trip, with one script call for at most
+// 500 registrations of a namespace. It then removes processes that are not reported
+// from the index. If that fails, the next [Store.EntryPage] does it.
 func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
 	existed := make([]bool, len(ps))
 	token := newToken()
@@ -317,7 +318,7 @@ func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 	return existed, nil
 }
 
-// namespacePart is processes of one namespace, at most scriptItems, with their
+// namespacePart holds at most scriptItems processes of one namespace, with their
 // positions in the caller's list.
 type namespacePart struct {
 	namespace string
@@ -348,7 +349,7 @@ func (p *namespacePart) members() []any {
 	return members
 }
 
-// dirtyMarks returns the marks that [unregisterScript] has set.
+// dirtyMarks returns the dirty marks that [unregisterScript] has set.
 func (p *namespacePart) dirtyMarks(existed []bool, token string) dirtyMarks {
 	d := dirtyMarks{namespace: p.namespace}
 	for i, process := range p.processes {
@@ -359,9 +360,9 @@ func (p *namespacePart) dirtyMarks(existed []bool, token string) dirtyMarks {
 	return d
 }
 
-// luaLookup reads registrations. KEYS[1] has them, KEYS[2] the specs. It
-// returns what is stored for each member, the ids of their specs, each once,
-// and these specs.
+// luaLookup reads registrations. KEYS[1] holds the registrations, KEYS[2] the specs. It
+// returns the stored registration of each member, the distinct ids of their specs, and
+// these specs.
 const luaLookup = `
 local function lookup(members)
   if #members == 0 then return {}, {}, {} end
@@ -382,10 +383,10 @@ end
 // KEYS[1] registrations
 // KEYS[2] specs
 // ARGV[1..] members
-// Returns {for each member what is stored, ids of specs, these specs}.
+// Returns {registration of each member, spec ids, packed specs}.
 var lookupScript = redis.NewScript(luaLookup + `return {lookup(ARGV)}`)
 
-// Registrations is one round trip.
+// Registrations reads registrations in one round trip.
 func (s *Store) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
 	found := make([]*catalog.Registration, len(ps))
 	parts := byNamespace(ps)
@@ -416,7 +417,7 @@ func (s *Store) Registrations(ctx context.Context, ps []catalog.Process) ([]*cat
 	return found, nil
 }
 
-// readRegistrations reads what [luaLookup] returns for processes.
+// readRegistrations parses the result of [luaLookup].
 func readRegistrations(ps []catalog.Process, answer []any) ([]*catalog.Registration, error) {
 	values, ids, packed := list(answer[0]), list(answer[1]), list(answer[2])
 	if len(values) != len(ps) || len(ids) != len(packed) {
@@ -445,7 +446,8 @@ func readRegistrations(ps []catalog.Process, answer []any) ([]*catalog.Registrat
 		if r.RegisteredAt, err = stamp(entry.at); err != nil {
 			return nil, err
 		}
-		// Each gets a spec of its own: callers may change results.
+		// Parse the spec for each registration separately, because callers may change
+		// the results.
 		if r.Spec, err = pack.ReadSpec([]byte(specs[entry.spec])); err != nil {
 			return nil, fmt.Errorf("%w: spec of %.80q on host %s: %w", errDamaged, ps[i].Name, ps[i].Host, err)
 		}
@@ -454,21 +456,20 @@ func readRegistrations(ps []catalog.Process, answer []any) ([]*catalog.Registrat
 	return found, nil
 }
 
-// list reads a part of an answer that has parts; a table that is empty may
-// have become none at all.
+// list converts a part of a reply to a list. Redis may reply nil for an empty table.
 func list(v any) []any {
 	parts, _ := v.([]any)
 	return parts
 }
 
-// registeredHostsScript walks through the hosts of one name.
+// registeredHostsScript reads the hosts on which processes of one name are registered.
 //
 // KEYS[1] registrations
 // KEYS[2] index
-// ARGV[1] where to begin, as ZRANGEBYLEX wants it
-// ARGV[2] where to end
-// ARGV[3] how many members to read
-// Returns {number of members read, the last of them, the registered ones}.
+// ARGV[1] start, in the syntax of ZRANGEBYLEX
+// ARGV[2] end, in the same syntax
+// ARGV[3] number of members to read
+// Returns {number of members read, the last member read, the registered members}.
 var registeredHostsScript = redis.NewScript(`
 local members = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
 if #members == 0 then return {0, '', {}} end
@@ -479,13 +480,13 @@ end
 return {#members, members[#members], found}
 `)
 
-// RegisteredHosts walks through the index, where processes are also that are
-// only reported.
+// RegisteredHosts reads the index page by page and skips processes that are only
+// reported.
 func (s *Store) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
 	if !catalog.ValidName(namespace) || !catalog.ValidName(name) {
 		return nil, nil
 	}
-	const spare = 20 // some members may be reported only
+	const spare = 20 // reads more members than needed, because some may only be reported
 	keys := s.keys.namespace(namespace)
 	begin, end := "["+name+nameEnd, "("+name+"\x01"
 	if !after.IsZero() {

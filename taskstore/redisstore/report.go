@@ -20,13 +20,13 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// A stored report has a head that the script reads and then the report as
-// [pack.Report] made it, which the script does not look into:
+// A stored report has a head, which the script reads, followed by the output of
+// [pack.Report], which the script does not interpret:
 //
 //	number, 19 digits | digest, 16 letters
 //
-// The digest is that of the processes that have a namespace and a name, and of
-// the hour, by [news.hour].
+// The digest is a hash of the processes that have a namespace and a name, and of the
+// hour that [news.hour] returns.
 const (
 	numberWidth = 19
 	digestWidth = 16
@@ -34,18 +34,19 @@ const (
 	packedAt    = digestAt + digestWidth
 )
 
-// reportScript writes reports of hosts that are newer than those that are
-// there, if they name the processes that the writer expects: then the index
-// has them already.
+// reportScript writes reports that are newer than the stored ones, if the stored report
+// names the processes that the writer expects. Then the index already contains the
+// processes.
 //
 // KEYS[1] reports
-// ARGV[1] "" if the writer has not touched the index, else "touched"
-// ARGV[2] microseconds for which reports outlive the last one
-// ARGV[3..] for each report: address, report with its head, and if the index
-// was touched the digest that is expected to be there; else it is its own
-// Returns for each report that was not written, unless the writer's first try
-// was too old: its position and the stored report, "old" for one that is as
-// new.
+// ARGV[1] "touched" if the writer has set dirty marks, else ""
+// ARGV[2] microseconds until the reports of the shard expire
+// ARGV[3..] for each report: address, report with its head, and, if touched, the
+// expected digest of the stored report. If not touched, the expected digest is that of
+// the report itself.
+// Returns for each report that was not written, its position and the stored report, or
+// "old" if the stored report is as new. If not touched, it omits reports for which the
+// stored report is as new.
 var reportScript = redis.NewScript(luaNow + `
 local sub, none, touched = string.sub, string.rep('0', 16), ARGV[1] ~= ''
 local size = touched and 3 or 2
@@ -75,28 +76,29 @@ end
 return open
 `)
 
-// reportMemory is for how many microseconds the reports of a shard outlive the
-// last one of its hosts: long enough for [Store.forget] to remove them one by
-// one, unless a whole cloud area is gone.
+// reportMemory is the time in microseconds after which the reports of a shard expire if
+// none of its hosts reports. It is long enough for [Store.forget] to remove single
+// reports first, unless a whole cloud area stops reporting.
 const reportMemory = instanceMemory + 2*presenceTTL + int64(24*time.Hour/time.Microsecond)
 
-// reportAttempts is how often a report is tried that others change under its
-// feet.
+// reportAttempts is the maximum number of attempts to write a report while other
+// callers write reports of the same host.
 const reportAttempts = 12
 
-// news is a report on its way.
+// news is a report that is being written.
 type news struct {
 	report   *catalog.Report
-	value    []byte // as it is stored
+	value    []byte // in stored form
 	digest   string
-	expected string            // the digest that should be there
-	old      []catalog.Process // what is there names these
+	expected string            // digest that the stored report is expected to have
+	old      []catalog.Process // processes of the stored report
 }
 
-// Report is one round trip as long as the reports name the processes that they
-// named before, with one script call for at most 500 hosts of a shard. A host
-// that names others costs three more, on the namespaces before and after its
-// report is written; see [touchScript].
+// Report stores reports. It takes one round trip if each report names the same
+// processes as the previous report of its host, with one script call for at most 500
+// hosts of a shard. A report that names other processes costs three more round trips,
+// which update the indexes of its namespaces before and after the report is written;
+// see [touchScript].
 func (s *Store) Report(ctx context.Context, reports []catalog.Report) error {
 	all := newest(reports)
 	changed, _, err := s.write(ctx, all, "")
@@ -137,17 +139,18 @@ func newest(reports []catalog.Report) []*news {
 	return list
 }
 
-// hour makes each host name its processes anew once in an hour of the reports'
-// numbers, not all hosts at once: a fail-over may have lost the index what the
-// server of the reports still has.
+// hour returns a number that is part of the digest and changes once per hour, at a
+// different time for each host. The changed digest makes each host enter its processes
+// into the index again, because a fail-over may have lost index entries on one server
+// while the reports on another are complete.
 func (n *news) hour() int64 {
 	spread := time.Duration(crc32.ChecksumIEEE(n.report.Host.Addr.AsSlice())) * time.Microsecond // up to 71 minutes
 	return (n.report.Number + spread.Microseconds()) / time.Hour.Microseconds()
 }
 
-// write writes the news where what is there is as expected. It returns those
-// that would change which processes the index must have, and whether each of
-// all is written now; touched is as [reportScript] wants it.
+// write writes each report if the stored report has the expected digest. It returns the
+// reports that would change which processes belong in the index, and which reports were
+// written. touched is passed to [reportScript].
 func (s *Store) write(ctx context.Context, all []*news, touched string) (changed []*news, written map[*news]bool, err error) {
 	parts := s.byShard(all)
 	calls := make([]*call, len(parts))
@@ -186,8 +189,8 @@ func (s *Store) write(ctx context.Context, all []*news, touched string) (changed
 	return changed, written, nil
 }
 
-// found notes what is there. A report that cannot be read names nothing that
-// could be taken out of an index; pages find that out.
+// found records the stored report. If it cannot be parsed, no processes are removed
+// from the index for it; reading a page detects the invalid entries.
 func (n *news) found(old string) {
 	n.expected, n.old = digest(nil, 0), nil
 	if len(old) < packedAt {
@@ -199,8 +202,9 @@ func (n *news) found(old string) {
 	}
 }
 
-// rewrite writes news that change which processes are reported: the index
-// comes first and last. It returns those under which something changed again.
+// rewrite writes reports that change which processes are reported: it sets dirty marks,
+// writes the reports, and settles the marks. It returns the reports whose stored report
+// has changed again in between.
 func (s *Store) rewrite(ctx context.Context, changed []*news) ([]*news, error) {
 	token := newToken()
 	flux := byIndex(changed)
@@ -211,13 +215,13 @@ func (s *Store) rewrite(ctx context.Context, changed []*news) ([]*news, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The next read of a page settles the dirty marks of what was not written.
+	// The next read of a page settles the dirty marks of reports that were not written.
 	done := byIndex(slices.DeleteFunc(slices.Clone(changed), func(n *news) bool { return !written[n] }))
 	err = s.run(ctx, done.calls(func(part *indexPart) *call { return part.settle(s, token) })...)
 	return again, err
 }
 
-// shardPart is news of one shard, no more than a script call takes.
+// shardPart holds the reports of one shard that fit into one script call.
 type shardPart struct {
 	key   string
 	news  []*news
@@ -252,19 +256,20 @@ func (p *shardPart) call(touched string) *call {
 	return c
 }
 
-// numberText orders as text. Numbers count from 1970, so none is negative.
+// numberText returns a report number as fixed-width text, which sorts like the number.
+// Negative numbers do not occur and become 0.
 func numberText(n int64) string { return fmt.Sprintf("%0*d", numberWidth, max(n, 0)) }
 
-// indexPart is members of one namespace, no more than a script call takes.
+// indexPart holds the members of one namespace that fit into one script call.
 type indexPart struct {
 	namespace string
-	reported  []string // in the new reports
-	gone      []string // in the old ones only
+	reported  []string // named by the new reports
+	gone      []string // named only by the stored reports
 }
 
 type indexParts []*indexPart
 
-// byIndex divides what old and new reports name by namespace.
+// byIndex groups the processes of stored and new reports by namespace.
 func byIndex(changed []*news) indexParts {
 	var parts indexParts
 	open := make(map[string]*indexPart)
@@ -322,8 +327,8 @@ func (p *indexPart) settle(s *Store, token string) *call {
 	return c
 }
 
-// processesOf returns the processes of a report that have a namespace and a
-// name, each once, ordered by both.
+// processesOf returns the distinct processes of a report that have a namespace and a
+// name, sorted by both.
 func processesOf(r *catalog.Report) []catalog.Process {
 	ps := make([]catalog.Process, 0, len(r.Processes))
 	for i := range r.Processes {
@@ -340,8 +345,8 @@ func compareNames(a, b catalog.Process) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// digest is a hash of the processes of one host and the hour; it is all
-// zeros for no process.
+// digest returns a hash of the processes of one host and the hour. Without processes it
+// consists of zeros.
 func digest(ps []catalog.Process, hour int64) string {
 	if len(ps) == 0 {
 		return "0000000000000000"
@@ -359,15 +364,15 @@ func digest(ps []catalog.Process, hour int64) string {
 	return hex.EncodeToString(sum.Sum(nil)[:digestWidth/2])
 }
 
-// knownReport is the last report of a host, made for looking up processes; nil
-// if there is none.
+// knownReport is the last report of a host, indexed for looking up processes; nil means
+// that there is none.
 type knownReport struct {
 	catalog.Report
 	byName map[[2]string]int
 }
 
-// find returns what was reported of a process; of two with the same name the
-// last counts.
+// find returns the reported state of a process. If the report names the process more
+// than once, the last one counts.
 func (k *knownReport) find(p catalog.Process) *catalog.ReportedProcess {
 	if k == nil || !catalog.ValidName(p.Namespace) || !catalog.ValidName(p.Name) {
 		return nil
@@ -386,8 +391,8 @@ func (k *knownReport) find(p catalog.Process) *catalog.ReportedProcess {
 	return &reported
 }
 
-// reportsOf reads the last reports of hosts, each named once, 500 in a round
-// trip.
+// reportsOf reads the last reports of distinct hosts, in one round trip for each 500
+// hosts.
 func (s *Store) reportsOf(ctx context.Context, hosts []procfleet.Host) (map[procfleet.Host]*knownReport, error) {
 	known := make(map[procfleet.Host]*knownReport, len(hosts))
 	for some := range slices.Chunk(hosts, scriptItems) {
@@ -437,7 +442,7 @@ func (s *Store) readReports(ctx context.Context, hosts []procfleet.Host, known m
 	return nil
 }
 
-// Reported reads 500 hosts in a round trip.
+// Reported reads the last reports of hosts, in one round trip for each 500 hosts.
 func (s *Store) Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error) {
 	known, err := s.reportsOf(ctx, slices.Compact(slices.SortedFunc(slices.Values(hosts), compareHosts)))
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// marksWindow is how many marks one command reads.
+// marksWindow is the number of marks that one command reads.
 const marksWindow = 64 << 10
 
-// chunkWindow is how many chunks one round trip of a page reads.
+// chunkWindow is the number of chunks that one round trip reads for a page.
 const chunkWindow = 64
 
-// layout is a task and where its chunks begin.
+// layout is a task with the first item of each chunk.
 type layout struct {
 	task   procfleet.Task
 	firsts []int
 }
 
-// readLayout makes a layout from the values of [layoutFields].
+// readLayout parses the values of [layoutFields].
 func readLayout(id procfleet.TaskID, values []any) (layout, error) {
 	t, err := readHead(id, values)
 	if err != nil {
@@ -41,7 +41,7 @@ func readLayout(id procfleet.TaskID, values []any) (layout, error) {
 
 func layoutFields() []string { return append(taskFields(), directoryField) }
 
-// chunkOf returns the number of the chunk that has the item.
+// chunkOf returns the number of the chunk that contains an item.
 func (l *layout) chunkOf(item int) int {
 	n, begins := slices.BinarySearch(l.firsts, item)
 	if begins {
@@ -50,7 +50,7 @@ func (l *layout) chunkOf(item int) int {
 	return n - 1
 }
 
-// Chunk is two round trips: the chunk, then its marks and results.
+// Chunk reads a chunk in two round trips: the packed chunk, then its marks and results.
 func (s *Store) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {
 	if _, err := number(id); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (s *Store) openChunk(ctx context.Context, id procfleet.TaskID, chunk int) (
 	return t, view, err
 }
 
-// rows reads the marks and results of all items of a chunk.
+// rows reads the marks and results of all items of a chunk and combines them.
 func (s *Store) rows(ctx context.Context, t *procfleet.Task, view *pack.View) ([]procfleet.ItemResult, error) {
 	items := make([]int, view.Len())
 	for i := range items {
@@ -102,7 +102,7 @@ func (s *Store) rows(ctx context.Context, t *procfleet.Task, view *pack.View) ([
 		return nil, err
 	}
 	if len(marks.Val()) != len(items) {
-		return nil, taskstore.ErrNotFound // it expired meanwhile
+		return nil, taskstore.ErrNotFound // the task expired in the meantime
 	}
 	rows := make([]procfleet.ItemResult, len(items))
 	for i, item := range items {
@@ -113,8 +113,8 @@ func (s *Store) rows(ctx context.Context, t *procfleet.Task, view *pack.View) ([
 	return rows, nil
 }
 
-// row puts an item together. The result may be younger than the mark, so it
-// has the last word on a final state.
+// row combines the parts of an item. The result was read after the mark, so if there is
+// a result, it determines the final state.
 func row(t *procfleet.Task, view *pack.View, item int, mark pack.Mark, result string) (procfleet.ItemResult, error) {
 	it, err := view.Item(item - view.First)
 	if err != nil {
@@ -125,7 +125,7 @@ func row(t *procfleet.Task, view *pack.View, item int, mark pack.Mark, result st
 	case r.State == procfleet.StateRejected && result == "":
 		r.Result = pack.Rejection(t, item)
 	case r.State.Final() && result == "":
-		return procfleet.ItemResult{}, taskstore.ErrNotFound // it expired meanwhile
+		return procfleet.ItemResult{}, taskstore.ErrNotFound // the task expired in the meantime
 	case r.State.Final():
 		if r.Result, err = readStored(result); err != nil {
 			return procfleet.ItemResult{}, fmt.Errorf("result of item %d: %w", item, err)
@@ -135,8 +135,8 @@ func row(t *procfleet.Task, view *pack.View, item int, mark pack.Mark, result st
 	return r, nil
 }
 
-// results reads the stored results of items, ascending or not, in one round trip
-// together with the commands of also; "" for items without a result.
+// results reads the stored results of items in one round trip, together with the
+// commands of also. The items need not be sorted. An item without a result gets "".
 func (s *Store) results(ctx context.Context, id procfleet.TaskID, items []int, also func(context.Context, redis.Pipeliner)) ([]string, error) {
 	type part struct {
 		positions []int
@@ -172,8 +172,8 @@ func (s *Store) results(ctx context.Context, id procfleet.TaskID, items []int, a
 	return results, nil
 }
 
-// Results reads the marks of the task, a byte for each item, and then only
-// the chunks and results of the page's items.
+// Results reads all marks of the task, one byte per item, and then only the chunks and
+// results of the items on the page.
 func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
 	if _, err := number(id); err != nil {
 		return nil, "", err
@@ -193,8 +193,8 @@ func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.Re
 	return rows, next, nil
 }
 
-// Owners is two round trips: where the chunks begin, then those that have the
-// items.
+// Owners returns the hosts of items in two round trips: one for the directory, one for
+// the chunks that contain the items.
 func (s *Store) Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
 	if _, err := number(id); err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ func (s *Store) owners(ctx context.Context, id procfleet.TaskID, items []int) ([
 	return hosts, nil
 }
 
-// page reads items from anywhere in a task.
+// page reads items of any chunks of a task.
 func (s *Store) page(ctx context.Context, l *layout, marks []byte, items []int) ([]procfleet.ItemResult, error) {
 	views, err := s.views(ctx, l, items)
 	if err != nil {
@@ -279,7 +279,7 @@ func (s *Store) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][
 	}
 	delivered := make([][]procfleet.ItemResult, len(tasks))
 	for i, a := range answers {
-		if a.chunk == nil || a.chunk.Val() == "" { // several chunks, or it expired meanwhile
+		if a.chunk == nil || a.chunk.Val() == "" { // the task has several chunks, or it expired in the meantime
 			continue
 		}
 		view, err := pack.OpenChunk(a.chunk.Val())
@@ -304,7 +304,8 @@ func hasResult(mark byte) bool {
 	return pack.Mark(mark) != pack.Pending && pack.Mark(mark) != pack.Delivered
 }
 
-// marks reads all marks of a task, the first window together with the head.
+// marks reads all marks of a task. It reads the first window in the same round trip as
+// the head.
 func (s *Store) marks(ctx context.Context, id procfleet.TaskID) (layout, []byte, error) {
 	keys := s.keys.task(id)
 	var fields *redis.SliceCmd
@@ -328,14 +329,14 @@ func (s *Store) marks(ctx context.Context, id procfleet.TaskID) (layout, []byte,
 			return layout{}, nil, err
 		}
 		if window.Val() == "" {
-			return layout{}, nil, taskstore.ErrNotFound // it expired meanwhile
+			return layout{}, nil, taskstore.ErrNotFound // the task expired in the meantime
 		}
 		marks = append(marks, window.Val()...)
 	}
 	return l, marks, nil
 }
 
-// views opens the chunks that have the items, by chunk number.
+// views reads the chunks that contain the items, and returns them by chunk number.
 func (s *Store) views(ctx context.Context, l *layout, items []int) (map[int]*pack.View, error) {
 	views := make(map[int]*pack.View)
 	var wanted []int
@@ -358,7 +359,7 @@ func (s *Store) views(ctx context.Context, l *layout, items []int) (map[int]*pac
 		}
 		for i, n := range window {
 			if answers[i].Val() == "" {
-				return nil, taskstore.ErrNotFound // it expired meanwhile
+				return nil, taskstore.ErrNotFound // the task expired in the meantime
 			}
 			view, err := pack.OpenChunk(answers[i].Val())
 			if err != nil {

@@ -14,20 +14,20 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/templates"
 )
 
-// changesScript reads the changes of templates since a write.
+// changesScript reads the templates that were changed or deleted since a write.
 //
 // KEYS[1] templates
 // KEYS[2] revisions
 // KEYS[3] deleted
 // KEYS[4] writes
-// ARGV[1] token of that write, "" for all templates from the beginning
-// ARGV[2] revision after which to go on, "" to begin
-// ARGV[3] how many templates at most
-// ARGV[4] after how many bytes of them to stop
-// Returns {} if that write, or a deletion since, is not recorded any longer;
-// else {token of the last write, its revision, revision after which to go on or
-// "" at the end, ids of deleted templates, packed templates}. Only the first
-// call about a write returns deleted ids.
+// ARGV[1] token of that write; "" reads all templates
+// ARGV[2] revision after which to continue; "" for the first call
+// ARGV[3] maximum number of templates
+// ARGV[4] number of bytes of packed templates after which to stop
+// Returns {} if that write, or a deletion since, is no longer recorded. Otherwise
+// {token of the last write, its revision, revision after which to continue or "" at the
+// end, ids of deleted templates, packed templates}. Only the first call returns deleted
+// ids.
 var changesScript = redis.NewScript(`
 local last = redis.call('ZREVRANGE', KEYS[4], 0, 0, 'WITHSCORES')
 local token, after, deleted = last[1] or '', ARGV[2], {}
@@ -55,16 +55,16 @@ end
 return {token, last[2] or '0', rest, deleted, packed}
 `)
 
-// changes are the changed and deleted templates since a write.
+// changes holds the templates that were changed or deleted since a write.
 type changes struct {
-	token    string // of the last write
-	revision int64  // of the last write
-	rest     string // after which revision there may be more
+	token    string // token of the last write
+	revision int64  // revision of the last write
+	rest     string // revision after which more changes may follow; "" at the end
 	deleted  []int64
 	changed  []catalog.Template
 }
 
-// errWriteUnknown means that the changes since a write are not known.
+// errWriteUnknown means that Redis no longer records the changes since a write.
 var errWriteUnknown = errors.New("redisstore: write is too old or was lost in a fail-over")
 
 func (s *Store) changesSince(ctx context.Context, b catalog.Business, token, after string) (changes, error) {
@@ -112,7 +112,7 @@ func readChanges(answer []any) (changes, error) {
 	return c, nil
 }
 
-// readNumber reads a number that a script has answered as text.
+// readNumber parses a number in a script's reply that is encoded as text.
 func readNumber(value any) (int64, error) {
 	text, _ := value.(string)
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -122,9 +122,9 @@ func readNumber(value any) (int64, error) {
 	return n, nil
 }
 
-// currentView returns a view of the business with every write that returned
-// before. That is one round trip if this process has searched the business
-// before and little has changed since.
+// currentView returns a view of the business that contains every write that returned
+// before the call. It takes one round trip if this process has searched the business
+// before and few templates have changed since.
 func (s *Store) currentView(ctx context.Context, b catalog.Business) (knownView, error) {
 	c := s.cache(b)
 	for {
@@ -149,9 +149,9 @@ func (s *Store) currentView(ctx context.Context, b catalog.Business) (knownView,
 	}
 }
 
-// allSince reads the changes since a write. More than one script call is needed
-// only after hundreds of changes; the later calls may read changes that are
-// newer than the last write of the result.
+// allSince reads all changes since a write. It needs more than one script call only
+// after hundreds of changes. The later calls may read changes that are newer than the
+// last write of the result.
 func (s *Store) allSince(ctx context.Context, b catalog.Business, token string) (changes, error) {
 	all, err := s.changesSince(ctx, b, token, "")
 	for rest := all.rest; rest != "" && err == nil; {
@@ -162,15 +162,15 @@ func (s *Store) allSince(ctx context.Context, b catalog.Business, token string) 
 	return all, err
 }
 
-// load reads all templates into a view, or waits for a call that is doing so.
-// Templates that were deleted meanwhile are still in the view.
+// load reads all templates into a view, or waits for a call that is reading them. The
+// view still contains templates that were deleted during the read.
 func (s *Store) load(ctx context.Context, b catalog.Business, c *businessCache) error {
 	l, mine := c.beginLoading()
 	if !mine {
 		select {
 		case <-l.done:
 			if errors.Is(l.err, context.Canceled) || errors.Is(l.err, context.DeadlineExceeded) {
-				return ctx.Err() // of the loading call
+				return ctx.Err() // the context of the call that loads the view ended
 			}
 			return l.err
 		case <-ctx.Done():
@@ -195,12 +195,12 @@ func (s *Store) readAll(ctx context.Context, b catalog.Business) (knownView, err
 	return knownView{}, err
 }
 
-// searchRounds bounds how often a page is searched anew because something on it
-// has changed before it was read.
+// searchRounds is the maximum number of searches for one page. A search is repeated if
+// a template on the page changed before it was read.
 const searchRounds = 5
 
-// SearchTemplates is a round trip for the changes since the last one, and one to
-// read the page.
+// SearchTemplates searches templates in two round trips: one for the changes since the
+// previous search, one to read the page.
 func (s *Store) SearchTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]catalog.Template, int, error) {
 	if err := q.Validate(); err != nil {
 		return nil, 0, fmt.Errorf("search processes: %w", err)
@@ -227,7 +227,8 @@ func (s *Store) SearchTemplates(ctx context.Context, b catalog.Business, q catal
 	}
 }
 
-// FindTemplates is a round trip for the changes since the last one.
+// FindTemplates searches template ids in one round trip, which reads the changes since
+// the previous search.
 func (s *Store) FindTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]int64, error) {
 	q.Limit = 1
 	if err := q.Validate(); err != nil {
@@ -245,7 +246,8 @@ func (s *Store) FindTemplates(ctx context.Context, b catalog.Business, q catalog
 	return ids, nil
 }
 
-// stillFound returns what of a page is found as it is now, in order.
+// stillFound returns the templates of a page that still match the search after they
+// were read, in their order.
 func stillFound(page []catalog.Template, q catalog.Search) []catalog.Template {
 	now, position := templates.NewView(), make(map[int64]int, len(page))
 	now.Apply(page, nil)
@@ -261,8 +263,8 @@ func stillFound(page []catalog.Template, q catalog.Search) []catalog.Template {
 	return found
 }
 
-// templatePage reads templates that a search has found, and whether one of
-// them has changed since a revision.
+// templatePage reads templates by id, and reports whether one of them has changed since
+// a revision.
 func (s *Store) templatePage(ctx context.Context, b catalog.Business, ids []int64, since int64) (page []catalog.Template, changed bool, err error) {
 	if len(ids) == 0 {
 		return nil, false, nil

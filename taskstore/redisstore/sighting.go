@@ -11,16 +11,16 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// The head of a host's entry, as the announcing script writes it: moments in
-// microseconds as 16 digits, claimants as 16 letters.
+// The head of a host's entry, as [announceScript] writes it. Moments are microseconds
+// as 16 digits; claimants are 16 letters.
 //
 //	until | since | claimant | conflict until | n | n × (other claimant | its until)
 //
-// A claimant is an instance, or an incarnation of one (see [claimantKey]). Until
-// is when the presence of a claimant ends or ended. The others are the
-// living claimants that were heard of before the last one, in this order, at
-// most eight; a conflict begins when one of them is heard of again after
-// another one that lives. The agent id, with its length before it, and the packed announcement follow.
+// A claimant is an agent instance, or an incarnation of one (see [claimantKey]).
+// "until" is the end of its presence. The other claimants are live claimants whose
+// announcements precede the last one, in order, at most eight. A conflict begins when
+// one of them announces itself again after another live claimant has. The head is
+// followed by the length of the agent id, the agent id, and the packed announcement.
 const (
 	stampWidth    = 16
 	countAt       = 4 * stampWidth
@@ -28,8 +28,8 @@ const (
 	idLengthWidth = 5
 )
 
-// readPresence reads a host's entry; the zero Presence if there is none that
-// counts at now.
+// readPresence parses a host's entry. It returns the zero Presence if the host has no
+// entry or its presence has ended at now.
 func readPresence(host procfleet.Host, value any, now time.Time) (taskstore.Presence, error) {
 	entry, ok := value.(string)
 	if !ok {
@@ -80,9 +80,9 @@ func stamp(digits string) (time.Time, error) {
 	return moment(us), nil
 }
 
-// packAnnouncement packs the part of an announcement that is not in the head of
-// the entry: texts with their length before them, then numbers. It is read for
-// every host of every task, so reading makes no copies.
+// packAnnouncement packs the part of an announcement that is not in the head of the
+// entry: texts, each preceded by its length, then numbers. The store reads it for every
+// host of every task, so parsing copies nothing.
 func packAnnouncement(a *taskstore.Announcement) []byte {
 	var out []byte
 	for _, text := range []string{a.Instance, a.Version, a.OS, a.Arch} {
@@ -101,8 +101,8 @@ func packAnnouncement(a *taskstore.Announcement) []byte {
 	return append(out, a.Incarnation...)
 }
 
-// readAnnouncement reads what packAnnouncement made. The texts share memory
-// with packed.
+// readAnnouncement parses what packAnnouncement returns. The texts share the memory of
+// packed.
 func readAnnouncement(packed string, a *taskstore.Announcement) error {
 	for _, text := range []*string{&a.Instance, &a.Version, &a.OS, &a.Arch} {
 		n, size := binary.Uvarint([]byte(packed[:min(len(packed), binary.MaxVarintLen64)]))
@@ -120,7 +120,7 @@ func readAnnouncement(packed string, a *taskstore.Announcement) error {
 	if size <= 0 {
 		return errDamaged
 	}
-	if load := []byte(packed[size:]); len(load) >= 16 { // not of a worker before 0.3
+	if load := []byte(packed[size:]); len(load) >= 16 { // workers before 0.3 do not write the load
 		a.CPU = math.Float64frombits(binary.LittleEndian.Uint64(load))
 		a.Memory = math.Float64frombits(binary.LittleEndian.Uint64(load[8:]))
 		a.Incarnation = packed[size+16:]

@@ -26,59 +26,57 @@ var (
 	_ catalog.Store   = (*Store)(nil)
 )
 
-// Options configure a store.
+// Options configures a store.
 type Options struct {
-	// URL is redis://[user:password@]host:port[/db], or rediss:// for TLS.
-	// With ?master_name=NAME the host is a Sentinel; with ?addr=HOST:PORT for
-	// further nodes, or ?cluster=true, it is a node of a cluster.
-	// ?wait_replicas=N sets WaitReplicas. The other parameters are go-redis's
-	// own, for example pool_size.
+	// URL is redis://[user:password@]host:port[/db], or rediss:// for TLS. With
+	// ?master_name=NAME the host is a Sentinel. With ?addr=HOST:PORT for each further
+	// node, or ?cluster=true, the host is a node of a cluster. ?wait_replicas=N sets
+	// WaitReplicas. Other parameters are passed to go-redis, for example pool_size.
 	URL string
-	// Password, if not nil, is asked for the password of the URL's user whenever a
-	// connection is made. Sentinels have one of their own, in the URL.
+	// Password, if not nil, returns the password of the URL's user. It is called for
+	// each new connection. The password of Sentinels is a parameter of the URL.
 	Password func() (string, error)
-	// TLS has the certificate files for rediss://; default the system's CAs and no
-	// client certificate. Each server, Sentinels too, must present a certificate
-	// for the address at which it is dialed.
+	// TLS holds the certificate files for rediss://; the default is the system's
+	// certificate authorities and no client certificate. Each server, Sentinels
+	// included, must present a certificate for the address that is dialed.
 	TLS *tlsfiles.Client
-	// Prefix begins every key; default "pf:".
+	// Prefix is the prefix of every key; default "pf:".
 	Prefix string
-	// WaitReplicas is how many replicas must have a creation, a rejection, a
-	// batch of results, registrations, groups, freezes, templates, topologies or
-	// bound agent ids before they are confirmed; 0, the default, waits for none. WaitTimeout bounds the
-	// wait; default 1 s.
+	// WaitReplicas is the number of replicas that must confirm a write of a task
+	// creation, a rejection, results, registrations, groups, freezes, templates,
+	// topologies or bound agent ids before the call returns. Default 0: no wait.
+	// WaitTimeout bounds the wait; default 1 s.
 	WaitReplicas int
 	WaitTimeout  time.Duration
-	// Patience is how long a call retries while Redis is unavailable, starts, fails
-	// over or moves slots, before it returns [taskstore.ErrUnavailable];
-	// default 5 s.
+	// Patience is how long a call retries while Redis is unavailable, starting, failing
+	// over or moving slots, before it returns [taskstore.ErrUnavailable]; default 5 s.
 	Patience time.Duration
-	// Log is required.
+	// Log receives the log lines of the store. Required.
 	Log logrus.FieldLogger
 }
 
-// Store keeps tasks in Redis. Make it with [Open].
+// Store is a task store and a catalog in Redis. Create it with [Open]. It is safe for
+// concurrent use.
 type Store struct {
 	client    redis.UniversalClient
-	pipeliner *pipeliner // nil in a cluster, where every server has a pace of its own
+	pipeliner *pipeliner // nil in a cluster, because its servers reply independently of each other
 	keys      keyspace
 	opt       Options
 	log       logrus.FieldLogger
-	// highest is the highest number that this store was given. It is sent with
-	// every request for the next one, so that the clock key does not go back
-	// after a fail-over that lost its last change.
+	// highest is the highest number that this store has received. The store sends it
+	// with every request for a number, so that numbers do not repeat after a fail-over
+	// that lost the last value of the clock key.
 	highest   atomic.Int64
-	highestID atomic.Int64 // likewise, of templates
+	highestID atomic.Int64 // the same for template ids
 
 	headroom headroom
 	servers  servers
 
 	caches    *recent.Businesses[businessCache]
-	cachesEnd *time.Timer // evicts them when no business is used any longer
+	cachesEnd *time.Timer // evicts unused caches while no business is used
 }
 
-// Validate reports everything that is wrong, each with its field. It connects
-// to nothing.
+// Validate returns all errors of the Options, each with its field. It does not connect.
 func (o Options) Validate() error {
 	var errs []error
 	if err := o.checkURL(); err != nil {
@@ -118,11 +116,12 @@ func (o Options) checkURL() error {
 	return client.Close()
 }
 
-// Open connects to Redis and runs [Store.Check]. It returns when ctx ends, and
-// [taskstore.ErrUnavailable] if Redis did not reply within [Options.Patience].
+// Open connects to Redis and runs [Store.Check]. It blocks until the check ends or ctx
+// ends. It returns [taskstore.ErrUnavailable] if Redis did not reply within
+// [Options.Patience].
 //
-// go-redis has one logger for the whole process. Open replaces it by the one of
-// opt, at debug level; of several stores the last to be opened counts.
+// go-redis has one logger per process. Open replaces it by opt.Log, at debug level; if
+// several stores are opened, the last one counts.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	if opt.Prefix == "" {
 		opt.Prefix = "pf:"
@@ -163,26 +162,26 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the connections.
+// Close closes the connections.
 func (s *Store) Close() error {
 	s.cachesEnd.Stop()
 	return s.client.Close()
 }
 
-// nowScript returns the time of the clock key's server.
+// nowScript returns the time of the server that stores the clock key.
 //
-// KEYS[1] clock; only its slot matters
+// KEYS[1] clock; only determines the server
 // Returns microseconds since the Unix epoch.
 var nowScript = redis.NewScript(luaNow + `return now()`)
 
-// luaNow is the store's clock in microseconds, and how a number that big is
-// written: Lua's own way would round it.
+// luaNow defines now, the store's clock in microseconds, and text, which formats such a
+// large number without rounding it as Lua would.
 const luaNow = `
 local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end
 local function text(n) return string.format('%.0f', n) end
 `
 
-// Now is the time of the server that keeps the clock key.
+// Now returns the time of the server that stores the clock key.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	c := s.nowCall()
 	if err := s.run(ctx, c); err != nil {

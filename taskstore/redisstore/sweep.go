@@ -13,14 +13,14 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// leaseScript takes or renews a lease. A lease longer than the longest was taken
-// before the clock stepped back.
+// leaseScript acquires or renews a lease. A lease that lasts longer than the longest
+// one was acquired before the clock stepped back, so it is treated as expired.
 //
 // KEYS[1] lease
 // ARGV[1] holder
 // ARGV[2] milliseconds
 // ARGV[3] milliseconds of the longest lease
-// Returns 1 if the holder has it now, else 0.
+// Returns 1 if the holder has the lease afterwards, else 0.
 var leaseScript = redis.NewScript(`
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] and redis.call('PTTL', KEYS[1]) <= tonumber(ARGV[3]) then return 0 end
@@ -28,7 +28,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 `)
 
-// releaseScript ends a lease of a holder.
+// releaseScript releases a lease if the holder has it.
 //
 // KEYS[1] lease
 // ARGV[1] holder
@@ -38,13 +38,14 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
 `)
 
-// dueScript finds the visits that are due. Visits too far ahead were set before
-// the clock stepped back and are due as well.
+// dueScript returns the visits that are due. A visit that is too far in the future was
+// scheduled before the clock stepped back, so it is due as well.
 //
 // KEYS[1] sweep
-// ARGV[1] how many at most
-// ARGV[2] microseconds of the longest time until a visit
-// Returns {number, moment} of each, one after the other, the longest overdue first.
+// ARGV[1] maximum number of visits
+// ARGV[2] microseconds of the longest delay of a visit
+// Returns the number and the moment of each visit, one after the other, the longest
+// overdue first.
 var dueScript = redis.NewScript(luaNow + `
 local time, most = now(), tonumber(ARGV[1])
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(time), 'WITHSCORES', 'LIMIT', 0, most)
@@ -55,11 +56,11 @@ end
 return due
 `)
 
-// undoneScript lists the chunks that are not done.
+// undoneScript returns the chunks of a task that are not done.
 //
 // KEYS[1] head
-// Returns {chunk, position in the stream or "", first begun or ""} for each,
-// one after the other, or {-1} if there is no such task.
+// Returns {chunk, position in the stream or "", time of the first begin or ""} for each
+// chunk, one after the other, or {-1} if there is no such task.
 var undoneScript = redis.NewScript(`
 local chunks = redis.call('HGET', KEYS[1], 'chunks')
 if not chunks then return {-1} end
@@ -87,7 +88,7 @@ redis.call('HSET', KEYS[1], 'sequence:' .. ARGV[1], ARGV[2])
 return 1
 `)
 
-// revisitScript moves visits that are in the index.
+// revisitScript reschedules visits that are still in the index.
 //
 // KEYS[1] sweep
 // ARGV    for each task: its number, microseconds from now
@@ -101,7 +102,7 @@ redis.call('ZADD', KEYS[1], 'XX', unpack(visits))
 return 1
 `)
 
-// settleVisitsScript removes visits that are still due at the moment that the sweep read.
+// settleVisitsScript removes visits whose moment is still the one that the sweep read.
 //
 // KEYS[1] sweep
 // ARGV    for each task: its number, microseconds of the visit or "" for any
@@ -116,7 +117,7 @@ if #past > 0 then redis.call('ZREM', KEYS[1], unpack(past)) end
 return 1
 `)
 
-// publishedScript marks the finished event of a finished task as published.
+// publishedScript records that the finished event of a finished task was published.
 //
 // KEYS[1] head
 // Returns 1, or 0 if there is no such task.
@@ -127,9 +128,9 @@ if state == 'finished' then redis.call('HSET', KEYS[1], '` + publishedField + `'
 return 1
 `)
 
-// notifiedScript records that the ends of tasks were notified and removes those
-// that are finished from the sweep index. The keys are in many slots: it is not
-// for a cluster.
+// notifiedScript records that the completion of tasks was notified, and removes
+// finished tasks from the sweep index. Its keys are in many slots, so it is not used in
+// a cluster.
 //
 // KEYS    for each task: head, sweep
 // ARGV    for each task: its number
@@ -143,7 +144,7 @@ end
 return 1
 `)
 
-// Lease is by the clock of the server that keeps the lease.
+// Lease acquires or renews a lease, by the clock of the server that stores the lease.
 func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
 	c := &call{
 		script: leaseScript, keys: []string{s.keys.lease(name)},
@@ -156,7 +157,7 @@ func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duratio
 	return n == 1, err
 }
 
-// Release ends a lease of holder.
+// Release releases a lease if the holder has it.
 func (s *Store) Release(ctx context.Context, name, holder string) error {
 	c := &call{script: releaseScript, keys: []string{s.keys.lease(name)}, args: []any{holder}}
 	if err := s.run(ctx, c); err != nil {
@@ -165,7 +166,7 @@ func (s *Store) Release(ctx context.Context, name, holder string) error {
 	return nil
 }
 
-// Due reads one shard of the index.
+// Due returns the due visits of one shard of the sweep index.
 func (s *Store) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
 	c := &call{script: dueScript, keys: []string{s.keys.sweep(shard)}, args: []any{limit, taskstore.MaxVisit.Microseconds()}}
 	calls := []*call{c}
@@ -221,9 +222,10 @@ func (s *Store) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfl
 	return tasks, nil
 }
 
-// Undone lists the chunks of a task that are not done. It waits for replicas,
-// because its chunks are published: a task lost in a fail-over would run, and
-// run again when its caller, who got an error, submits it again.
+// Undone returns the chunks of a task that are not done. It waits for replicas, because
+// the caller publishes these chunks: if a fail-over lost the task, its chunks would
+// run, and would run again when the caller, who received an error, submits the task
+// again.
 func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error) {
 	if _, err := number(id); err != nil {
 		return nil, err
@@ -254,7 +256,7 @@ func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int,
 	return s.change(ctx, id, "record as published again", republishedScript, chunk, sequence)
 }
 
-// Revisit moves the visits of tasks; one that was settled stays out.
+// Revisit reschedules visits. A visit that was settled is not added again.
 func (s *Store) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
 	calls := visitCalls{store: s, script: revisitScript}
 	for _, v := range next {
@@ -289,7 +291,7 @@ func (s *Store) Settle(ctx context.Context, visits ...taskstore.Visit) error {
 	return nil
 }
 
-// visitCalls is calls of one script that changes visits, each of one shard.
+// visitCalls collects the calls of one script that changes visits, one call per shard.
 type visitCalls struct {
 	store  *Store
 	script *redis.Script
@@ -297,7 +299,7 @@ type visitCalls struct {
 	open   [taskstore.SweepShards]*call
 }
 
-// add adds the visit of a task, with the script's argument beside its number.
+// add adds a visit, with the argument that the script expects after its number.
 func (v *visitCalls) add(n procfleet.Number, arg any) {
 	shard := taskstore.Shard(n)
 	c := v.open[shard]
@@ -315,15 +317,17 @@ func (v *visitCalls) run(ctx context.Context) error {
 	return v.store.run(ctx, v.calls...)
 }
 
-// Published is one round trip. It does not wait for a replica: a fail-over that
-// loses the mark costs one more event with the same id.
+// Published records in one round trip that the finished event was published. It does
+// not wait for a replica: if a fail-over loses the record, the event is published again
+// with the same id.
 func (s *Store) Published(ctx context.Context, id procfleet.TaskID) error {
 	return s.change(ctx, id, "record event as published", publishedScript)
 }
 
-// Notified clears NotifyPending and settles the tasks that are finished: a
-// fail-over may have lost the end of one, and then only the sweep can end it. In
-// a cluster that may still happen afterwards, see moveToNotifiedScript.
+// Notified clears NotifyPending and removes finished tasks from the sweep index. A
+// fail-over may have lost the end of a task; such a task stays in the index, because
+// only the sweep can end it. In a cluster that loss may also happen later, see
+// moveToNotifiedScript.
 func (s *Store) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
 	numbers := make([]procfleet.Number, len(ids))
 	for i, id := range ids {
@@ -356,7 +360,8 @@ func (s *Store) clearAndSettle(ctx context.Context, ids []procfleet.TaskID, numb
 	return s.run(ctx, calls...)
 }
 
-// clearThenSettle is for a cluster, in which a task and the index are on two servers.
+// clearThenSettle does the work of Notified in a cluster, where a task and the index
+// are on different servers.
 func (s *Store) clearThenSettle(ctx context.Context, ids []procfleet.TaskID, numbers []procfleet.Number) error {
 	states := make([]*redis.StringCmd, len(ids))
 	err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {

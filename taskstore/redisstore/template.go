@@ -13,23 +13,22 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/templates"
 )
 
-// Edits are applied here and then written by a script, if the templates that
-// were read have not changed meanwhile: each has a revision, which no other
-// change of the business ever had. A revision is the time in microseconds, or
-// one more than the last.
+// The store applies edits in this process and writes the result with a script, if the
+// templates that it read have not changed in between. Each change of a template gives
+// it a new revision, which is unique in the business: the time in microseconds, or the
+// last revision plus one if the clock has not passed that.
 //
-// Every write has a token, and the tokens of the last writes are stored. So a
-// write that is repeated because its reply was lost is recognized, and a caller
-// that has the templates up to a write can read the changes since. If a
-// fail-over lost that write its token is unknown, and the caller reads all
-// templates again.
+// Each write has a token, and Redis stores the tokens of the last writes. With the
+// token a write that is repeated after a lost reply is recognized, and a caller that
+// has the templates as of a write can read the later changes. If a fail-over lost a
+// write, its token is unknown, and the caller reads all templates again.
 
-// templateIDsScript allots ids.
+// templateIDsScript allots template ids.
 //
-// KEYS[1] the last one
-// ARGV[1] the highest that the caller has seen
-// ARGV[2] how many
-// Returns the first of them.
+// KEYS[1] the last id
+// ARGV[1] highest id that the caller has seen
+// ARGV[2] number of ids
+// Returns the first of the ids.
 var templateIDsScript = redis.NewScript(luaNow + `
 local last = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1]))
 redis.call('SET', KEYS[1], text(last + ARGV[2]))
@@ -40,17 +39,17 @@ return last + 1
 //
 // KEYS[1] templates
 // KEYS[2] revisions
-// ARGV[1..] ids, or none
-// Returns {microseconds of the store's clock, for each id the packed template,
-// for each its revision}.
+// ARGV[1..] ids, possibly none
+// Returns {microseconds of the store's clock, the packed template of each id, the
+// revision of each id}.
 var templatesScript = redis.NewScript(luaNow + `
 if #ARGV == 0 then return {text(now()), {}, {}} end
 return {text(now()), redis.call('HMGET', KEYS[1], unpack(ARGV)), redis.call('ZMSCORE', KEYS[2], unpack(ARGV))}
 `)
 
-// changeTemplatesScript makes, changes and deletes templates, all or none. It
-// keeps the tokens of the last 1000 writes, and of those of ten minutes, and
-// what was deleted since the first of them.
+// changeTemplatesScript creates, changes and deletes templates, all or none. It stores
+// the tokens of at least the last 1000 writes and of the last ten minutes, and the
+// deletions since the oldest of these writes.
 //
 // KEYS[1] templates
 // KEYS[2] revisions
@@ -58,13 +57,14 @@ return {text(now()), redis.call('HMGET', KEYS[1], unpack(ARGV)), redis.call('ZMS
 // KEYS[4] claims
 // KEYS[5] writes
 // ARGV[1] token of this write
-// ARGV[2] how many templates; for each: id, its revision, "" if it is new, and
-// the packed template, "" to delete it
-// ARGV[..] how many claims are released; they follow
-// ARGV[..] how many claims are new; for each: its text, the id of its template,
-// and "moved" if another of these templates had it
-// Returns {1} when it is done, also by this write before; {0} if a template has
-// another revision; {2, number of a claim, id of its template}.
+// ARGV[2] number of templates; for each: id, its revision ("" if new), and the packed
+// template ("" deletes it)
+// ARGV[..] number of released claims, followed by the claims
+// ARGV[..] number of new claims; for each: its text, the id of its template, and
+// "moved" if another template in this call had it
+// Returns {1} if the write is done, now or by an earlier attempt; {0} if a template has
+// another revision; {2, number of a claim, id of its template} if another template has
+// a claim.
 var changeTemplatesScript = redis.NewScript(luaNow + `
 if redis.call('ZSCORE', KEYS[5], ARGV[1]) then return {1} end
 local at = 1
@@ -111,7 +111,8 @@ end
 return {1}
 `)
 
-// EditTemplates is two round trips without concurrent edits of the same templates.
+// EditTemplates edits templates, in two round trips if there are no concurrent edits of
+// the same templates.
 func (s *Store) EditTemplates(ctx context.Context, b catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
 	if err := errors.Join(b.Validate(), catalog.ValidateEdits(edits)); err != nil {
 		return nil, fmt.Errorf("edit processes: %w", err)
@@ -130,8 +131,8 @@ func (s *Store) EditTemplates(ctx context.Context, b catalog.Business, edits []c
 	return done, nil
 }
 
-// editOnce does edits to the templates that it reads, unless others change them
-// before they are written.
+// editOnce applies edits to the templates that it reads and writes them, unless another
+// caller has changed the templates in between.
 func (s *Store) editOnce(ctx context.Context, b catalog.Business, edits []catalog.Edit) (done []catalog.Edited, written bool, err error) {
 	var ids []int64
 	for _, e := range edits {
@@ -163,7 +164,8 @@ func (s *Store) editOnce(ctx context.Context, b catalog.Business, edits []catalo
 	return batch.Done, written, err
 }
 
-// DeleteTemplate is two round trips without concurrent edits of the template.
+// DeleteTemplate deletes a template, in two round trips if there are no concurrent
+// edits of it.
 func (s *Store) DeleteTemplate(ctx context.Context, b catalog.Business, id int64) (existed bool, err error) {
 	if b.Validate() != nil {
 		return false, ctx.Err()
@@ -174,7 +176,7 @@ func (s *Store) DeleteTemplate(ctx context.Context, b catalog.Business, id int64
 			return false, err
 		}
 		t, was := there.next()
-		if existed = t != nil; !existed { // or another call has deleted it
+		if existed = t != nil; !existed { // also if another call has deleted it
 			return true, nil
 		}
 		if len(t.Modules) > 0 {
@@ -190,10 +192,10 @@ func (s *Store) DeleteTemplate(ctx context.Context, b catalog.Business, id int64
 	return existed, nil
 }
 
-// templateChange is what [changeTemplatesScript] does.
+// templateChange holds the arguments of [changeTemplatesScript].
 type templateChange struct {
 	ids      []int64
-	args     []any // of the templates, as the script wants them
+	args     []any // arguments about templates, in the script's form
 	released []string
 	claimed  []templates.Claim
 }
@@ -203,9 +205,9 @@ func (c *templateChange) add(id int64, was string, packed []byte) {
 	c.args = append(c.args, id, was, packed)
 }
 
-// changeTemplates reports whether the change is written; it is not if others
-// have changed the templates. The batch says what it means that a claim is
-// taken.
+// changeTemplates writes a change. It returns false if another caller has changed the
+// templates. If another template has a claim, the error is [templates.Batch.Taken] of
+// the batch.
 func (s *Store) changeTemplates(ctx context.Context, b catalog.Business, change *templateChange, batch *templates.Batch) (bool, error) {
 	keys := s.keys.business(b)
 	c := &call{
@@ -240,7 +242,8 @@ func (s *Store) changeTemplates(ctx context.Context, b catalog.Business, change 
 	return false, fmt.Errorf("%w: answer about processes: %v", errDamaged, answer)
 }
 
-// Templates is one round trip with a script call for each 500 templates.
+// Templates reads templates in one round trip, with a script call for each 500
+// templates.
 func (s *Store) Templates(ctx context.Context, b catalog.Business, ids []int64) ([]*catalog.Template, error) {
 	if len(ids) == 0 {
 		return nil, ctx.Err()
@@ -255,15 +258,15 @@ func (s *Store) Templates(ctx context.Context, b catalog.Business, ids []int64) 
 	return there.templates, nil
 }
 
-// storedTemplates are templates as they were read, nil where there was none,
+// storedTemplates holds templates as they were read, nil for ids that do not exist,
 // with their revisions.
 type storedTemplates struct {
-	at        time.Time // before they were read
+	at        time.Time // store's time before the read
 	templates []*catalog.Template
 	revisions []string
 }
 
-// next takes the first one out.
+// next removes and returns the first template.
 func (st *storedTemplates) next() (t *catalog.Template, revision string) {
 	t, revision = st.templates[0], st.revisions[0]
 	st.templates, st.revisions = st.templates[1:], st.revisions[1:]
@@ -278,9 +281,9 @@ func (s *Store) readTemplates(ctx context.Context, b catalog.Business, ids []int
 	return storedIn(calls)
 }
 
-// readAndAllot reads templates and allots n new ids, the first of which it
-// returns. An id that a fail-over took back would be given twice, so they are
-// as durable as what they are for.
+// readAndAllot reads templates and allots n new ids; it returns the first id. Allotting
+// is as durable as writing a template, because an id that a fail-over lost would be
+// allotted twice.
 func (s *Store) readAndAllot(ctx context.Context, b catalog.Business, ids []int64, n int) (*storedTemplates, int64, error) {
 	if n == 0 {
 		there, err := s.readTemplates(ctx, b, ids)
@@ -300,7 +303,8 @@ func (s *Store) readAndAllot(ctx context.Context, b catalog.Business, ids []int6
 	return there, first, err
 }
 
-// readCalls are at least one, for the time.
+// readCalls returns the calls that read templates. It returns at least one call, which
+// reads the time.
 func (s *Store) readCalls(b catalog.Business, ids []int64) []*call {
 	keys := s.keys.business(b)
 	var calls []*call
@@ -314,7 +318,7 @@ func (s *Store) readCalls(b catalog.Business, ids []int64) []*call {
 	return calls
 }
 
-// storedIn reads the answers of readCalls.
+// storedIn parses the replies to readCalls.
 func storedIn(calls []*call) (*storedTemplates, error) {
 	st := &storedTemplates{}
 	for _, c := range calls {

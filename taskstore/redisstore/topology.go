@@ -13,17 +13,19 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// Each topology has a mark, a unique token. By it a caller verifies that its
-// cached topology is current, also after a fail-over, when the same version may
-// be another topology; and a repeated call that its write was done.
+// Each stored topology has a mark, a unique token. With it a caller verifies that its
+// cached topology is current, even after a fail-over, when the same version number may
+// belong to another topology. With it a repeated call also recognizes that an earlier
+// attempt has written its topology.
 
 // setTopologyScript replaces a topology.
 //
 // KEYS[1] topology
-// ARGV[1] mark of the new one
-// ARGV[2] version that it replaces; -1 is any
-// ARGV[3] the packed topology
-// Returns {1 if it is there, 0 if there is another version; the version there}.
+// ARGV[1] mark of the new topology
+// ARGV[2] version to replace; -1 replaces any
+// ARGV[3] packed topology
+// Returns {1 if the new topology is stored, 0 if the stored version differs; the stored
+// version}.
 var setTopologyScript = redis.NewScript(`
 local there = redis.call('HMGET', KEYS[1], 'mark', 'version')
 local version = tonumber(there[2] or 0)
@@ -34,12 +36,12 @@ redis.call('HSET', KEYS[1], 'mark', ARGV[1], 'packed', ARGV[3])
 return {1, version}
 `)
 
-// topologyScript reads a topology that the caller does not have.
+// topologyScript reads a topology unless the caller's mark is current.
 //
 // KEYS[1] topology
-// ARGV[1] mark of the one that the caller has, "" for none
-// Returns {} if it is that one, {""} if there is none, else {mark, version,
-// packed}.
+// ARGV[1] mark of the caller's cached topology, "" without one
+// Returns {} if that mark is current, {""} if the business has no topology, else {mark,
+// version, packed topology}.
 var topologyScript = redis.NewScript(`
 local mark = redis.call('HGET', KEYS[1], 'mark')
 if not mark then return {''} end
@@ -47,7 +49,7 @@ if mark == ARGV[1] then return {} end
 return redis.call('HMGET', KEYS[1], 'mark', 'version', 'packed')
 `)
 
-// SetTopology is one round trip.
+// SetTopology stores a topology in one round trip.
 func (s *Store) SetTopology(ctx context.Context, b catalog.Business, t catalog.Topology) (int64, error) {
 	if err := errors.Join(b.Validate(), t.Validate()); err != nil {
 		return 0, fmt.Errorf("set topology: %w", err)
@@ -77,7 +79,8 @@ func (s *Store) setTopology(ctx context.Context, b catalog.Business, t *catalog.
 	return answer[1], nil
 }
 
-// SetModuleHosts is two round trips without concurrent changes of the topology.
+// SetModuleHosts replaces the hosts of a module, in two round trips if there are no
+// concurrent changes of the topology.
 func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, module string, hosts []procfleet.Host) (int64, error) {
 	if err := b.Validate(); err != nil {
 		return 0, fmt.Errorf("set hosts of a module: %w", err)
@@ -103,8 +106,8 @@ func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, mod
 	return version, nil
 }
 
-// Topology is one round trip. It brings the topology along only if this
-// process does not have it.
+// Topology returns the topology in one round trip. Redis returns the content only if
+// this process has not cached it.
 func (s *Store) Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error) {
 	if b.Validate() != nil {
 		return &catalog.Topology{}, ctx.Err()
