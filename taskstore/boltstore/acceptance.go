@@ -16,8 +16,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// Create stores a task. A task and its idempotency key are written in one
-// step, so a key whose task was never written does not occur here.
+// Create stores a task together with its idempotency key in one transaction, so no key
+// points to a task that was never written.
 func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
 	packed, err := packChunks(d.Chunks)
 	if err != nil {
@@ -28,11 +28,12 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 		task    procfleet.Task
 		created bool
 	}
-	// uncertain is the task that may be on disk although update fails. If it is
-	// read too early to have one, ctx has ended, which the change notices after it has set it.
+	// uncertain is the task that may be on disk although update returns an error. If
+	// ctx ends, Create may read it before the change sets it. That is safe, because the
+	// change checks ctx after setting it and then writes no task.
 	var uncertain atomic.Pointer[procfleet.Task]
 	m, err := update(ctx, s, func(t *tx) (made, error) {
-		uncertain.Store(nil) // of a transaction that was rolled back
+		uncertain.Store(nil) // the transaction that set it was rolled back
 		found, err := t.keyed(d)
 		if err != nil || found != nil {
 			return made{task: taskOf(found)}, err
@@ -48,7 +49,7 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 		uncertain.Store(&task)
 		if err := ctx.Err(); err != nil {
 			uncertain.Store(nil)
-			return made{}, fmt.Errorf("%w: create a task: %v", taskstore.ErrUnavailable, err) //nolint:errorlint // not clean: the number was written
+			return made{}, fmt.Errorf("%w: create a task: %v", taskstore.ErrUnavailable, err) //nolint:errorlint // %v, not %w, so that clean does not match: the number was already written
 		}
 		return made{task: taskOf(r), created: true}, t.putNew(r, d.BodyHash, packed)
 	})
@@ -58,8 +59,7 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 	return m.task, m.created, err
 }
 
-// taskOf returns the task of a record; the zero Task for nil. Nothing of it
-// is shared.
+// taskOf returns a copy of the task in a record; the zero Task for nil.
 func taskOf(r *taskRecord) procfleet.Task {
 	if r == nil {
 		return procfleet.Task{}
@@ -70,13 +70,14 @@ func taskOf(r *taskRecord) procfleet.Task {
 	return task
 }
 
-// packedChunk is a chunk as it is stored, with its leg.
+// packedChunk is a packed chunk with its initial leg.
 type packedChunk struct {
 	raw []byte
 	leg leg
 }
 
-// packChunks packs outside the transaction, which all writers share.
+// packChunks packs chunks. Call it outside the transaction, which delays all other
+// writers.
 func packChunks(chunks []procfleet.Chunk) ([]packedChunk, error) {
 	packed := make([]packedChunk, len(chunks))
 	first := 0
@@ -96,8 +97,8 @@ func packChunks(chunks []procfleet.Chunk) ([]packedChunk, error) {
 	return packed, nil
 }
 
-// keyed returns the task that the draft's idempotency key already has; nil if
-// the key is free.
+// keyed returns the task to which the draft's idempotency key points; nil if the key is
+// free.
 func (t *tx) keyed(d taskstore.Draft) (*taskRecord, error) {
 	if d.IdempotencyKey == "" {
 		return nil, nil
@@ -121,7 +122,7 @@ func (t *tx) keyed(d taskstore.Draft) (*taskRecord, error) {
 	return r, nil
 }
 
-// newTask gives the draft a number and makes its record.
+// newTask allots a number for the draft and returns the record of its task.
 func (t *tx) newTask(d taskstore.Draft, packed []packedChunk) (*taskRecord, error) {
 	n, err := t.nextNumber()
 	if err != nil {
@@ -148,8 +149,8 @@ func (t *tx) newTask(d taskstore.Draft, packed []packedChunk) (*taskRecord, erro
 	return r, nil
 }
 
-// nextNumber is the time, or one more than the last number if the clock has
-// not passed that.
+// nextNumber returns the time in microseconds, or the last number plus one if the clock
+// has not passed that.
 func (t *tx) nextNumber() (procfleet.Number, error) {
 	meta := t.Bucket(bucketMeta)
 	n := uint64(t.now.UnixMicro())
@@ -159,7 +160,7 @@ func (t *tx) nextNumber() (procfleet.Number, error) {
 	return procfleet.Number(n), meta.Put(keyNumber, number8(n))
 }
 
-// putNew writes everything of a new task.
+// putNew writes all records of a new task.
 func (t *tx) putNew(r *taskRecord, bodyHash string, packed []packedChunk) error {
 	for c, p := range packed {
 		if err := t.Bucket(bucketChunks).Put(partKey(r.Number, c), p.raw); err != nil {
@@ -183,7 +184,7 @@ func (t *tx) putNew(r *taskRecord, bodyHash string, packed []packedChunk) error 
 	return t.putTask(r)
 }
 
-// Dispatched records that every chunk is queued.
+// Dispatched marks a task as dispatched and records the stream position of each chunk.
 func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error {
 	sequences = slices.Clone(sequences)
 	return change(ctx, s, func(t *tx) error {
@@ -208,15 +209,15 @@ func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences [
 	})
 }
 
-// Reject ends a task that was not begun.
+// Reject rejects a task that was neither begun nor dispatched. It reports whether the
+// task is rejected.
 func (s *Store) Reject(ctx context.Context, id procfleet.TaskID, reason string) (bool, error) {
 	return update(ctx, s, func(t *tx) (bool, error) {
 		r, err := t.task(id)
 		if err != nil || r.State != procfleet.TaskAccepted || r.Dispatched {
 			return err == nil && r.State == procfleet.TaskRejected, err
 		}
-		// The marks stay as they are: the state of the task makes every item
-		// rejected.
+		// Leave the marks unchanged: the state of the task makes every item rejected.
 		r.State, r.RejectReason, r.FinishedAt = procfleet.TaskRejected, reason, t.now
 		r.Counts[procfleet.StateRejected] = r.Items
 		r.Counts[procfleet.StatePending], r.Counts[procfleet.StateDelivered] = 0, 0

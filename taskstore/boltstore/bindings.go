@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Bind names agent ids for hosts.
+// Bind binds agent ids to hosts.
 func (s *Store) Bind(ctx context.Context, bs []taskstore.AgentBinding) error {
 	for i, b := range bs {
 		if err := b.Validate(); err != nil {
@@ -47,7 +47,7 @@ func (t *tx) bind(host, id []byte) error {
 	return t.setAliases(host, ids)
 }
 
-// unbindOthers ends the bindings of a host to other ids.
+// unbindOthers removes the bindings of other ids to a host.
 func (t *tx) unbindOthers(host, id []byte) error {
 	ids := t.aliases(host)
 	var kept [][]byte
@@ -64,7 +64,7 @@ func (t *tx) unbindOthers(host, id []byte) error {
 	return t.setAliases(host, kept)
 }
 
-// aliases returns the ids that are bound to a host, the oldest first.
+// aliases returns the digests of the ids that are bound to a host, oldest first.
 func (t *tx) aliases(host []byte) [][]byte {
 	return slices.Collect(slices.Chunk(bytes.Clone(t.Bucket(bucketAliases).Get(host)), sha256.Size))
 }

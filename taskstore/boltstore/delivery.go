@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// Begin asks whether a chunk may be delivered.
+// Begin decides whether a chunk may be delivered, and records its first begin.
 func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 	return update(ctx, s, func(t *tx) (taskstore.Begun, error) {
 		b, err := t.begin(id, chunk)
@@ -60,7 +60,7 @@ func (t *tx) gate(r *taskRecord, l *leg) taskstore.Gate {
 	return taskstore.GateOpen
 }
 
-// Delivered moves items of a chunk from pending to delivered.
+// Delivered changes items of a chunk from pending to delivered.
 func (s *Store) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
 	items = slices.Clone(items)
 	return change(ctx, s, func(t *tx) error {
@@ -100,7 +100,7 @@ func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskst
 	})
 }
 
-// bound returns a copy of the batches with every result within its bounds.
+// bound returns a copy of the batches in which every result is within its size limits.
 func bound(batches []taskstore.Batch) []taskstore.Batch {
 	out := make([]taskstore.Batch, len(batches))
 	for i, b := range batches {
@@ -139,12 +139,13 @@ func (t *tx) record(b taskstore.Batch) (taskstore.Recorded, error) {
 		r.State, r.FinishedAt, r.NotifyPending = procfleet.TaskFinished, t.now, true
 		out.Completed = true
 	case r.State == procfleet.TaskAccepted:
-		r.State = procfleet.TaskRunning // it has a result, so it is too late to reject it
+		r.State = procfleet.TaskRunning // a task with a result can no longer be rejected
 	}
 	return out, ls.save()
 }
 
-// apply makes a result its item's result if the rank allows it.
+// apply stores a result and marks its item if the result's rank is higher. It reports
+// whether it did.
 func (ls *legs) apply(result procfleet.Result) (applied bool, err error) {
 	if result.Item < 0 || result.Item >= ls.task.Items {
 		return false, nil

@@ -18,14 +18,15 @@ type freezeRecord struct {
 	By     string
 }
 
-// Keys of freezes begin with one of these, so that they are in the order of
-// the contract.
+// Keys of freezes begin with one of these bytes, which sort them in the order that
+// [catalog.Freezes] requires.
 const (
-	freezeEverywhere = 0 // then the namespace
-	freezeOfHost     = 1 // then the key in hosts, 0, the namespace
+	freezeEverywhere = 0 // followed by the namespace
+	freezeOfHost     = 1 // followed by the host's key, a zero byte, the namespace
 )
 
-// scopeKey is the key of a freeze; that of the zero scope is before all.
+// scopeKey returns the key of a freeze. The key of the zero scope sorts before all
+// others.
 func scopeKey(s catalog.Scope) []byte {
 	if s.Host.IsZero() {
 		return append([]byte{freezeEverywhere}, s.Namespace...)
@@ -33,12 +34,12 @@ func scopeKey(s catalog.Scope) []byte {
 	return append(append(append([]byte{freezeOfHost}, hostKey(s.Host)...), 0), s.Namespace...)
 }
 
-// readScopeKey reads what scopeKey wrote.
+// readScopeKey parses the result of scopeKey.
 func readScopeKey(key []byte) (catalog.Scope, error) {
 	if len(key) > 0 && key[0] == freezeEverywhere {
 		return catalog.Scope{Namespace: string(key[1:])}, nil
 	}
-	const cloud = 8 // bytes of a host's key that may be zero
+	const cloud = 8 // leading bytes of a host's key that may be zero
 	if len(key) <= 1+cloud {
 		return catalog.Scope{}, fmt.Errorf("%x is not the key of a freeze", key)
 	}
@@ -50,7 +51,7 @@ func readScopeKey(key []byte) (catalog.Scope, error) {
 	return catalog.Scope{Host: h, Namespace: string(key[end+1:])}, nil
 }
 
-// Freeze freezes each scope.
+// Freeze freezes each scope and returns the end of the freezes.
 func (s *Store) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
 	if err := f.Validate(); err != nil {
 		return time.Time{}, fmt.Errorf("freeze: %w", err)
@@ -73,7 +74,7 @@ func (s *Store) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Fr
 	})
 }
 
-// Lift ends freezes and returns which existed.
+// Lift lifts freezes and reports for each scope whether it was frozen.
 func (s *Store) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {
 	keys := make([][]byte, len(scopes))
 	for i, scope := range scopes {
@@ -96,14 +97,14 @@ func (s *Store) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error
 	})
 }
 
-// FreezePage returns freezes in order, beginning after a scope.
+// FreezePage returns up to limit freezes in order, beginning after a scope.
 func (s *Store) FreezePage(ctx context.Context, after catalog.Scope, limit int) ([]catalog.Freeze, error) {
 	return view(ctx, s, func(t *tx) ([]catalog.Freeze, error) {
 		return t.freezes(append(scopeKey(after), 0), nil, limit)
 	})
 }
 
-// FreezesOf returns the freezes that hold for each host.
+// FreezesOf returns the freezes in effect on each host.
 func (s *Store) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
 	return view(ctx, s, func(t *tx) ([][]catalog.Freeze, error) {
 		if len(hosts) == 0 {
@@ -129,8 +130,8 @@ func (s *Store) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]cata
 	})
 }
 
-// freezes reads up to limit freezes that have not ended, all if it is
-// negative, from a key on, as long as keys begin with prefix.
+// freezes returns up to limit freezes in effect, all if limit is negative. It begins at
+// the key from and ends at the first key without the prefix.
 func (t *tx) freezes(from, prefix []byte, limit int) ([]catalog.Freeze, error) {
 	var found []catalog.Freeze
 	c := t.Bucket(bucketFreezes).Cursor()
@@ -151,8 +152,8 @@ func (t *tx) freezes(from, prefix []byte, limit int) ([]catalog.Freeze, error) {
 	return found, nil
 }
 
-// purgeFreezes removes those among the freezes from a key on that have ended,
-// and returns the key to go on with; nil after the last.
+// purgeFreezes removes ended freezes, beginning at a key. It returns the key at which
+// to continue; nil after the last freeze.
 func (t *tx) purgeFreezes(from []byte) ([]byte, error) {
 	b := t.Bucket(bucketFreezes)
 	c := b.Cursor()

@@ -10,15 +10,15 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// groupsKey begins, up to the namespace, like no other host's: addresses have
-// no zero byte.
+// groupsKey returns the key of a host's groups of one namespace. A zero byte ends the
+// host, because addresses contain none, so no host's key is a prefix of another's.
 func groupsKey(namespace string, h procfleet.Host) []byte {
 	return append(append(hostKey(h), 0), namespace...)
 }
 
-// SetGroups replaces the groups of the same host and namespace.
+// SetGroups replaces the process groups of each host and namespace.
 func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
-	type packed struct{ key, raw []byte } // no raw: to be removed
+	type packed struct{ key, raw []byte } // nil raw removes the groups
 	all := make([]packed, len(gs))
 	for i := range gs {
 		if err := gs[i].Validate(); err != nil {
@@ -48,7 +48,7 @@ func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
 	})
 }
 
-// Groups returns one entry per host, in order.
+// Groups returns the process groups of one namespace for each host, in order.
 func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.Host) ([]catalog.HostGroups, error) {
 	return view(ctx, s, func(t *tx) ([]catalog.HostGroups, error) {
 		out := make([]catalog.HostGroups, len(hosts))
@@ -70,7 +70,7 @@ func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.
 	})
 }
 
-// GroupsOf returns the groups of each host, in order.
+// GroupsOf returns the process groups of all namespaces for each host, in order.
 func (s *Store) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
 	return view(ctx, s, func(t *tx) ([][]catalog.HostGroups, error) {
 		out := make([][]catalog.HostGroups, len(hosts))

@@ -11,21 +11,20 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// hostRecord is the presence of the agents of one host.
+// hostRecord is the stored presence of the agents of one host.
 type hostRecord struct {
 	Last  taskstore.Announcement
 	Since time.Time
-	// Until is when the presence of the last one ends or ended.
+	// Until is the end of the presence of the agent that announced itself last.
 	Until time.Time
-	// Others are the claimants before the last one, in the order of their last
-	// announcements.
+	// Others are the earlier claimants, in the order of their last announcements.
 	Others []sighting
-	// ConflictUntil is when the conflict ends unless it is renewed.
+	// ConflictUntil is the end of the conflict if no further announcement extends it.
 	ConflictUntil time.Time
 }
 
-// sighting is a claimant of a host, an instance or an incarnation of one, and
-// when its presence ends.
+// sighting is a claimant of a host, which is an agent instance or an incarnation of
+// one, with the end of its presence.
 type sighting struct {
 	Instance    string
 	Incarnation string
@@ -40,7 +39,7 @@ func (r *hostRecord) last() sighting {
 	return sighting{Instance: r.Last.Instance, Incarnation: r.Last.Incarnation, Until: r.Until}
 }
 
-// othersLimit bounds how many claimants of one host are remembered.
+// othersLimit is the maximum number of earlier claimants that are stored per host.
 const othersLimit = 8
 
 func (r *hostRecord) alive(now time.Time) bool { return now.Before(r.Until) }
@@ -49,13 +48,14 @@ func (r *hostRecord) forgotten(now time.Time) bool {
 	return !now.Before(r.Until.Add(taskstore.InstanceMemory))
 }
 
-// living returns the claimants that are alive, by when they were heard of.
+// living returns the claimants, the last one included, whose presence has not ended, in
+// the order of their last announcements.
 func (r *hostRecord) living(now time.Time) []sighting {
 	all := append(slices.Clone(r.Others), r.last())
 	return slices.DeleteFunc(all, func(s sighting) bool { return !now.Before(s.Until) })
 }
 
-// hear returns the record after an announcement of a live agent.
+// hear returns the new record of a host after the announcement of a live agent.
 func (r *hostRecord) hear(a taskstore.Announcement, now time.Time) *hostRecord {
 	until := now.Add(taskstore.PresenceTTL)
 	switch {
@@ -69,8 +69,8 @@ func (r *hostRecord) hear(a taskstore.Announcement, now time.Time) *hostRecord {
 	if at := slices.IndexFunc(r.Others, func(o sighting) bool { return o.of(&a) }); at >= 0 {
 		r.Others = slices.Delete(r.Others, at, at+1)
 		if at < len(r.Others) {
-			// It was heard of, then another one, now it again: both live,
-			// until one of them is silent for long enough.
+			// This claimant announced itself, then another one, and now this one again:
+			// both live. The conflict lasts until the presence of one of them ends.
 			r.ConflictUntil = r.Others[len(r.Others)-1].Until
 		}
 	}
@@ -82,7 +82,7 @@ func (r *hostRecord) hear(a taskstore.Announcement, now time.Time) *hostRecord {
 	return r
 }
 
-// leave ends the presence of an agent that announced that it leaves.
+// leave ends the presence of an agent that announced its shutdown.
 func (r *hostRecord) leave(a *taskstore.Announcement, now time.Time) {
 	r.Others = slices.DeleteFunc(r.Others, func(o sighting) bool { return o.of(a) })
 	if r.last().of(a) && r.alive(now) {
@@ -93,7 +93,7 @@ func (r *hostRecord) leave(a *taskstore.Announcement, now time.Time) {
 	}
 }
 
-// presence returns the host's presence; zero if no agent is alive.
+// presence returns the host's presence; the zero Presence if no agent is live.
 func (r *hostRecord) presence(now time.Time) taskstore.Presence {
 	if r == nil || !r.alive(now) {
 		return taskstore.Presence{}
@@ -104,7 +104,7 @@ func (r *hostRecord) presence(now time.Time) taskstore.Presence {
 	}
 }
 
-// hostKey sorts by cloud area, then by address text.
+// hostKey returns the key of a host. Keys sort by cloud area, then by address text.
 func hostKey(h procfleet.Host) []byte {
 	return append(number8(uint64(h.Cloud)), h.Addr.String()...)
 }
@@ -118,7 +118,7 @@ func (t *tx) host(key []byte) (*hostRecord, error) {
 	return &r, nil
 }
 
-// Announce stores announcements; one without a host is left out.
+// Announce stores announcements. It ignores an announcement without a host.
 func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error {
 	as = slices.DeleteFunc(slices.Clone(as), func(a taskstore.Announcement) bool { return a.Host.IsZero() })
 	return change(ctx, s, func(t *tx) error {
@@ -162,8 +162,7 @@ func (t *tx) announce(a taskstore.Announcement) error {
 	return t.put(bucketHosts, key, r.hear(a, t.now))
 }
 
-// forgetHost removes a host that has been gone for long, with the report of
-// its processes.
+// forgetHost removes a host whose presence ended long ago, with its report.
 func (t *tx) forgetHost(key []byte, agentID string) error {
 	if err := errors.Join(t.forgetAgent(key, agentID), t.forgetReport(key)); err != nil {
 		return err
@@ -171,12 +170,13 @@ func (t *tx) forgetHost(key []byte, agentID string) error {
 	return t.Bucket(bucketHosts).Delete(key)
 }
 
-// forgetAgent forgets that a host's agent announced an id.
+// forgetAgent removes the record that a host's agent announced an id.
 func (t *tx) forgetAgent(host []byte, agentID string) error {
 	return t.Bucket(bucketIDs).Delete(slices.Concat(digest(agentID), host))
 }
 
-// Presences returns one entry per host, in order.
+// Presences returns the presence of each host, in order; the zero Presence if it has no
+// live agent.
 func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
 	return view(ctx, s, func(t *tx) ([]taskstore.Presence, error) {
 		out := make([]taskstore.Presence, len(hosts))
@@ -191,7 +191,7 @@ func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskst
 	})
 }
 
-// Resolve returns the hosts of agent ids, in order.
+// Resolve returns the host of each agent id, in order; the zero Host if there is none.
 func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error) {
 	return view(ctx, s, func(t *tx) ([]procfleet.Host, error) {
 		out := make([]procfleet.Host, len(agentIDs))
@@ -205,8 +205,8 @@ func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Hos
 	})
 }
 
-// resolve returns the host to which an id is bound, else the only one whose
-// live agent announced it.
+// resolve returns the host to which an id is bound. If the id is not bound, it returns
+// the host whose live agent announced the id, if there is exactly one.
 func (t *tx) resolve(id []byte) (procfleet.Host, error) {
 	if key := t.Bucket(bucketBound).Get(id); key != nil {
 		return readHostKey(key)
@@ -218,7 +218,7 @@ func (t *tx) resolve(id []byte) (procfleet.Host, error) {
 	return claimants[0], nil
 }
 
-// Claimants returns the hosts whose live agents announce ids, in order.
+// Claimants returns the hosts whose live agents announce each id, in order.
 func (s *Store) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error) {
 	return view(ctx, s, func(t *tx) ([][]procfleet.Host, error) {
 		out := make([][]procfleet.Host, len(agentIDs))
@@ -248,7 +248,7 @@ func (t *tx) claimants(id []byte) ([]procfleet.Host, error) {
 	return hosts, nil
 }
 
-// HostPage returns live agents in the order of hostKey.
+// HostPage returns up to limit live agents, sorted by hostKey, beginning after a host.
 func (s *Store) HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error) {
 	return view(ctx, s, func(t *tx) ([]taskstore.Presence, error) {
 		c := t.Bucket(bucketHosts).Cursor()

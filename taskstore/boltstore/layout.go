@@ -17,31 +17,31 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// The buckets. Numbers in keys are big-endian, so that keys are in the order
-// of the numbers; a task is its number.
+// The buckets. Numbers in keys are big-endian, so that keys sort like the numbers.
+// "task" in a key is the task's number.
 var (
-	bucketMeta    = []byte("meta")    // format, number: the last one given
+	bucketMeta    = []byte("meta")    // "format"; "number": the last number that was allotted
 	bucketTasks   = []byte("tasks")   // task → taskRecord
 	bucketChunks  = []byte("chunks")  // task, chunk → packed chunk, written once
 	bucketLegs    = []byte("legs")    // task, chunk → leg
 	bucketResults = []byte("results") // task, item → packed result
 	bucketKeys    = []byte("keys")    // digest of application and idempotency key → keyRecord
-	bucketVisits  = []byte("visits")  // shard, moment, task: the sweep index
-	bucketExpiry  = []byte("expiry")  // moment, task: when tasks expire
+	bucketVisits  = []byte("visits")  // shard, moment, task → nothing: the sweep index
+	bucketExpiry  = []byte("expiry")  // moment, task → nothing: expiry of tasks
 	bucketHosts   = []byte("hosts")   // cloud area, address text → hostRecord
-	bucketIDs     = []byte("ids")     // digest of agent id, key in hosts → nothing: whose agent announced it last
-	bucketBound   = []byte("bound")   // digest of agent id → key in hosts, as bound by callers
-	bucketAliases = []byte("aliases") // key in hosts → digests of agent ids: bound the other way round
+	bucketIDs     = []byte("ids")     // digest of agent id, host key → nothing: hosts whose agents announced the id last
+	bucketBound   = []byte("bound")   // digest of agent id → host key, as callers have bound it
+	bucketAliases = []byte("aliases") // host key → digests of the agent ids that are bound to it
 
-	bucketProcesses = []byte("processes") // namespace, name, key in hosts → standing
-	bucketSpecs     = []byte("specs")     // digest of the packed spec → how many registrations have it, packed spec
-	bucketReports   = []byte("reports")   // key in hosts → packed report
-	bucketGroups    = []byte("groups")    // key in hosts, 0, namespace → packed groups
-	bucketFreezes   = []byte("freezes")   // see scopeKey → freezeRecord
+	bucketProcesses = []byte("processes") // namespace, name, host key → standing
+	bucketSpecs     = []byte("specs")     // digest of the packed spec → number of its registrations, packed spec
+	bucketReports   = []byte("reports")   // host key → packed report
+	bucketGroups    = []byte("groups")    // host key, 0, namespace → packed groups
+	bucketFreezes   = []byte("freezes")   // scopeKey → freezeRecord
 
-	bucketTemplates  = []byte("templates")  // business, id → packed template; its sequence is the last id
-	bucketClaims     = []byte("claims")     // business, digest of a claim → id of the template
-	bucketRevisions  = []byte("revisions")  // business → how often its templates were changed
+	bucketTemplates  = []byte("templates")  // business, id → packed template; the bucket's sequence is the last id
+	bucketClaims     = []byte("claims")     // business, digest of a claim → id of the template that has it
+	bucketRevisions  = []byte("revisions")  // business → number of changes of its templates
 	bucketTopologies = []byte("topologies") // business → version, packed topology
 
 	keyFormat = []byte("format")
@@ -57,17 +57,17 @@ func buckets() [][]byte {
 	}
 }
 
-// taskRecord is a task with its next visit and its key.
+// taskRecord is a stored task with its next visit and its idempotency key.
 type taskRecord struct {
 	procfleet.Task
-	Visit time.Time // the next one; zero if the task is settled
-	Key   []byte    // in bucketKeys; nil without an idempotency key
+	Visit time.Time // next visit of the sweep; zero if the task is settled
+	Key   []byte    // key in bucketKeys; nil without an idempotency key
 }
 
 // leg is the delivery state of a chunk.
 type leg struct {
 	First    int
-	Marks    []byte // one [pack.Mark] for each item
+	Marks    []byte // one [pack.Mark] per item
 	Sequence uint64
 	Begun    time.Time
 	Done     bool
@@ -84,18 +84,19 @@ func number8(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 func taskKey(n procfleet.Number) []byte { return number8(uint64(n)) }
 
-// businessKey begins no key of another business.
+// businessKey returns the key prefix of a business. No business's prefix is a prefix of
+// another's.
 func businessKey(b catalog.Business) []byte {
 	key := append([]byte{byte(len(b.Account))}, b.Account...)
 	return append(key, number8(uint64(b.ID))...)
 }
 
-// partKey is the key of a chunk or item of a task.
+// partKey returns the key of a chunk or an item of a task.
 func partKey(n procfleet.Number, part int) []byte {
 	return binary.BigEndian.AppendUint32(taskKey(n), uint32(part))
 }
 
-// momentKey is the key of a task in an index by time.
+// momentKey returns the key of a task in an index by time.
 func momentKey(at time.Time, n procfleet.Number) []byte {
 	return append(number8(uint64(at.UnixMicro())), taskKey(n)...)
 }
@@ -104,8 +105,8 @@ func visitKey(at time.Time, n procfleet.Number) []byte {
 	return append([]byte{byte(taskstore.Shard(n))}, momentKey(at, n)...)
 }
 
-// digest makes a key of foreign text of any length; no two lists of parts
-// have the same.
+// digest returns a fixed-length key for texts of any length and origin. Different lists
+// of parts have different digests.
 func digest(parts ...string) []byte {
 	h := sha256.New()
 	for _, p := range parts {
@@ -115,8 +116,9 @@ func digest(parts ...string) []byte {
 	return h.Sum(nil)
 }
 
-// tx is a transaction with the words of the store. What it reads is decoded,
-// and so copied, before the transaction ends.
+// tx is a transaction with operations on tasks, hosts and the catalog. They decode, and
+// so copy, all data that they return, which bbolt permits to use only until the
+// transaction ends.
 type tx struct {
 	*bbolt.Tx
 	now time.Time
@@ -141,8 +143,8 @@ func (t *tx) put(bucket, key []byte, v any) error {
 	return t.Bucket(bucket).Put(key, raw)
 }
 
-// task returns the record of a task, or ErrNotFound also when the task has
-// expired but was not removed yet.
+// task returns the record of a task. It returns ErrNotFound if the task does not exist,
+// or has expired although it was not removed yet.
 func (t *tx) task(id procfleet.TaskID) (*taskRecord, error) {
 	n, err := id.Number()
 	if err != nil {
@@ -155,8 +157,7 @@ func (t *tx) task(id procfleet.TaskID) (*taskRecord, error) {
 	return r, err
 }
 
-// taskNumbered returns the record of a task, expired or not; nil if there is
-// none.
+// taskNumbered returns the record of a task, expired or not; nil if it does not exist.
 func (t *tx) taskNumbered(n procfleet.Number) (*taskRecord, error) {
 	var r taskRecord
 	found, err := t.get(bucketTasks, taskKey(n), &r)
@@ -168,7 +169,8 @@ func (t *tx) taskNumbered(n procfleet.Number) (*taskRecord, error) {
 
 func (t *tx) putTask(r *taskRecord) error { return t.put(bucketTasks, taskKey(r.Number), r) }
 
-// legs reads and writes the legs of one task, each at most once.
+// legs reads and writes the legs of one task. It reads and writes each leg at most
+// once.
 type legs struct {
 	t     *tx
 	task  *taskRecord
@@ -180,7 +182,7 @@ func (t *tx) legs(r *taskRecord) *legs {
 	return &legs{t: t, task: r, read: map[int]*leg{}, dirty: map[int]bool{}}
 }
 
-// errNoChunk is a chunk that the task does not have.
+// errNoChunk means that the task has no chunk of this number.
 var errNoChunk = fmt.Errorf("%w: no such chunk", taskstore.ErrNotFound)
 
 func (ls *legs) leg(chunk int) (*leg, error) {
@@ -202,7 +204,7 @@ func (ls *legs) leg(chunk int) (*leg, error) {
 	return l, nil
 }
 
-// all returns every leg, in order.
+// all returns all legs of the task, in order.
 func (ls *legs) all() ([]*leg, error) {
 	all := make([]*leg, ls.task.Chunks)
 	for c := range all {
@@ -215,7 +217,7 @@ func (ls *legs) all() ([]*leg, error) {
 	return all, nil
 }
 
-// holding returns the chunk that an item of the task is in.
+// holding returns the chunk that contains an item of the task.
 func (ls *legs) holding(item int) (chunk int, l *leg, err error) {
 	after := sort.Search(ls.task.Chunks, func(c int) bool {
 		l, e := ls.leg(c)
@@ -229,8 +231,8 @@ func (ls *legs) holding(item int) (chunk int, l *leg, err error) {
 	return after - 1, l, err
 }
 
-// mark changes the mark of the i-th item of a chunk and the task's counters
-// with it; save writes both.
+// mark changes the mark of the i-th item of a chunk and the task's counters. save
+// writes both.
 func (ls *legs) mark(chunk, i int, m pack.Mark) {
 	l := ls.read[chunk]
 	ls.task.Counts[pack.Mark(l.Marks[i]).State()]--
@@ -239,7 +241,7 @@ func (ls *legs) mark(chunk, i int, m pack.Mark) {
 	ls.dirty[chunk] = true
 }
 
-// save writes the task and its changed legs.
+// save writes the task's record and its changed legs.
 func (ls *legs) save() error {
 	for c := range ls.dirty {
 		if err := ls.t.put(bucketLegs, partKey(ls.task.Number, c), ls.read[c]); err != nil {

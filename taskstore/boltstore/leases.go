@@ -8,8 +8,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// leases are kept in memory: only one process has the file open, and when it
-// ends, so do all holders.
+// leases holds leases in memory. That suffices, because only one process can open the
+// file, so all holders end together with the leases.
 type leases struct {
 	mu     sync.Mutex
 	byName map[string]tenure
@@ -20,7 +20,7 @@ type tenure struct {
 	until  time.Time
 }
 
-// Lease takes or renews a named lease.
+// Lease acquires or renews a named lease and reports whether holder has it.
 func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -28,7 +28,8 @@ func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duratio
 	now := s.now()
 	s.leases.mu.Lock()
 	defer s.leases.mu.Unlock()
-	// A lease longer than MaxLease was taken before the clock stepped back.
+	// Ignore a lease longer than MaxLease: it was acquired before the clock stepped
+	// back.
 	has, ok := s.leases.byName[name]
 	if ok && has.holder != holder && now.Before(has.until) && has.until.Sub(now) <= taskstore.MaxLease {
 		return false, nil
@@ -40,7 +41,7 @@ func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duratio
 	return true, nil
 }
 
-// Release ends a lease of holder.
+// Release releases a lease if holder has it.
 func (s *Store) Release(ctx context.Context, name, holder string) error {
 	if err := ctx.Err(); err != nil {
 		return err

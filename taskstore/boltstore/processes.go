@@ -12,18 +12,19 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// standing says whether a process is registered, in the last report of its host,
-// or both. A process that is neither has no key.
+// standing records whether a process is registered, whether the last report of its host
+// names it, or both. A process with neither has no key.
 type standing struct {
 	reported     bool
-	spec         []byte // its key in bucketSpecs; nil if not registered
+	spec         []byte // key in bucketSpecs; nil if the process is not registered
 	registeredAt time.Time
-	askedAt      time.Time // when this spec was requested
+	askedAt      time.Time // when the spec was requested
 }
 
 func (st standing) registered() bool { return st.spec != nil }
 
-// bytes encodes: reported, then of a registered process the times and the spec.
+// bytes encodes a standing: whether it is reported, then, if it is registered, the
+// times and the spec.
 func (st standing) bytes() []byte {
 	out := []byte{0}
 	if st.reported {
@@ -52,7 +53,8 @@ func readStanding(raw []byte) standing {
 	return st
 }
 
-// names begins a key: names have no NUL, so none begins another.
+// names returns texts as the beginning of a key. A NUL, which names do not contain,
+// ends each text, so that no result is a prefix of another.
 func names(texts ...string) []byte {
 	var key []byte
 	for _, text := range texts {
@@ -65,7 +67,7 @@ func processKey(p catalog.Process) []byte {
 	return append(names(p.Namespace, p.Name), hostKey(p.Host)...)
 }
 
-// readHostKey reads what hostKey wrote.
+// readHostKey parses the result of hostKey.
 func readHostKey(key []byte) (procfleet.Host, error) {
 	if len(key) < 8 {
 		return procfleet.Host{}, fmt.Errorf("%x is not the key of a host", key)
@@ -86,7 +88,7 @@ func (t *tx) standing(p catalog.Process) standing {
 	return readStanding(t.Bucket(bucketProcesses).Get(processKey(p)))
 }
 
-// setStanding changes the standing under a key and returns the one before.
+// setStanding changes the standing under a key and returns the previous one.
 func (t *tx) setStanding(key []byte, change func(st *standing)) (before standing, err error) {
 	b := t.Bucket(bucketProcesses)
 	raw := b.Get(key)
@@ -103,12 +105,12 @@ func (t *tx) setStanding(key []byte, change func(st *standing)) (before standing
 	return before, b.Put(key, after)
 }
 
-// uses counts new and removed registrations by the key of their spec, so that a
-// spec on 10,000 hosts is written once and counted once.
+// uses maps the key of a spec to the change in the number of its registrations, so that
+// a spec of 10,000 hosts is written and counted once.
 type uses map[string]int
 
-// settle writes the counts, adds specs that are new, of packed, and removes
-// those that nothing has any longer.
+// settle writes the counts. It stores new specs, whose packed form is in packed, and
+// removes specs without registrations.
 func (u uses) settle(t *tx, packed map[string][]byte) error {
 	b := t.Bucket(bucketSpecs)
 	for key, more := range u {
@@ -119,7 +121,7 @@ func (u uses) settle(t *tx, packed map[string][]byte) error {
 		}
 		var err error
 		switch count += more; {
-		case more == 0: // as it was, also if it was not
+		case more == 0: // the number of registrations is unchanged
 		case count < 0 || spec == nil:
 			err = fmt.Errorf("specs %x: %d registrations, and it is there: %v", key, count, raw != nil)
 		case count == 0:
@@ -134,14 +136,14 @@ func (u uses) settle(t *tx, packed map[string][]byte) error {
 	return nil
 }
 
-// catalogReader puts entries together, each spec and report read once.
+// catalogReader builds entries. It reads each spec and report once.
 type catalogReader struct {
 	t       *tx
 	specs   map[string]procfleet.ProcessSpec
 	reports map[procfleet.Host]*hostReport
 }
 
-// hostReport is a report with the processes in it that are entries.
+// hostReport is a report with its processes that are entries.
 type hostReport struct {
 	catalog.Report
 	named map[[2]string]int

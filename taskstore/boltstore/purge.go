@@ -12,12 +12,11 @@ import (
 )
 
 const (
-	// purgeEvery is how often expired tasks, long silent hosts and ended
-	// freezes are removed. Calls do not return them any longer; this only frees
-	// their disk space.
+	// purgeEvery is the interval at which expired tasks, forgotten hosts and ended
+	// freezes are removed. Reads omit them earlier; purging only frees disk space.
 	purgeEvery = 30 * time.Second
-	// purgeStep bounds the keys that one step reads or removes, so that it
-	// hardly delays other writers.
+	// purgeStep is the maximum number of keys that one step reads or removes, so that
+	// it hardly delays other writers.
 	purgeStep = 1000
 )
 
@@ -35,8 +34,8 @@ func (s *Store) purgeForever(ctx context.Context) {
 	}
 }
 
-// purge removes everything that has expired, and evicts from memory the
-// businesses that were not used lately.
+// purge removes all expired data, and evicts the views of businesses that were not used
+// recently from memory.
 func (s *Store) purge(ctx context.Context) error {
 	s.templates.Forget(s.now())
 	s.topologies.Forget(s.now())
@@ -50,7 +49,7 @@ func (s *Store) purge(ctx context.Context) error {
 		for from := []byte{}; from != nil; {
 			next, err := update(ctx, s, func(t *tx) ([]byte, error) { return part(t, from) })
 			if err != nil {
-				return err // the writer may still read from
+				return err // stop, because the writer may still be reading the variable from
 			}
 			from = next
 		}
@@ -58,9 +57,9 @@ func (s *Store) purge(ctx context.Context) error {
 	return nil
 }
 
-// purgeTask removes a part of the task that expired first and reports whether
-// there may be more to do. The entry in the index is removed last, so that a
-// half removed task is found again.
+// purgeTask removes a part of the task that expired first. It reports whether more may
+// be left to remove. It removes the entry in the index last, so that the next call
+// finds a task that was removed partly.
 func (t *tx) purgeTask() (more bool, err error) {
 	index := t.Bucket(bucketExpiry)
 	key, _ := index.Cursor().First()
@@ -84,7 +83,7 @@ func (t *tx) purgeTask() (more bool, err error) {
 	return true, err
 }
 
-// forgetTask removes a task's record, visit and key.
+// forgetTask removes a task's record, visit and idempotency key.
 func (t *tx) forgetTask(n procfleet.Number) error {
 	r, err := t.taskNumbered(n)
 	if err != nil || r == nil {
@@ -98,7 +97,7 @@ func (t *tx) forgetTask(n procfleet.Number) error {
 	if err != nil {
 		return err
 	}
-	if found && k.Task == n { // else the key has a newer task
+	if found && k.Task == n { // otherwise the key belongs to a newer task
 		if err := t.Bucket(bucketKeys).Delete(r.Key); err != nil {
 			return err
 		}
@@ -106,8 +105,7 @@ func (t *tx) forgetTask(n procfleet.Number) error {
 	return t.Bucket(bucketTasks).Delete(taskKey(n))
 }
 
-// deletePrefix removes up to limit keys that begin with prefix and returns
-// what is left of limit.
+// deletePrefix removes up to limit keys with a prefix and returns the rest of limit.
 func (t *tx) deletePrefix(bucket, prefix []byte, limit int) (left int, err error) {
 	b := t.Bucket(bucket)
 	var keys [][]byte
@@ -123,12 +121,11 @@ func (t *tx) deletePrefix(bucket, prefix []byte, limit int) (left int, err error
 	return limit - len(keys), nil
 }
 
-// purgeHosts removes those among the hosts from a key on that are not to be
-// remembered any longer, and returns the key to go on with; nil after the last
-// host.
+// purgeHosts removes hosts whose presence ended long ago, beginning at a key. It
+// returns the key at which to continue; nil after the last host.
 func (t *tx) purgeHosts(from []byte) ([]byte, error) {
 	c := t.Bucket(bucketHosts).Cursor()
-	forgotten := map[string]string{} // key to agent id
+	forgotten := map[string]string{} // host key → agent id
 	looked := 0
 	key, _ := c.Seek(from)
 	for ; key != nil && looked < purgeStep; key, _ = c.Next() {
@@ -150,9 +147,10 @@ func (t *tx) purgeHosts(from []byte) ([]byte, error) {
 	return next, nil
 }
 
-// purgeReports lets reports expire whose hosts are not remembered: they never
-// announced themselves, or were forgotten by a release that kept their reports.
-// It remembers such a host as silent from now on, and purgeHosts removes both.
+// purgeReports makes reports expire whose hosts have no record: hosts that never
+// announced themselves, or whose record was removed by a release that did not remove
+// reports. It adds a record of a host whose presence ends now, so that purgeHosts later
+// removes both.
 func (t *tx) purgeReports(from []byte) ([]byte, error) {
 	c := t.Bucket(bucketReports).Cursor()
 	looked := 0

@@ -11,7 +11,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// Task returns a task.
+// Task returns a task, or [taskstore.ErrNotFound].
 func (s *Store) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
 	return view(ctx, s, func(t *tx) (procfleet.Task, error) {
 		r, err := t.task(id)
@@ -22,7 +22,7 @@ func (s *Store) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, 
 	})
 }
 
-// Tasks returns tasks in descending order of number.
+// Tasks returns a page of tasks in descending order of their numbers.
 func (s *Store) Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.Task, error) {
 	return view(ctx, s, func(t *tx) ([]procfleet.Task, error) {
 		c := t.Bucket(bucketTasks).Cursor()
@@ -46,7 +46,7 @@ func (s *Store) Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.T
 	})
 }
 
-// Chunk returns all items of one chunk with where they stand.
+// Chunk returns all items of one chunk with their states and results.
 func (s *Store) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {
 	return view(ctx, s, func(t *tx) ([]procfleet.ItemResult, error) {
 		r, err := t.task(id)
@@ -68,7 +68,7 @@ func (s *Store) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]pr
 	})
 }
 
-// Owners returns the hosts of items.
+// Owners returns the host of each item, in order.
 func (s *Store) Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
 	return view(ctx, s, func(t *tx) ([]procfleet.Host, error) {
 		r, err := t.task(id)
@@ -89,7 +89,7 @@ func (s *Store) Owners(ctx context.Context, id procfleet.TaskID, items []int) ([
 	})
 }
 
-// owner returns the host of an item of the task, which must have it.
+// owner returns the host of an item. The task must contain the item.
 func (rd *reader) owner(index int) (procfleet.Host, error) {
 	chunk, l, err := rd.holding(index)
 	if err != nil {
@@ -103,7 +103,7 @@ func (rd *reader) owner(index int) (procfleet.Host, error) {
 	return item.Target.Host, err
 }
 
-// Results returns a page of items, failures first.
+// Results returns a page of items with their results, failures first.
 func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
 	type page struct {
 		items []procfleet.ItemResult
@@ -134,7 +134,8 @@ func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.Re
 	return p.items, p.next, err
 }
 
-// DeliveredItems returns the delivered items of tasks of one chunk.
+// DeliveredItems returns, for each task, its delivered items. It returns none for a
+// task with more than one chunk.
 func (s *Store) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
 	return view(ctx, s, func(t *tx) ([][]procfleet.ItemResult, error) {
 		delivered := make([][]procfleet.ItemResult, len(tasks))
@@ -166,13 +167,13 @@ func (s *Store) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][
 	})
 }
 
-// reader puts items together from their chunks, marks and results.
+// reader builds item results from chunks, marks and results.
 type reader struct {
 	*legs
 	views map[int]*pack.View
 }
 
-// marks returns the marks of the whole task.
+// marks returns the marks of all items of the task.
 func (rd *reader) marks() ([]byte, error) {
 	if rd.task.State == procfleet.TaskRejected {
 		return bytes.Repeat([]byte{byte(pack.Rejected)}, rd.task.Items), nil
@@ -200,7 +201,7 @@ func (rd *reader) view(chunk int) (*pack.View, error) {
 	return v, nil
 }
 
-// item returns one item of the task, which must have it.
+// item returns one item with its result. The task must contain the item.
 func (rd *reader) item(index int) (procfleet.ItemResult, error) {
 	chunk, l, err := rd.holding(index)
 	if err != nil {

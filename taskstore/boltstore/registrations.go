@@ -11,14 +11,15 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// definition is a [catalog.Definition] as it is stored.
+// definition is a [catalog.Definition] in stored form.
 type definition struct {
-	spec  []byte    // its key in bucketSpecs
-	asked time.Time // zero is now
-	keys  [][]byte  // in bucketProcesses, one for each host
+	spec  []byte    // key in bucketSpecs
+	asked time.Time // zero means now
+	keys  [][]byte  // keys in bucketProcesses, one per host
 }
 
-// packDefinitions packs outside the transaction, which all writers share.
+// packDefinitions packs definitions. Call it outside the transaction, which delays all
+// other writers.
 func packDefinitions(ds []catalog.Definition) (packed []definition, specs map[string][]byte, err error) {
 	packed, specs = make([]definition, len(ds)), map[string][]byte{}
 	for i := range ds {
@@ -39,7 +40,7 @@ func packDefinitions(ds []catalog.Definition) (packed []definition, specs map[st
 	return packed, specs, nil
 }
 
-// Register stores definitions.
+// Register stores definitions and reports for each host whether a registration existed.
 func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
 	packed, specs, err := packDefinitions(ds)
 	if err != nil {
@@ -68,8 +69,8 @@ func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace b
 	})
 }
 
-// register takes the definition's spec, or answers false and keeps the one it
-// has.
+// register replaces the spec by the definition's spec and returns true, or returns
+// false and leaves the existing registration unchanged.
 func (st *standing) register(d *definition, now time.Time, replace bool) bool {
 	switch {
 	case !st.registered():
@@ -83,9 +84,9 @@ func (st *standing) register(d *definition, now time.Time, replace bool) bool {
 	return true
 }
 
-// Unregister removes registrations.
+// Unregister removes registrations and reports which existed.
 func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
-	keys := make([][]byte, len(ps)) // nil of an invalid process
+	keys := make([][]byte, len(ps)) // nil for an invalid process
 	for i, p := range ps {
 		if p.Validate() == nil {
 			keys[i] = processKey(p)
@@ -109,7 +110,8 @@ func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 	})
 }
 
-// Registrations returns one entry per process, in order.
+// Registrations returns the registration of each process, in order; nil if it is not
+// registered.
 func (s *Store) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
 	return view(ctx, s, func(t *tx) ([]*catalog.Registration, error) {
 		out, r := make([]*catalog.Registration, len(ps)), t.catalog()
@@ -123,7 +125,8 @@ func (s *Store) Registrations(ctx context.Context, ps []catalog.Process) ([]*cat
 	})
 }
 
-// RegisteredHosts returns hosts in the order of hostKey.
+// RegisteredHosts returns up to limit hosts on which a process is registered, sorted by
+// hostKey, beginning after a host.
 func (s *Store) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
 	if !catalog.ValidName(namespace) || !catalog.ValidName(name) {
 		return nil, ctx.Err()

@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// packedReport is a report as it is stored.
+// packedReport is a report in stored form.
 type packedReport struct {
 	host    procfleet.Host
 	number  int64
@@ -18,13 +18,13 @@ type packedReport struct {
 	entries []catalog.Process
 }
 
-// packReport packs outside the transaction, which all writers share.
+// packReport packs a report. Call it outside the transaction, which delays all other
+// writers.
 func packReport(r *catalog.Report) packedReport {
 	return packedReport{host: r.Host, number: r.Number, raw: pack.Report(r), entries: entriesOf(r)}
 }
 
-// entriesOf returns the processes in a report that are entries, as often as
-// they are in it.
+// entriesOf returns the processes in a report that are entries, with repetitions.
 func entriesOf(r *catalog.Report) []catalog.Process {
 	ps := make([]catalog.Process, 0, len(r.Processes))
 	for i := range r.Processes {
@@ -36,7 +36,7 @@ func entriesOf(r *catalog.Report) []catalog.Process {
 	return ps
 }
 
-// Report stores reports; one without a host is left out.
+// Report stores reports. It ignores a report without a host.
 func (s *Store) Report(ctx context.Context, reports []catalog.Report) error {
 	packed := make([]packedReport, 0, len(reports))
 	for i := range reports {
@@ -54,8 +54,8 @@ func (s *Store) Report(ctx context.Context, reports []catalog.Report) error {
 	})
 }
 
-// takeReport replaces an older report. The index stays as it is if both have
-// the same processes, as most have.
+// takeReport stores a report if it is newer than the stored one. It updates the index
+// only if the two reports name different processes, which is rare.
 func (t *tx) takeReport(r packedReport) error {
 	key := hostKey(r.host)
 	old, err := t.report(r.host, key)
@@ -85,7 +85,7 @@ func (t *tx) setReported(ps []catalog.Process, reported bool) error {
 	return nil
 }
 
-// report returns the last report of a host; the zero Report if there is none.
+// report returns the last report of a host; the zero Report if the host never reported.
 func (t *tx) report(h procfleet.Host, key []byte) (catalog.Report, error) {
 	raw := t.Bucket(bucketReports).Get(key)
 	if raw == nil {
@@ -94,8 +94,7 @@ func (t *tx) report(h procfleet.Host, key []byte) (catalog.Report, error) {
 	return pack.ReadReport(h, string(raw))
 }
 
-// forgetReport removes the report of a host. Its processes stay as far as they
-// are registered.
+// forgetReport removes the report of a host. Registered processes remain in the index.
 func (t *tx) forgetReport(key []byte) error {
 	host, err := readHostKey(key)
 	if err != nil {
@@ -125,7 +124,7 @@ func (s *Store) Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog
 	})
 }
 
-// Entries returns one entry per process, in order.
+// Entries returns the entry of each process, in order.
 func (s *Store) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
 	return view(ctx, s, func(t *tx) ([]catalog.Entry, error) {
 		out, r := make([]catalog.Entry, len(ps)), t.catalog()
@@ -139,8 +138,9 @@ func (s *Store) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.En
 	})
 }
 
-// EntryPage returns entries in the order of their keys. It counts the keys of
-// the namespace by walking over them: there is no counter that could drift.
+// EntryPage returns a page of the entries of a namespace, sorted by key, and their
+// total. It counts the keys of the namespace on each call, because a stored counter
+// could drift.
 func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
 	if !catalog.ValidName(namespace) {
 		return nil, 0, ctx.Err()

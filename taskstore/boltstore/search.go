@@ -13,43 +13,44 @@ import (
 )
 
 const (
-	// loadStep is how many templates are decoded at once when a view is loaded.
+	// loadStep is the number of templates that are decoded at once when a view is
+	// loaded.
 	loadStep = 1000
-	// missedMost is how many changed templates wait at most for a search, before
-	// the writer applies them to the view.
+	// missedMost is the maximum number of changed templates that wait for the next
+	// search before the writer applies them to the view.
 	missedMost = 250
 )
 
-// templateView is the templates of one business in memory, for searches. The
-// first search loads it from the file; from then on every commit adds its
-// changes, in order and before its callers get their results. The next search
-// applies them to the view: many changes at once take hardly longer than one,
-// and the writer must not delay all other changes for it.
+// templateView holds the templates of one business in memory, for searches. The first
+// search loads it from the file. From then on every commit adds its changes, in order,
+// before its callers receive their results. The next search applies them to the view.
+// Applying many changes at once takes hardly longer than applying one, and the writer,
+// which blocks all other changes, must not do it.
 //
-// A transaction never waits for mu: a writer that grows the file waits for all
-// transactions to end.
+// A transaction must not wait for mu: a writer that grows the file waits for all
+// transactions to end, so both would wait forever.
 type templateView struct {
-	loading chan struct{} // holds a token while a search loads the view
+	loading chan struct{} // capacity 1; full while a search loads the view
 
 	mu       sync.RWMutex
 	view     *templates.View  // nil until it is loaded
-	revision uint64           // of the business, that view has
-	follows  bool             // while it is loaded
-	missed   []templateChange // that were committed and are not in the view
-	waiting  int              // templates in missed
+	revision uint64           // revision of the business that the view contains
+	follows  bool             // the view collects changes although it is not loaded yet
+	missed   []templateChange // committed changes that the view does not contain
+	waiting  int              // number of templates in missed
 }
 
-// templateChange is what one change made of templates of a business.
+// templateChange is the effect of one change on templates of a business.
 type templateChange struct {
-	revision uint64 // that the business has after it
+	revision uint64 // revision of the business after the change
 	changed  []catalog.Template
 	removed  []int64
 }
 
 func newTemplateView() *templateView { return &templateView{loading: make(chan struct{}, 1)} }
 
-// changed counts a change of the templates of a business, and has it reach
-// the view of the business when it is committed.
+// changed increments the revision of a business. When the transaction is committed, the
+// change is passed to the view of the business.
 func (s *Store) changed(b templateBook, c templateChange) (err error) {
 	if c.revision, err = b.nextRevision(); err != nil {
 		return err
@@ -74,15 +75,15 @@ func (v *templateView) take(c templateChange) {
 	}
 }
 
-// settle applies the missed changes to the view, if that is loaded. Ids are never
-// reused, so removed templates stay removed.
+// settle applies the missed changes to the view if it is loaded. Ids are never reused,
+// so removed templates stay removed.
 func (v *templateView) settle() {
 	if v.view == nil || len(v.missed) == 0 {
 		return
 	}
 	var all templateChange
 	for _, c := range v.missed {
-		if c.revision > v.revision { // else it was read
+		if c.revision > v.revision { // otherwise the view was loaded with the change
 			v.revision = c.revision
 			all.changed, all.removed = append(all.changed, c.changed...), append(all.removed, c.removed...)
 		}
@@ -91,8 +92,8 @@ func (v *templateView) settle() {
 	v.missed, v.waiting = nil, 0
 }
 
-// load reads the templates of the business unless they are loaded. Changes that
-// are committed meanwhile are applied afterwards.
+// load loads the templates of the business unless they are loaded. Changes that are
+// committed during the load are applied afterwards.
 func (v *templateView) load(ctx context.Context, s *Store, business catalog.Business) error {
 	if v.loaded() {
 		return nil
@@ -120,18 +121,19 @@ func (v *templateView) load(ctx context.Context, s *Store, business catalog.Busi
 	return nil
 }
 
-// loaded lets concurrent searches of a loaded view run without waiting.
+// loaded reports whether the view is loaded. It only needs a read lock, so concurrent
+// searches do not wait for each other.
 func (v *templateView) loaded() bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.view != nil
 }
 
-// forget makes the next search load the view again.
+// forget discards the view, so that the next search loads it again.
 func (v *templateView) forget() { v.view, v.missed, v.waiting = nil, nil, 0 }
 
-// follow makes the view collect the changes committed from now on, unless it is
-// loaded.
+// follow makes the view collect the changes that are committed from now on. It returns
+// false if the view is already loaded.
 func (v *templateView) follow() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -139,8 +141,7 @@ func (v *templateView) follow() bool {
 	return v.follows
 }
 
-// readInto adds all templates to a view, and returns the revision that they
-// have.
+// readInto adds all templates of the business to a view and returns their revision.
 func (b templateBook) readInto(ctx context.Context, loaded *templates.View) (uint64, error) {
 	some := make([]catalog.Template, 0, loadStep)
 	c := b.Bucket(bucketTemplates).Cursor()
@@ -162,16 +163,18 @@ func (b templateBook) readInto(ctx context.Context, loaded *templates.View) (uin
 	return b.revision(), nil
 }
 
-// templatePage is an answer to a search, unless the view was behind the file.
+// templatePage is the result of a search, valid unless the view was older than the
+// file.
 type templatePage struct {
 	ids       []int64
-	templates []catalog.Template // unless only ids are asked for
+	templates []catalog.Template // nil if the caller asked for ids only
 	total     int
 	behind    bool
-	revision  uint64 // of the business in the file
+	revision  uint64 // revision of the business in the file
 }
 
-// SearchTemplates returns a page of the matching templates.
+// SearchTemplates returns a page of the matching templates and the number of all
+// matches.
 func (s *Store) SearchTemplates(ctx context.Context, business catalog.Business, search catalog.Search) ([]catalog.Template, int, error) {
 	if err := search.Validate(); err != nil {
 		return nil, 0, fmt.Errorf("search processes: %w", err)
@@ -191,8 +194,8 @@ func (s *Store) FindTemplates(ctx context.Context, business catalog.Business, se
 	return page.ids, err
 }
 
-// find searches a view with everything that was committed before. With rows it
-// also reads the matching templates.
+// find searches a view that contains every change committed before the call. With rows
+// it also reads the matching templates.
 func (s *Store) find(ctx context.Context, business catalog.Business, search catalog.Search, rows bool) (templatePage, error) {
 	if business.Validate() != nil {
 		return templatePage{}, ctx.Err()
@@ -212,10 +215,10 @@ func (s *Store) find(ctx context.Context, business catalog.Business, search cata
 	}
 }
 
-// search finds templates in the view and, with rows, reads them from the file
-// as it was when they were found.
+// search finds templates in the view. With rows it reads them from the file, in the
+// state in which the view found them.
 func (v *templateView) search(ctx context.Context, s *Store, business catalog.Business, search catalog.Search, rows bool) (templatePage, error) {
-	v.lockSettled() // no commit reaches the view until its state and that of the transaction were compared
+	v.lockSettled() // the lock keeps commits out of the view until its revision was compared with that of the transaction
 	release := sync.OnceFunc(v.mu.RUnlock)
 	defer release()
 	return view(ctx, s, func(t *tx) (templatePage, error) {
@@ -243,7 +246,7 @@ func (v *templateView) search(ctx context.Context, s *Store, business catalog.Bu
 	})
 }
 
-// lockSettled locks the view, with all that reached it, for reading.
+// lockSettled applies all missed changes and locks the view for reading.
 func (v *templateView) lockSettled() {
 	v.mu.RLock()
 	for v.view != nil && len(v.missed) > 0 {
@@ -255,9 +258,9 @@ func (v *templateView) lockSettled() {
 	}
 }
 
-// catchUp waits for the writer, so that all that was committed before has
-// reached the view. If that is not so (a commit failed and was done all the
-// same, or the view was forgotten), it has to be loaded anew.
+// catchUp waits for the writer, so that the view receives all changes committed before.
+// If it still lacks one (a commit failed and took effect nevertheless, or the view was
+// discarded), catchUp discards the view, so that it is loaded again.
 func (v *templateView) catchUp(ctx context.Context, s *Store, revision uint64) error {
 	if err := change(ctx, s, func(*tx) error { return nil }); err != nil {
 		return err

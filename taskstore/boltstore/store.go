@@ -1,11 +1,10 @@
-// Package boltstore is the task store of one machine, and the catalog beside
-// it: a single file that survives a kill at any moment.
+// Package boltstore is a task store and a catalog in a single bbolt file, for one
+// machine. The file survives a crash of the process or the machine at any moment.
 //
-// Every change is one function run by one goroutine, which puts all changes
-// that wait into one transaction of bbolt and answers their callers when it
-// is on disk. Reads see the last committed state and copy what they return,
-// but for topologies, which are shared. To search the templates of a business
-// there is a view of them in memory, see [templateView].
+// A single goroutine makes all changes. It runs all waiting changes in one transaction
+// and replies to their callers when the transaction is on disk. Reads use the last
+// committed state. They return copies, except of topologies, which are shared. For
+// searches, the templates of a business are also held in memory, see [templateView].
 package boltstore
 
 import (
@@ -32,22 +31,23 @@ var (
 	_ catalog.Store   = (*Store)(nil)
 )
 
-// Options are the optional settings of a store.
+// Options holds the optional settings of a store.
 type Options struct {
-	// Log gets a line when expired tasks cannot be removed; default none.
+	// Log receives errors of the removal of expired data; nil discards them.
 	Log logrus.FieldLogger
-	// Clock is the store's clock; nil is the machine's.
+	// Clock is the store's clock; default [time.Now].
 	Clock func() time.Time
 }
 
-// lockTimeout is how long Open waits for another process, which may be about
-// to exit, to close the file.
+// lockTimeout is how long Open waits until another process closes the file. That
+// process may be about to exit.
 const lockTimeout = 3 * time.Second
 
 // format is the version of the file's layout.
 const format = 1
 
-// Store is a task store and a catalog in one file.
+// Store is a task store and a catalog in one file. Create it with [Open]. It is safe
+// for concurrent use.
 type Store struct {
 	db     *bbolt.DB
 	log    logrus.FieldLogger
@@ -64,8 +64,8 @@ type Store struct {
 	shut func() error
 }
 
-// Open opens the file at path, or makes it; its folder must be there. A file
-// that another process has open is an error after a few seconds.
+// Open opens the file at path. It creates the file if it is missing; the directory must
+// exist. If another process has the file open, Open returns an error after 3 s.
 func Open(path string, o Options) (*Store, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -104,7 +104,8 @@ func prepare(db *bbolt.DB) error {
 				return err
 			}
 		}
-		// Where agents were, as versions before wrote it; agents announce themselves again.
+		// Remove the announcements in the format of earlier versions; agents announce
+		// themselves again.
 		if err := t.DeleteBucket([]byte("agents")); err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
 			return err
 		}
@@ -116,8 +117,8 @@ func prepare(db *bbolt.DB) error {
 	})
 }
 
-// Close ends the store after the changes that are under way. Later calls
-// return [taskstore.ErrUnavailable]; closing again does nothing.
+// Close completes the changes in progress and closes the file. Later calls of other
+// methods return [taskstore.ErrUnavailable]. Closing again does nothing.
 func (s *Store) Close() error { return s.shut() }
 
 func (s *Store) close() error {
@@ -129,10 +130,10 @@ func (s *Store) close() error {
 	return nil
 }
 
-// now is the store's time, in the microseconds that it keeps.
+// now returns the store's time in microseconds, the resolution of stored times.
 func (s *Store) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
 
-// Now is the store's time.
+// Now returns the store's time.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
 		return time.Time{}, err
@@ -140,7 +141,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return s.now(), nil
 }
 
-// view runs fn on the last committed state.
+// view calls fn with a read-only transaction on the last committed state.
 func view[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T, error) {
 	var v, none T
 	if err := ctx.Err(); err != nil {
@@ -156,8 +157,9 @@ func view[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T, e
 	return v, nil
 }
 
-// clean reports whether err is an error of the contract or of a context that
-// ended, not one of the file. A change returns such errors before it writes.
+// clean reports whether err is an error of the store's contract or of an ended context,
+// as opposed to an error of the file. A change returns such an error only before it
+// writes.
 func clean(err error) bool {
 	for _, answer := range []error{
 		taskstore.ErrNotFound, taskstore.ErrConflict, taskstore.ErrRejected, taskstore.ErrExpired, taskstore.ErrCursor,
@@ -176,7 +178,7 @@ func clean(err error) bool {
 	return errors.As(err, &field) || errors.As(err, &edit) || errors.As(err, &version)
 }
 
-// outward makes an error of the file (closed, disk full) an ErrUnavailable.
+// outward converts an error of the file, for example a full disk, to ErrUnavailable.
 func outward(err error) error {
 	if err == nil || clean(err) {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Due returns the visits of a shard that are due, then those that are further
-// ahead than any may be, which were set before the clock stepped back.
+// Due returns the due visits of a shard. It also returns visits that are further in the
+// future than allowed, because they were scheduled before the clock stepped back.
 func (s *Store) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
 	return view(ctx, s, func(t *tx) ([]taskstore.Visit, error) {
 		var visits []taskstore.Visit
@@ -32,7 +32,7 @@ func (s *Store) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, e
 	})
 }
 
-// visitSeek is where the visits of a shard begin that are not before a moment.
+// visitSeek returns the first possible key of a shard's visits at or after a moment.
 func visitSeek(shard int, from time.Time) []byte {
 	key := []byte{byte(shard)}
 	if !from.IsZero() {
@@ -41,7 +41,7 @@ func visitSeek(shard int, from time.Time) []byte {
 	return key
 }
 
-// TasksByID returns tasks in the order of ids.
+// TasksByID returns the tasks with these ids, in order.
 func (s *Store) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
 	return view(ctx, s, func(t *tx) ([]procfleet.Task, error) {
 		tasks := make([]procfleet.Task, len(ids))
@@ -59,8 +59,8 @@ func (s *Store) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfl
 	})
 }
 
-// visit moves a task in the sweep index, or out of it with the zero time. The
-// record is the caller's to put.
+// visit moves a task's visit in the sweep index, or removes it if at is zero. The
+// caller must write the record.
 func (t *tx) visit(r *taskRecord, at time.Time) error {
 	index := t.Bucket(bucketVisits)
 	if !r.Visit.IsZero() {
@@ -74,7 +74,7 @@ func (t *tx) visit(r *taskRecord, at time.Time) error {
 	return index.Put(visitKey(at, r.Number), nil)
 }
 
-// Revisit sets the next visits of tasks.
+// Revisit schedules the next visits of tasks.
 func (s *Store) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
 	next = slices.Clone(next)
 	return change(ctx, s, func(t *tx) error {
@@ -100,13 +100,14 @@ func (s *Store) Settle(ctx context.Context, visits ...taskstore.Visit) error {
 	})
 }
 
-// reschedule sets the visit of a task if it is still due at from; the zero from
-// is any moment. A task and its visit are written in one transaction, so a task
-// that is gone has no visit, and no task is written after its visit was settled.
+// reschedule changes the visit of a task if its moment is still from; a zero from
+// matches any moment. A task and its visit are always written in one transaction, so a
+// task that was removed has no visit, and no task is written after its visit was
+// settled.
 func (t *tx) reschedule(id procfleet.TaskID, from, to time.Time) error {
 	n, err := id.Number()
 	if err != nil {
-		return nil //nolint:nilerr // an id that is none is of no task
+		return nil //nolint:nilerr // an invalid id belongs to no task
 	}
 	r, err := t.taskNumbered(n)
 	if err != nil || r == nil {
@@ -142,7 +143,7 @@ func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.Un
 	})
 }
 
-// Republished records a chunk's new position in the stream.
+// Republished records the new stream position of a chunk.
 func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error {
 	return change(ctx, s, func(t *tx) error {
 		r, err := t.task(id)
@@ -160,9 +161,9 @@ func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int,
 	})
 }
 
-// Published sets EventPublished of a finished task. A release that does not
-// know the field reads the record without it, and drops it when it writes the
-// record: it, or a later one, then publishes the event again under the same id.
+// Published sets EventPublished of a finished task. A release that does not know the
+// field drops it when it writes the record. That release, or a later one, then
+// publishes the event again with the same id.
 func (s *Store) Published(ctx context.Context, id procfleet.TaskID) error {
 	return change(ctx, s, func(t *tx) error {
 		r, err := t.task(id)
@@ -174,7 +175,8 @@ func (s *Store) Published(ctx context.Context, id procfleet.TaskID) error {
 	})
 }
 
-// Notified clears NotifyPending and settles the tasks that are finished.
+// Notified clears NotifyPending of tasks and removes finished tasks from the sweep
+// index.
 func (s *Store) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
 	return change(ctx, s, func(t *tx) error {
 		for _, id := range ids {

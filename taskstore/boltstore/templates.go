@@ -12,25 +12,25 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/templates"
 )
 
-// templateBook is the templates of one business in a transaction.
+// templateBook accesses the templates of one business in a transaction.
 type templateBook struct {
 	*tx
 	of       catalog.Business
-	business []byte // its key
+	business []byte // key of the business
 }
 
 func (t *tx) templateBook(of catalog.Business) templateBook {
 	return templateBook{tx: t, of: of, business: businessKey(of)}
 }
 
-// key is the key of something of the business.
+// key returns the key of an object of the business.
 func (b templateBook) key(end []byte) []byte { return append(slices.Clip(b.business), end...) }
 
 func (b templateBook) templateKey(id int64) []byte { return b.key(number8(uint64(id))) }
 
 func (b templateBook) claimKey(text string) []byte { return b.key(digest(text)) }
 
-// template returns nil if there is none.
+// template reads a template; nil if it does not exist.
 func (b templateBook) template(id int64) (*catalog.Template, error) {
 	raw := b.Bucket(bucketTemplates).Get(b.templateKey(id))
 	if raw == nil {
@@ -50,7 +50,7 @@ func (b templateBook) templates(ids []int64) ([]*catalog.Template, error) {
 	return all, nil
 }
 
-// revision counts how often templates of the business were changed.
+// revision returns the number of changes of the business's templates.
 func (b templateBook) revision() uint64 {
 	raw := b.Bucket(bucketRevisions).Get(b.business)
 	if raw == nil {
@@ -64,7 +64,7 @@ func (b templateBook) nextRevision() (uint64, error) {
 	return next, b.Bucket(bucketRevisions).Put(b.business, number8(next))
 }
 
-// claimant returns the template that has a claim, 0 if none has.
+// claimant returns the id of the template that has a claim, or 0.
 func (b templateBook) claimant(text string) int64 {
 	raw := b.Bucket(bucketClaims).Get(b.claimKey(text))
 	if raw == nil {
@@ -73,12 +73,12 @@ func (b templateBook) claimant(text string) int64 {
 	return int64(binary.BigEndian.Uint64(raw))
 }
 
-// do finds out what becomes of the templates that edits are of, and writes
-// nothing. lastID is the last id that is given then.
+// do computes the result of edits and writes nothing. lastID is the last template id
+// after the edits.
 func (b templateBook) do(edits []catalog.Edit) (batch *templates.Batch, lastID uint64, err error) {
 	ids := make([]int64, len(edits))
 	for i, e := range edits {
-		ids[i] = e.ID // there is no template 0
+		ids[i] = e.ID // 0 for a new template, which no template has
 	}
 	old, err := b.templates(ids)
 	if err != nil {
@@ -135,7 +135,7 @@ func (b templateBook) remove(template *catalog.Template) error {
 	return b.Bucket(bucketTemplates).Delete(b.templateKey(template.ID))
 }
 
-// EditTemplates does all edits at once, or none.
+// EditTemplates applies all edits in one transaction, or none.
 func (s *Store) EditTemplates(ctx context.Context, business catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
 	if err := business.Validate(); err != nil {
 		return nil, fmt.Errorf("edit processes: %w", err)
@@ -160,7 +160,8 @@ func (s *Store) EditTemplates(ctx context.Context, business catalog.Business, ed
 	})
 }
 
-// cloneEdits copies all that the caller could change.
+// cloneEdits copies the edits, so that the caller may change its arguments while update
+// still runs.
 func cloneEdits(edits []catalog.Edit) []catalog.Edit {
 	edits = slices.Clone(edits)
 	for i := range edits {
@@ -170,7 +171,8 @@ func cloneEdits(edits []catalog.Edit) []catalog.Edit {
 	return edits
 }
 
-// DeleteTemplate deletes one that is bound to no module.
+// DeleteTemplate deletes a template that is bound to no module. It reports whether the
+// template existed.
 func (s *Store) DeleteTemplate(ctx context.Context, business catalog.Business, id int64) (bool, error) {
 	if business.Validate() != nil {
 		return false, ctx.Err()
@@ -191,7 +193,7 @@ func (s *Store) DeleteTemplate(ctx context.Context, business catalog.Business, i
 	})
 }
 
-// Templates returns one entry per id, in order.
+// Templates returns the template of each id, in order; nil if it does not exist.
 func (s *Store) Templates(ctx context.Context, business catalog.Business, ids []int64) ([]*catalog.Template, error) {
 	if business.Validate() != nil {
 		return make([]*catalog.Template, len(ids)), ctx.Err()

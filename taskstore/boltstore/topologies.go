@@ -12,15 +12,15 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// topologyMemo is a topology that was read before, if any. It holds as long as
-// its version is the one in the file: versions are not given twice.
+// topologyMemo caches a topology. The cached topology is current if its version is the
+// version in the file, because versions are never reused.
 type topologyMemo struct {
 	atomic.Pointer[catalog.Topology]
 }
 
 func newTopologyMemo() *topologyMemo { return new(topologyMemo) }
 
-// topologyRecord returns the version of a topology, 0 if there is none, and its
+// topologyRecord returns the version of a stored topology, 0 if there is none, and its
 // packed form.
 func (t *tx) topologyRecord(key []byte) (version int64, packed []byte, err error) {
 	raw := t.Bucket(bucketTopologies).Get(key)
@@ -33,8 +33,8 @@ func (t *tx) topologyRecord(key []byte) (version int64, packed []byte, err error
 	return int64(binary.BigEndian.Uint64(raw)), raw[8:], nil
 }
 
-// topology reads a topology unless the memo has it. It does not change the memo,
-// since the transaction may never be committed.
+// topology returns the memo's topology if it is current, and else reads it. It does not
+// change the memo, because the transaction may not be committed.
 func (t *tx) topology(key []byte, memo *topologyMemo) (*catalog.Topology, error) {
 	version, packed, err := t.topologyRecord(key)
 	if err != nil || version == 0 {
@@ -46,12 +46,12 @@ func (t *tx) topology(key []byte, memo *topologyMemo) (*catalog.Topology, error)
 	return pack.ReadTopology(version, string(packed))
 }
 
-// putTopology writes the next version.
+// putTopology stores a topology with the next version.
 func (t *tx) putTopology(key []byte, version int64, packed []byte) error {
 	return t.Bucket(bucketTopologies).Put(key, append(number8(uint64(version)), packed...))
 }
 
-// SetTopology replaces the whole topology at once.
+// SetTopology replaces the whole topology and returns its new version.
 func (s *Store) SetTopology(ctx context.Context, b catalog.Business, topology catalog.Topology) (int64, error) {
 	if err := b.Validate(); err != nil {
 		return 0, fmt.Errorf("set topology: %w", err)
@@ -72,7 +72,8 @@ func (s *Store) SetTopology(ctx context.Context, b catalog.Business, topology ca
 	})
 }
 
-// SetModuleHosts replaces the hosts of one module.
+// SetModuleHosts replaces the hosts of one module and returns the new version of the
+// topology.
 func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, module string, hosts []procfleet.Host) (int64, error) {
 	if err := b.Validate(); err != nil {
 		return 0, fmt.Errorf("set hosts of a module: %w", err)
@@ -85,8 +86,9 @@ func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, mod
 		next.Version++
 		return next, pack.Topology(next), nil
 	}
-	// Done outside the transaction, which all writers share, and again in it if
-	// another writer was faster.
+	// Compute the new topology outside the transaction, which delays all other writers.
+	// Compute it again inside the transaction only if another writer has changed the
+	// topology.
 	seen, err := s.Topology(ctx, b)
 	if err != nil {
 		return 0, err
@@ -112,7 +114,7 @@ func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, mod
 	})
 }
 
-// Topology returns the topology of a business.
+// Topology returns the topology of a business. The result is shared; do not change it.
 func (s *Store) Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error) {
 	if b.Validate() != nil {
 		return new(catalog.Topology), ctx.Err()

@@ -10,22 +10,22 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// groupLimit bounds the changes of one commit, and with them how long the
-// first of them waits.
+// groupLimit is the maximum number of changes in one transaction. It bounds the wait of
+// the first of them.
 const groupLimit = 128
 
-// job is one change. run may be called again if its transaction was rolled
-// back on account of another job; it writes nothing if it answers with an
-// error that clean knows.
+// job is one change. The writer may call run again if the transaction was rolled back
+// because of another job. If run returns an error for which clean is true, it must have
+// written nothing.
 type job struct {
 	run    func(t *tx) error
 	err    error
 	answer chan error
 }
 
-// update has the writer run fn and returns when its effect is on disk. If ctx
-// ends first, fn has its whole effect or none, and may still be at it when
-// update returns: it must own whatever it reads.
+// update makes the writer run fn, and returns when the effect of fn is on disk. If ctx
+// ends first, fn takes effect completely or not at all, and may still be running when
+// update returns. Therefore fn must own all data that it reads.
 func update[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T, error) {
 	var v, none T
 	if err := ctx.Err(); err != nil {
@@ -34,7 +34,7 @@ func update[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T,
 	j := &job{
 		run: func(t *tx) (err error) {
 			if err := ctx.Err(); err != nil {
-				return err // its caller has returned
+				return err // the caller has returned
 			}
 			v, err = fn(t)
 			return err
@@ -55,17 +55,17 @@ func update[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T,
 		}
 		return v, nil
 	case <-ctx.Done():
-		return none, ctx.Err() // v is the writer's
+		return none, ctx.Err() // the writer may still be writing v
 	}
 }
 
-// change is update for changes that answer nothing.
+// change is update for changes without a result.
 func change(ctx context.Context, s *Store, fn func(t *tx) error) error {
 	_, err := update(ctx, s, func(t *tx) (struct{}, error) { return struct{}{}, fn(t) })
 	return err
 }
 
-// write commits groups of jobs until the store is closed.
+// write runs jobs until the store is closed.
 func (s *Store) write() {
 	for {
 		select {
@@ -77,7 +77,7 @@ func (s *Store) write() {
 	}
 }
 
-// waiting returns first and the jobs that wait by now.
+// waiting returns first and the jobs that are waiting now, at most groupLimit.
 func (s *Store) waiting(first *job) []*job {
 	group := []*job{first}
 	for len(group) < groupLimit {
@@ -91,8 +91,8 @@ func (s *Store) waiting(first *job) []*job {
 	return group
 }
 
-// commit runs the group in one transaction. A job that fails gets its error, and
-// the transaction is repeated with the others.
+// commit runs a group of jobs in one transaction. If a job fails, it receives its
+// error, and the transaction is repeated with the other jobs.
 func (s *Store) commit(group []*job) {
 	for {
 		failed := -1
