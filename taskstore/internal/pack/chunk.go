@@ -12,8 +12,8 @@ import (
 //
 //	version | fields: specs as JSON, cloud area, first, n | n × end of item | items
 //
-// The ends let one item be read without the others: a page of results has a few
-// items of many chunks.
+// With the ends of the items, one item can be read without the others: a page of
+// results contains a few items of many chunks.
 const chunkVersion = 1
 
 // Chunk packs a chunk.
@@ -68,8 +68,7 @@ func ReadChunk(data string) (procfleet.Chunk, error) {
 	return c, nil
 }
 
-// View reads single items of a packed chunk. The specs are shared by all items
-// that it hands out.
+// View reads single items of a packed chunk. All items that it returns share the specs.
 type View struct {
 	Cloud procfleet.CloudArea
 	First int
@@ -80,7 +79,7 @@ type View struct {
 	items string
 }
 
-// OpenChunk opens a packed chunk. What is read from it shares its memory.
+// OpenChunk opens a packed chunk. The items read from it share the memory of data.
 func OpenChunk(data string) (*View, error) {
 	if data == "" || data[0] != chunkVersion {
 		return nil, errDamaged
@@ -99,11 +98,11 @@ func OpenChunk(data string) (*View, error) {
 	return &v, nil
 }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (v *View) Len() int { return v.n }
 
-// Item reads the i-th item of the chunk. A missing item is an error: the
-// directory of chunks is stored elsewhere and may not match.
+// Item reads the i-th item of the chunk. It returns an error if there is none: the
+// directory of chunks is stored separately and may not match.
 func (v *View) Item(i int) (procfleet.Item, error) {
 	if i < 0 || i >= v.n {
 		return procfleet.Item{}, errDamaged

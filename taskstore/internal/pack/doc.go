@@ -1,7 +1,7 @@
-// Package pack is how the task stores write chunks, results, item states,
-// specs, reports, groups and topologies down, so that every backend keeps the
-// same bytes, cuts content at the same bounds and pages in the same order.
+// Package pack encodes chunks, results, item states, specs, reports, groups, templates
+// and topologies for the task stores, so that every store writes the same bytes,
+// truncates content at the same limits, and returns pages in the same order.
 //
-// A task's items have one state byte each, a [Mark]; it alone decides whether
-// a result is applied, and it is what counters and pages are made from.
+// Each item of a task has one state byte, a [Mark]. The mark alone decides whether a
+// result is applied. Counters and pages are computed from marks.
 package pack

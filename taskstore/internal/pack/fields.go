@@ -12,13 +12,13 @@ import (
 
 var errDamaged = errors.New("pack: stored bytes are cut short or damaged")
 
-// fields writes or reads the fields of a value, one after the other. One list
-// of calls serves both directions, so that they cannot drift apart. A list may
-// grow at its end only: fields missing at the end are read as zero.
+// fields writes or reads the fields of a value in sequence. The same calls serve both
+// directions, so that writer and reader cannot diverge. New fields may only be added at
+// the end: missing fields at the end are read as zero.
 type fields struct {
 	reading bool
 	out     []byte
-	in      string // reading from a string lets text be shared instead of copied
+	in      string // the input is a string, so that texts can share its memory
 	err     error
 }
 
@@ -31,7 +31,7 @@ func (f *fields) uint(v *uint64) {
 	if f.in == "" {
 		return
 	}
-	if c := f.in[0]; c < 1<<7 { // as most are
+	if c := f.in[0]; c < 1<<7 { // common case: one byte
 		*v, f.in = uint64(c), f.in[1:]
 		return
 	}
@@ -48,7 +48,7 @@ func (f *fields) fail() {
 	f.in = ""
 }
 
-// num is a signed number in zigzag form.
+// num writes or reads a signed number in zigzag encoding.
 func num[T ~int | ~int64](f *fields, v *T) {
 	u := uint64(*v<<1) ^ uint64(int64(*v)>>63)
 	f.uint(&u)
@@ -72,7 +72,7 @@ func (f *fields) float(v *float64) {
 	*v = math.Float64frombits(u)
 }
 
-// text is a string of any type, with its length before it.
+// text writes or reads a string, preceded by its length.
 func text[T ~string](f *fields, v *T) {
 	n := uint64(len(*v))
 	f.uint(&n)
@@ -102,14 +102,14 @@ func nums(f *fields, v *[]int) {
 	}
 }
 
-// list is the length of a list, which is made when it is read.
+// list writes or reads the length of a list. When it reads, it allocates the list.
 func list[T any](f *fields, v *[]T) {
 	n := uint64(len(*v))
 	f.uint(&n)
 	if !f.reading {
 		return
 	}
-	if n > uint64(len(f.in)) { // each element takes a byte at least
+	if n > uint64(len(f.in)) { // damaged: each element needs at least one byte
 		f.fail()
 		n = 0
 	}
@@ -121,7 +121,8 @@ func list[T any](f *fields, v *[]T) {
 
 var zeroSeconds = time.Time{}.Unix()
 
-// time keeps nanoseconds and the zero time, and reads in UTC.
+// time writes or reads a time with nanoseconds. It preserves the zero time and returns
+// UTC.
 func (f *fields) time(v *time.Time) {
 	sec, nsec := v.Unix()-zeroSeconds, int64(v.Nanosecond())
 	num(f, &sec)
@@ -138,7 +139,7 @@ func (f *fields) time(v *time.Time) {
 func (f *fields) addr(v *netip.Addr) {
 	var raw string
 	if !f.reading {
-		raw = string(v.AsSlice()) // no zones: hosts have none
+		raw = string(v.AsSlice()) // without a zone, because addresses of hosts have none
 	}
 	text(f, &raw)
 	if !f.reading {
@@ -161,8 +162,8 @@ func (f *fields) host(h *procfleet.Host) {
 	f.addr(&h.Addr)
 }
 
-// part writes or reads a nested list with its length before it, so that it can
-// grow at its end too.
+// part writes or reads nested fields, preceded by their length, so that fields can be
+// added at their end too.
 func (f *fields) part(list func(*fields)) {
 	inner := fields{reading: f.reading}
 	if f.reading {

@@ -2,26 +2,27 @@ package pack
 
 import "github.com/procfleet/procfleet"
 
-// Mark is the state byte of one item: its state and, by case, whose word it
-// is: lower case for the agent's own, upper case for the server's.
+// Mark is the state byte of one item. The letter is the state. Lower case means that an
+// agent reported the state, upper case that the server determined it.
 type Mark byte
 
-// The marks. Cancelled and rejected items keep their state whatever comes, so
-// they have one mark each.
+// The marks. A canceled or rejected item never changes its state, so these states have
+// a single mark.
 const (
 	Pending   Mark = 'p'
 	Delivered Mark = 'd'
 	Succeeded Mark = 's'
 	Unchanged Mark = 'u'
 	Failed    Mark = 'f'
-	// Unreachable and TimedOut are the server's word in practice.
+	// Unreachable and TimedOut have one mark, because in practice only the server
+	// determines these states.
 	Unreachable Mark = 'X'
 	TimedOut    Mark = 'T'
 	Cancelled   Mark = 'c'
 	Rejected    Mark = 'r'
 )
 
-// Marks returns the mark bytes of a state, the agent's first; none for an
+// Marks returns the marks of a state, the agent's mark first. It returns "" for an
 // unknown state.
 func Marks(s procfleet.State) string {
 	switch s {
@@ -47,7 +48,7 @@ func Marks(s procfleet.State) string {
 	return ""
 }
 
-// MarkOf returns the mark of an item whose result is r.
+// MarkOf returns the mark of an item with the result r.
 func MarkOf(r *procfleet.Result) Mark {
 	marks := Marks(r.State())
 	if r.Rank == procfleet.RankServer {
@@ -56,8 +57,8 @@ func MarkOf(r *procfleet.Result) Mark {
 	return Mark(marks[0])
 }
 
-// State is the item state that m stands for; an unknown mark is pending, so
-// that its item is delivered rather than forgotten.
+// State returns the item state of m. For an unknown mark it returns pending, so that
+// the item is delivered instead of lost.
 func (m Mark) State() procfleet.State {
 	const lower = 'a' - 'A'
 	switch byte(m) | lower {
@@ -81,8 +82,8 @@ func (m Mark) State() procfleet.State {
 	return procfleet.StatePending
 }
 
-// Rank is the rank of the item's result. Cancelled and rejected count as the
-// highest, because nothing replaces them.
+// Rank returns the rank of the item's result. Canceled and rejected have the highest
+// rank, because no result replaces them.
 func (m Mark) Rank() procfleet.Rank {
 	switch {
 	case m == Pending, m == Delivered:
@@ -94,8 +95,8 @@ func (m Mark) Rank() procfleet.Rank {
 	}
 }
 
-// ReplacedBy reports whether r becomes the result of an item that has mark m,
-// and whether it is then late.
+// ReplacedBy reports whether the result r replaces the result of an item with mark m,
+// and if so, whether r is late.
 func (m Mark) ReplacedBy(r *procfleet.Result) (replaced, late bool) {
 	replaced = r.Reason != "" && min(r.Rank, procfleet.RankAgent) > m.Rank()
 	return replaced, replaced && m.Rank() > procfleet.RankNone
@@ -104,8 +105,8 @@ func (m Mark) ReplacedBy(r *procfleet.Result) (replaced, late bool) {
 // Open reports whether the item awaits a result.
 func (m Mark) Open() bool { return m.Rank() == procfleet.RankNone }
 
-// OpenItems returns the indexes of the marks that await a result, and those
-// of them that an agent has accepted.
+// OpenItems returns the indexes of the marks that await a result, and, of these, the
+// indexes of items that an agent has accepted.
 func OpenItems(marks []byte) (open, delivered []int) {
 	for i, m := range marks {
 		if !Mark(m).Open() {

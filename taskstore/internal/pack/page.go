@@ -11,8 +11,9 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Page picks the items of one page from the marks of a whole task, in the
-// order that [taskstore.ResultQuery] promises, and makes the next cursor.
+// Page selects the items of one page from the marks of a task, in the order that
+// [taskstore.ResultQuery] defines. It returns their indexes and the cursor of the next
+// page.
 func Page(marks []byte, q taskstore.ResultQuery) (items []int, next string, err error) {
 	order := procfleet.States()
 	if q.State != "" {
@@ -44,8 +45,8 @@ func Page(marks []byte, q taskstore.ResultQuery) (items []int, next string, err 
 	return items, "", nil
 }
 
-// nextOf returns the first item from begin on that has the state, or
-// len(marks).
+// nextOf returns the first item from begin on that has the state, or len(marks) if
+// there is none.
 func nextOf(marks []byte, state procfleet.State, begin int) int {
 	found := len(marks)
 	for _, m := range []byte(Marks(state)) {
@@ -56,8 +57,8 @@ func nextOf(marks []byte, state procfleet.State, begin int) int {
 	return found
 }
 
-// readCursor reads "<state>:<item>", the last item that the page before
-// showed.
+// readCursor parses a cursor, "<state>:<item>", which names the last item of the
+// previous page.
 func readCursor(s string) (procfleet.State, int, error) {
 	state, item, _ := strings.Cut(s, ":")
 	n, err := strconv.Atoi(item)
@@ -67,5 +68,5 @@ func readCursor(s string) (procfleet.State, int, error) {
 	return procfleet.State(state), n, nil
 }
 
-// Limit brings the size of a page into 1 to 1000.
+// Limit restricts the size of a page to 1 to 1000.
 func Limit(n int) int { return min(max(n, 1), 1000) }

@@ -10,7 +10,7 @@ import (
 
 const reportVersion = 1
 
-// Report packs what an agent reported, without its host.
+// Report packs a report without its host.
 func Report(r *catalog.Report) []byte {
 	f := fields{out: make([]byte, 0, 64+160*len(r.Processes))}
 	f.out = append(f.out, reportVersion)
@@ -18,8 +18,8 @@ func Report(r *catalog.Report) []byte {
 	return f.out
 }
 
-// ReadReport reads what [Report] packed; the texts of the report share its
-// memory.
+// ReadReport parses the output of [Report]. The texts of the report share the memory of
+// data.
 func ReadReport(host procfleet.Host, data string) (catalog.Report, error) {
 	r := catalog.Report{Host: host}
 	if data == "" || data[0] != reportVersion {
@@ -41,7 +41,7 @@ func (f *fields) report(r *catalog.Report) {
 	n := len(r.Processes)
 	num(f, &n)
 	if f.reading {
-		if n < 0 || n > len(f.in) { // each takes a byte at least
+		if n < 0 || n > len(f.in) { // damaged: each process needs at least one byte
 			f.fail()
 			n = 0
 		}
@@ -50,7 +50,7 @@ func (f *fields) report(r *catalog.Report) {
 		}
 	}
 	for i := range r.Processes {
-		if f.reading && f.in == "" { // cut short: a process that is missing is not an empty one
+		if f.reading && f.in == "" { // truncated: a missing process must not be read as an empty one
 			f.fail()
 			return
 		}
@@ -58,9 +58,9 @@ func (f *fields) report(r *catalog.Report) {
 	}
 }
 
-// reported is small, because every host of a fleet writes one of each of its
-// processes again and again: what mostly follows from something else is only
-// written where it does not.
+// reported writes or reads one process of a report. The encoding is compact, because
+// every host frequently reports all its processes: a value that usually follows from
+// another value is written only if it differs.
 func (f *fields) reported(r *catalog.Report, i int) {
 	p, before := &r.Processes[i], ""
 	if i > 0 {
@@ -104,7 +104,7 @@ func (f *fields) reportedStatus(made time.Time, s *procfleet.ProcessStatus) {
 	f.uncommon(made, s)
 }
 
-// uncommon is what most processes have nothing of.
+// uncommon writes or reads the fields that are empty for most processes.
 func (f *fields) uncommon(made time.Time, s *procfleet.ProcessStatus) {
 	there := len(s.PIDs) > 0 || s.Instances != 0 || s.TreeCPU != 0 || s.TreeMemoryBytes != 0 ||
 		!s.NextRunAt.IsZero() || !s.FrozenUntil.IsZero() || s.Restarts != 0 || s.LastExit != nil
@@ -125,7 +125,7 @@ func (f *fields) uncommon(made time.Time, s *procfleet.ProcessStatus) {
 	}
 }
 
-// same is a text that mostly is the expected one.
+// same writes or reads a text that usually equals expected.
 func (f *fields) same(v *string, expected string) {
 	differs := *v != expected
 	f.bool(&differs)
@@ -136,8 +136,8 @@ func (f *fields) same(v *string, expected string) {
 	}
 }
 
-// near is a moment that mostly is within hours of another one; like
-// [fields.time] it keeps nanoseconds and the zero time.
+// near writes or reads a time that is usually within hours of another one. Like
+// [fields.time] it preserves nanoseconds and the zero time.
 func (f *fields) near(v *time.Time, other time.Time) {
 	const zero, microseconds, whole = 0, 1, 2
 	between := v.Round(0).Sub(other.Round(0))
@@ -165,7 +165,7 @@ func (f *fields) near(v *time.Time, other time.Time) {
 	}
 }
 
-// decimal is a number that mostly has few digits after the point.
+// decimal writes or reads a number that usually has few decimal places.
 func (f *fields) decimal(v *float64) {
 	const scale = 1e4
 	scaled := math.Round(*v * scale)

@@ -10,7 +10,7 @@ import (
 
 const resultVersion = 1
 
-// Result packs a result. Bound it first.
+// Result packs a result. Apply [Bound] first.
 func Result(r *procfleet.Result) []byte {
 	f := fields{out: make([]byte, 0, 256+len(r.Message))}
 	f.out = append(f.out, resultVersion)
@@ -18,8 +18,8 @@ func Result(r *procfleet.Result) []byte {
 	return f.out
 }
 
-// ReadResult reads what [Result] packed; the texts of the result share its
-// memory.
+// ReadResult parses the output of [Result]. The texts of the result share the memory of
+// data.
 func ReadResult(data string) (procfleet.Result, error) {
 	var r procfleet.Result
 	if data == "" || data[0] != resultVersion {
@@ -92,7 +92,8 @@ func (f *fields) status(s *procfleet.ProcessStatus) {
 	}
 }
 
-// lastExit writes or reads whether there is one, and makes it.
+// lastExit writes or reads whether a value has a LastExit. When it reads one, it
+// allocates it.
 func lastExit(f *fields, v **procfleet.LastExit) bool {
 	there := *v != nil
 	f.bool(&there)
@@ -102,7 +103,7 @@ func lastExit(f *fields, v **procfleet.LastExit) bool {
 	return there
 }
 
-// lastExit is all but the moment.
+// lastExit writes or reads all fields except the time.
 func (f *fields) lastExit(e *procfleet.LastExit) {
 	f.bool(&e.Known)
 	num(f, &e.Code)
@@ -110,23 +111,26 @@ func (f *fields) lastExit(e *procfleet.LastExit) {
 	text(f, &e.Why)
 }
 
-// Bound returns r with its text valid UTF-8, its message within
-// [procfleet.MaxMessage] and, packed, all of it within [procfleet.MaxResult].
-// What r points to is left as it is.
+// Bound returns r with valid UTF-8 texts, the message truncated to
+// [procfleet.MaxMessage] bytes, and everything else truncated so that the packed result
+// has at most [procfleet.MaxResult] bytes. It copies the values that it changes; r's
+// remain unchanged.
 func Bound(r procfleet.Result) procfleet.Result {
 	r.Message = cut(r.Message, procfleet.MaxMessage)
 	r = limit(r, procfleet.MaxResult)
 	if mayExceed(&r, procfleet.MaxResult) && len(Result(&r)) > procfleet.MaxResult {
-		// Thirteen texts and the pids share what the message and the numbers leave.
+		// Divide the space besides the message and the numbers among thirteen texts and
+		// the pids.
 		r = limit(r, (procfleet.MaxResult-procfleet.MaxMessage-1<<10)/14)
 	}
 	return r
 }
 
-// mayExceed reports whether r, packed, could be more than n bytes. It looks at
-// the texts only, so that an ordinary result is not packed just to be measured.
+// mayExceed reports whether the packed result may have more than n bytes. It only adds
+// up the lengths of texts, so that an ordinary result need not be packed to be
+// measured.
 func mayExceed(r *procfleet.Result, n int) bool {
-	const numbers, length = 1 << 10, 4 // more than all numbers, and than one text's length, take
+	const numbers, length = 1 << 10, 4 // upper bounds of the bytes for all numbers, and for the length of one text
 	size := numbers + len(r.Reason) + len(r.Message)
 	for _, w := range r.Warnings {
 		size += length + len(w)
@@ -140,7 +144,7 @@ func mayExceed(r *procfleet.Result, n int) bool {
 	return size > n
 }
 
-// statusTexts are all texts of s.
+// statusTexts returns pointers to all texts of s.
 func statusTexts(s *procfleet.ProcessStatus) []*string {
 	texts := []*string{&s.Phase, &s.AgentID, &s.Command, &s.Stat, &s.Version, &s.Health, &s.Evidence}
 	if e := s.LastExit; e != nil {
@@ -149,8 +153,8 @@ func statusTexts(s *procfleet.ProcessStatus) []*string {
 	return texts
 }
 
-// limit cuts each text but the message to n bytes, the pids to as many as
-// surely take no more, and all warnings together to 3 × n.
+// limit truncates each text except the message to n bytes, the pids to a number that
+// fits into n bytes, and all warnings together to 3 × n bytes.
 func limit(r procfleet.Result, n int) procfleet.Result {
 	r.Reason = procfleet.Reason(cut(string(r.Reason), n))
 	r.Warnings = limitWarnings(r.Warnings, 3*n)
@@ -173,7 +177,7 @@ func limit(r procfleet.Result, n int) procfleet.Result {
 func limitWarnings(warnings []string, total int) []string {
 	var kept []string
 	for _, w := range warnings {
-		const overhead = 4 // of a text's length, so that many empty ones end too
+		const overhead = 4 // bytes for the length of a text, so that many empty warnings are truncated too
 		if total <= overhead {
 			break
 		}
@@ -184,7 +188,7 @@ func limitWarnings(warnings []string, total int) []string {
 	return kept
 }
 
-// cut makes s valid UTF-8 of at most n bytes, never splitting a character.
+// cut returns s as valid UTF-8 of at most n bytes. It never splits a character.
 func cut(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= n {
@@ -196,8 +200,8 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// Rejection is the result of every item of a rejected task. It is computed:
-// nothing is stored for each item.
+// Rejection returns the result of an item of a rejected task. It is computed from the
+// task; nothing is stored per item.
 func Rejection(t *procfleet.Task, item int) procfleet.Result {
 	return procfleet.Result{
 		Item:       item,

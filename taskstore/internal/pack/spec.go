@@ -9,8 +9,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// Spec packs a spec; equal specs have equal bytes. Its labels come back as they
-// are, byte for byte.
+// Spec packs a spec. Equal specs have equal bytes. ReadSpec returns the labels byte for
+// byte as they are.
 func Spec(s *procfleet.ProcessSpec) ([]byte, error) {
 	raw, err := exactJSON(s)
 	if err != nil {
@@ -19,7 +19,7 @@ func Spec(s *procfleet.ProcessSpec) ([]byte, error) {
 	return raw, nil
 }
 
-// ReadSpec reads what [Spec] packed.
+// ReadSpec parses the output of [Spec].
 func ReadSpec(data []byte) (procfleet.ProcessSpec, error) {
 	var s procfleet.ProcessSpec
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -35,8 +35,8 @@ type groups struct {
 	Groups []catalog.Group            `json:"groups"`
 }
 
-// Groups packs groups without their host and namespace. Labels come back as
-// they are, byte for byte.
+// Groups packs groups without their host and namespace. ReadGroups returns the labels
+// byte for byte as they are.
 func Groups(g *catalog.HostGroups) ([]byte, error) {
 	raw, err := exactJSON(groups{Name: g.Name, Labels: g.Labels, Groups: g.Groups})
 	if err != nil {
@@ -45,7 +45,7 @@ func Groups(g *catalog.HostGroups) ([]byte, error) {
 	return raw, nil
 }
 
-// ReadGroups reads what [Groups] packed.
+// ReadGroups parses the output of [Groups].
 func ReadGroups(h procfleet.Host, namespace string, data []byte) (catalog.HostGroups, error) {
 	var g groups
 	if err := json.Unmarshal(data, &g); err != nil {
@@ -54,8 +54,8 @@ func ReadGroups(h procfleet.Host, namespace string, data []byte) (catalog.HostGr
 	return catalog.HostGroups{Host: h, Namespace: namespace, Name: g.Name, Labels: g.Labels, Groups: g.Groups}, nil
 }
 
-// exactJSON is JSON that leaves raw values as they are, where [json.Marshal]
-// would escape <, > and & in them.
+// exactJSON encodes v as JSON without changing raw values. [json.Marshal] would escape
+// <, > and & in them.
 func exactJSON(v any) ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)

@@ -6,8 +6,8 @@ import (
 
 const templateVersion = 1
 
-// packedAttributes are the attributes in the order in which values are
-// written. The list may grow at its end only.
+// packedAttributes lists the attributes in the order in which their values are packed.
+// New attributes may only be added at the end.
 var packedAttributes = [...]catalog.Attribute{
 	catalog.AttrName, catalog.AttrDescription, catalog.AttrBindIP, catalog.AttrPort, catalog.AttrProtocol,
 	catalog.AttrFuncID, catalog.AttrFuncName, catalog.AttrWorkPath, catalog.AttrUser, catalog.AttrInstances,
@@ -24,8 +24,8 @@ func Template(t *catalog.Template) []byte {
 	return f.out
 }
 
-// ReadTemplate reads what [Template] packed; the texts of the template share
-// its memory.
+// ReadTemplate parses the output of [Template]. The texts of the template share the
+// memory of data.
 func ReadTemplate(data string) (*catalog.Template, error) {
 	if data == "" || data[0] != templateVersion {
 		return nil, errDamaged
@@ -51,7 +51,7 @@ func (f *fields) template(t *catalog.Template) {
 	}
 }
 
-// value writes or reads what kind of value it is, then the value.
+// value writes or reads the kind of a value, then the value.
 func (f *fields) value(v *catalog.Value) {
 	const none, number, words, yes, no = 0, 1, 2, 3, 4
 	form := uint64(none)
@@ -87,16 +87,15 @@ func (f *fields) value(v *catalog.Value) {
 
 const topologyVersion = 1
 
-// Topology packs a topology without its version: 6 bytes for a host with an
-// IPv4 address.
+// Topology packs a topology without its version. A host with an IPv4 address takes 6
+// bytes.
 func Topology(t *catalog.Topology) []byte {
 	f := fields{out: []byte{topologyVersion}}
 	f.topology(t)
 	return f.out
 }
 
-// ReadTopology reads what [Topology] packed; its names share the memory of
-// data.
+// ReadTopology parses the output of [Topology]. The names share the memory of data.
 func ReadTopology(version int64, data string) (*catalog.Topology, error) {
 	if data == "" || data[0] != topologyVersion {
 		return nil, errDamaged

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// For is how long a value is kept after its last use.
+	// For is how long a value is stored after its last use.
 	For = 10 * time.Minute
-	// Most is how many businesses have a value.
+	// Most is the maximum number of businesses with a value.
 	Most = 1000
 )
 
-// Businesses has a value for each business. It is safe for concurrent use.
+// Businesses caches one value per business. It is safe for concurrent use.
 type Businesses[T any] struct {
 	fresh func() *T
 
@@ -28,12 +28,12 @@ type entry[T any] struct {
 	used time.Time
 }
 
-// New returns an empty cache; fresh makes a new value.
+// New returns an empty cache that calls fresh to create a value.
 func New[T any](fresh func() *T) *Businesses[T] {
 	return &Businesses[T]{fresh: fresh, of: map[catalog.Business]*entry[T]{}}
 }
 
-// Use returns the value of b, a fresh one if there is none.
+// Use returns the value of b. It creates the value if there is none.
 func (r *Businesses[T]) Use(b catalog.Business, now time.Time) *T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *Businesses[T]) Use(b catalog.Business, now time.Time) *T {
 	return kept.it
 }
 
-// Kept returns the value of b, or nil, without counting as a use.
+// Kept returns the value of b, or nil. It does not count as a use.
 func (r *Businesses[T]) Kept(b catalog.Business) *T {
 	r.mu.Lock()
 	defer r.mu.Unlock()

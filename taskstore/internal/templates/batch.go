@@ -12,30 +12,31 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// Batch is the result of the edits of one call. It must be written in one step.
+// Batch is the result of the edits of one call. The store must write it in one step.
 type Batch struct {
-	Templates []catalog.Template // after the edits, in their order
+	Templates []catalog.Template // after the edits, in the order of the edits
 	Done      []catalog.Edited
-	// Released are claims that no template of the batch has any more.
+	// Released holds the claims that none of the batch's templates has any more.
 	Released []string
-	// Claimed are claims that a template of the batch did not have. Each must
-	// be free, unless it is moved; if one is not, the error is [Batch.Taken].
+	// Claimed holds the claims that a template of the batch did not have before. Each
+	// claim must be free when the batch is written, unless it is moved. If a claim is
+	// not free, the store returns [Batch.Taken].
 	Claimed []Claim
 
 	edits []catalog.Edit
 }
 
-// Claim is a value that only one template of a business may have.
+// Claim is a combination of values that only one template of a business may have.
 type Claim struct {
 	Text  string
 	Edit  int  // index of the template in the batch
-	Moved bool // from another template of the batch
+	Moved bool // another template of the batch had the claim before
 }
 
-// Do does edits, which [catalog.ValidateEdits] has passed, to the templates
-// that they are of: old has one for each edit, nil for those that do not exist
-// or are to be made. Each new template takes its id from newID. An error is an
-// [*catalog.EditError].
+// Do applies edits to their templates. The edits must have passed
+// [catalog.ValidateEdits]. old has the current template for each edit; nil if it does
+// not exist or the edit creates it. newID returns the id of each new template. An error
+// is an [*catalog.EditError].
 func Do(edits []catalog.Edit, old []*catalog.Template, newID func() int64, now time.Time) (*Batch, error) {
 	b := &Batch{Templates: make([]catalog.Template, len(edits)), Done: make([]catalog.Edited, len(edits)), edits: edits}
 	for i, e := range edits {
@@ -59,7 +60,8 @@ func Do(edits []catalog.Edit, old []*catalog.Template, newID func() int64, now t
 	return b, nil
 }
 
-// Taken is the answer to a batch of which another template has a claim.
+// Taken returns the error for a batch if another template has one of its claims; by is
+// the id of that template.
 func (b *Batch) Taken(c Claim, by int64) error {
 	return b.refuse(c.Edit, &catalog.DuplicateError{Attributes: claimedBy(c.Text), Of: by})
 }
@@ -68,7 +70,7 @@ func (b *Batch) refuse(edit int, err error) error {
 	return &catalog.EditError{Index: edit, ID: b.edits[edit].ID, Err: err}
 }
 
-// claim finds out which claims change hands.
+// claim computes the released and the new claims of the batch.
 func (b *Batch) claim(old []*catalog.Template) error {
 	had := map[string]int{}
 	for i, t := range old {
@@ -82,7 +84,7 @@ func (b *Batch) claim(old []*catalog.Template) error {
 			from, moved := had[text]
 			if other, twice := has[text]; twice {
 				late := i
-				if moved && from == i { // it is the other that is late
+				if moved && from == i { // the conflict belongs to the other edit
 					late, other = other, i
 				}
 				return b.Taken(Claim{Text: text, Edit: late}, b.edits[other].ID)
@@ -105,8 +107,8 @@ func claimsOf(t *catalog.Template) []string {
 	return Claims(t)
 }
 
-// Apply returns what one edit makes of a template, which stays as it is; nil
-// is none, so that the edit makes one, without an id yet.
+// Apply returns the template after one edit. It does not change old. If old is nil, the
+// edit creates a template, which has no id yet.
 func Apply(old *catalog.Template, e catalog.Edit, now time.Time) (catalog.Template, catalog.Edited, error) {
 	now = now.UTC().Truncate(time.Microsecond)
 	var t catalog.Template
@@ -130,8 +132,8 @@ func Apply(old *catalog.Template, e catalog.Edit, now time.Time) (catalog.Templa
 	return t, done, nil
 }
 
-// rebind returns the modules after an edit, and which are new and gone, each
-// in the order of their bytes.
+// rebind returns the modules after an edit, and the modules that it bound and unbound.
+// Each list is sorted by bytes.
 func rebind(modules []string, e catalog.Edit) (after, bound, unbound []string) {
 	was := make(map[string]bool, len(modules))
 	for _, m := range modules {
@@ -157,8 +159,8 @@ func rebind(modules []string, e catalog.Edit) (after, bound, unbound []string) {
 	return slices.Sorted(maps.Keys(was)), bound, unbound
 }
 
-// Claims returns what no other template of the business may claim while t
-// does: a text for each set of [catalog.Unique] of which no attribute is empty.
+// Claims returns the claims of a template, which no other template of the business may
+// have: one text for each set of [catalog.Unique] in which no attribute is empty.
 func Claims(t *catalog.Template) []string {
 	var claims []string
 	for i, set := range catalog.Unique() {
@@ -169,8 +171,9 @@ func Claims(t *catalog.Template) []string {
 	return claims
 }
 
-// claimOf begins with the number of the set, and every value with its length,
-// so that no two lists of values make the same text.
+// claimOf returns the claim of a template for a set of attributes. The text begins with
+// the number of the set, and each value is preceded by its length, so that different
+// values never produce the same text.
 func claimOf(number int, set []catalog.Attribute, t *catalog.Template) (claim string, ok bool) {
 	var b strings.Builder
 	b.WriteString(strconv.Itoa(number))
@@ -185,7 +188,7 @@ func claimOf(number int, set []catalog.Attribute, t *catalog.Template) (claim st
 	return b.String(), true
 }
 
-// claimedBy returns the attributes that a claim is about.
+// claimedBy returns the attributes of a claim.
 func claimedBy(claim string) []catalog.Attribute {
 	number, _, _ := strings.Cut(claim, " ")
 	i, err := strconv.Atoi(number)

@@ -7,15 +7,15 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// column has the values of one attribute, a cell for each template.
+// column stores the values of one attribute, one cell per template.
 type column struct {
 	attribute catalog.Attribute
-	cells     []uint32 // numbers of values
+	cells     []uint32 // value numbers
 	values    dictionary
 
-	sorted bool     // whether order and rank are kept
-	order  []uint32 // numbers, by their values
-	rank   []uint32 // of each number its position in order
+	sorted bool     // order and rank are maintained
+	order  []uint32 // value numbers, sorted by their values
+	rank   []uint32 // value number → position in order
 }
 
 func (c *column) value(t *catalog.Template) catalog.Value {
@@ -29,7 +29,8 @@ func (c *column) value(t *catalog.Template) catalog.Value {
 	}
 }
 
-// asCompared is v, as a text if it is a port.
+// asCompared returns v in the form in which values are compared: a port number becomes
+// a text.
 func asCompared(a catalog.Attribute, v catalog.Value) catalog.Value {
 	if port, ok := v.AsNumber(); ok && a == catalog.AttrPort {
 		return catalog.Text(strconv.FormatInt(port, 10))
@@ -39,7 +40,7 @@ func asCompared(a catalog.Attribute, v catalog.Value) catalog.Value {
 
 func (c *column) add(t *catalog.Template) {
 	v := c.value(t)
-	if last := len(c.cells) - 1; last >= 0 && c.values.values[c.cells[last]] == v { // as in columns without values
+	if last := len(c.cells) - 1; last >= 0 && c.values.values[c.cells[last]] == v { // common, for example in a column without values
 		c.cells = append(c.cells, c.cells[last])
 		return
 	}
@@ -52,8 +53,8 @@ func (c *column) replace(row int, t *catalog.Template) {
 
 func (c *column) arrange(rows spans) { c.cells = arranged(c.cells, rows) }
 
-// settle removes values that no cell has, if they may be many, and sorts in new
-// values.
+// settle removes values without cells if there may be many of them. If the column is
+// sorted, settle also sorts new values.
 func (c *column) settle() {
 	if c.values.wasteful(len(c.cells)) {
 		old := c.values.values
@@ -68,7 +69,7 @@ func (c *column) settle() {
 	}
 }
 
-// sort brings order and rank up to date, from now on after each change.
+// sort updates order and rank, and makes settle maintain them from now on.
 func (c *column) sort() {
 	c.sorted = true
 	known, all := len(c.order), len(c.values.values)
@@ -88,7 +89,7 @@ func (c *column) sort() {
 	}
 }
 
-// merge makes one sorted list of two.
+// merge merges two sorted lists.
 func merge[E any](a, b []E, compare func(a, b E) int) []E {
 	if len(a) == 0 {
 		return b
@@ -104,8 +105,8 @@ func merge[E any](a, b []E, compare func(a, b E) int) []E {
 	return append(append(out, a...), b...)
 }
 
-// sortRows returns rows by the values in their cells; those of equal values
-// stay in the order in which they were. The values must be sorted.
+// sortRows sorts rows by the values of their cells. The sort is stable. The values must
+// be sorted.
 func (c *column) sortRows(rows []int32, descending bool) []int32 {
 	position := func(row int32) int {
 		if position := int(c.rank[c.cells[row]]); !descending {
@@ -113,7 +114,7 @@ func (c *column) sortRows(rows []int32, descending bool) []int32 {
 		}
 		return len(c.rank) - 1 - int(c.rank[c.cells[row]])
 	}
-	next := make([]int32, len(c.rank)+1) // where the next row of a position goes
+	next := make([]int32, len(c.rank)+1) // position → index of its next row in the result
 	for _, row := range rows {
 		next[position(row)+1]++
 	}
@@ -129,7 +130,8 @@ func (c *column) sortRows(rows []int32, descending bool) []int32 {
 	return out
 }
 
-// test returns whether a row meets c, but for the not of IsNot and NotIn.
+// test returns a function that reports whether a row meets a condition. It ignores the
+// negation of IsNot and NotIn.
 func (c *column) test(cond catalog.Condition) func(row int32) bool {
 	values := slices.Clone(cond.Values)
 	for i := range values {
@@ -140,9 +142,9 @@ func (c *column) test(cond catalog.Condition) func(row int32) bool {
 	return func(row int32) bool { return meets(c.cells[row]) }
 }
 
-// moduleColumn has the modules of each template.
+// moduleColumn stores the modules of each template.
 type moduleColumn struct {
-	cells [][]uint32 // numbers of names
+	cells [][]uint32 // name numbers
 	names dictionary
 }
 
@@ -165,7 +167,7 @@ func (c *moduleColumn) replace(row int, t *catalog.Template) {
 
 func (c *moduleColumn) arrange(rows spans) { c.cells = arranged(c.cells, rows) }
 
-// settle forgets names that no cell has, if they may be many.
+// settle removes names without cells if there may be many of them.
 func (c *moduleColumn) settle() {
 	bound := 0
 	for _, numbers := range c.cells {
@@ -183,15 +185,15 @@ func (c *moduleColumn) settle() {
 	}
 }
 
-// test returns whether one module of a row meets c, but for the not of IsNot
-// and NotIn.
+// test returns a function that reports whether one of a row's modules meets a
+// condition. It ignores the negation of IsNot and NotIn.
 func (c *moduleColumn) test(cond catalog.Condition) func(row int32) bool {
 	meets := c.names.meeting(cond)
 	return func(row int32) bool { return slices.ContainsFunc(c.cells[row], meets) }
 }
 
-// spans are the rows that a column keeps, in their new order: runs of old rows
-// [first, end). Rows in none of them are removed.
+// spans lists the rows that a column retains, in their new order, as ranges [first,
+// end) of old rows. Rows in no range are removed.
 type spans [][2]int32
 
 func spansOf(rows []int32) spans {
@@ -206,10 +208,10 @@ func spansOf(rows []int32) spans {
 	return s
 }
 
-// arranged returns the cells in the order of s, reusing their array if it can.
+// arranged returns the cells in the order of s. It reuses the array if possible.
 func arranged[E any](cells []E, s spans) []E {
 	out := cells[:0]
-	if !s.ascending() { // a cell would be overwritten before it is read
+	if !s.ascending() { // in place, a cell would be overwritten before it is read
 		out = make([]E, 0, len(cells))
 	}
 	for _, span := range s {

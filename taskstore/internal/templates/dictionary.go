@@ -8,18 +8,18 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// dictionary numbers distinct values in the order in which they are added. A map
-// would take three times its memory.
+// dictionary assigns numbers to distinct values, in the order in which they are added.
+// A Go map would need three times the memory.
 type dictionary struct {
 	values []catalog.Value
-	// slots are a hash table of numbers plus one; 0 is free. At most two of
-	// three are taken; their count is a power of two.
+	// slots is a hash table of value numbers plus one; 0 is free. At most two thirds of
+	// the slots are used. The number of slots is a power of two.
 	slots []uint32
 }
 
 var hashSeed = maphash.MakeSeed()
 
-// slot is where v is, or where it has to be put.
+// slot returns the slot of v, or the free slot in which to put v.
 func (d *dictionary) slot(v catalog.Value) *uint32 {
 	last := uint64(len(d.slots) - 1)
 	for i := maphash.Comparable(hashSeed, v) & last; ; i = (i + 1) & last {
@@ -38,7 +38,7 @@ func (d *dictionary) number(v catalog.Value) (uint32, bool) {
 	return n - 1, n != 0
 }
 
-// add returns the number of v, which may be new; its text is copied then.
+// add returns the number of v. It adds a new value with a copy of its text.
 func (d *dictionary) add(v catalog.Value) uint32 {
 	if 3*(len(d.values)+1) > 2*len(d.slots) {
 		d.grow()
@@ -61,11 +61,13 @@ func (d *dictionary) grow() {
 	}
 }
 
-// wasteful reports whether most values are in none of so many cells.
+// wasteful reports whether the number of values exceeds twice the number of cells that
+// use them, so that most values are unused.
 func (d *dictionary) wasteful(cells int) bool { return len(d.values) > 2*cells+1000 }
 
-// meeting returns a function that reports whether the value of a number meets c,
-// or, for IsNot and NotIn, does not. Each value is evaluated at most once.
+// meeting returns a function that reports whether the value of a number meets a
+// condition, ignoring the negation of IsNot and NotIn. It evaluates each value at most
+// once.
 func (d *dictionary) meeting(c catalog.Condition) func(number uint32) bool {
 	if lists(c.Comparison) {
 		return d.among(c.Values)
@@ -83,7 +85,8 @@ func (d *dictionary) meeting(c catalog.Condition) func(number uint32) bool {
 	}
 }
 
-// among returns whether a number is that of one of the values.
+// among returns a function that reports whether a number is the number of one of the
+// values.
 func (d *dictionary) among(values []catalog.Value) func(number uint32) bool {
 	var numbers []uint32
 	for _, v := range values {
@@ -101,14 +104,14 @@ func (d *dictionary) among(values []catalog.Value) func(number uint32) bool {
 	return func(number uint32) bool { return listed[number] }
 }
 
-// lists reports whether a comparison tests for one of its values.
+// lists reports whether a comparison tests for equality with one of its values.
 func lists(c catalog.Comparison) bool { return c == catalog.Is || c == catalog.In || negates(c) }
 
 // negates reports whether a comparison is negated.
 func negates(c catalog.Comparison) bool { return c == catalog.IsNot || c == catalog.NotIn }
 
-// holds reports whether v compares to w in a way that is not about being one
-// of several.
+// holds reports whether v compares to w as c requires, for comparisons other than those
+// of lists.
 func holds(c catalog.Comparison, v, w catalog.Value) bool {
 	switch c {
 	case catalog.Contains:

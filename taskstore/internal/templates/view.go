@@ -8,17 +8,17 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// View has the searchable attributes of all templates of one business in memory,
-// in columns that refer to distinct values by number, so that a condition is
-// evaluated once for each value. It is safe for concurrent use.
+// View holds the searchable attributes of all templates of one business in memory. Its
+// columns refer to distinct values by number, so a condition is evaluated once per
+// distinct value. It is safe for concurrent use.
 type View struct {
 	mu      sync.RWMutex
-	ids     []int64 // ascending; the row of a template in all columns
+	ids     []int64 // ascending; the index of an id is the row of its template in all columns
 	columns map[catalog.Attribute]*column
 	modules moduleColumn
 }
 
-// NewView returns the view of a business without templates.
+// NewView returns an empty view.
 func NewView() *View {
 	v := &View{columns: map[catalog.Attribute]*column{}}
 	for _, rule := range catalog.AttributeRules() {
@@ -30,17 +30,17 @@ func NewView() *View {
 	return v
 }
 
-// Len is how many templates v knows of.
+// Len returns the number of templates in the view.
 func (v *View) Len() int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return len(v.ids)
 }
 
-// Apply makes v know of templates as they are now, of one that is given twice
-// as it is given last, and then forget those removed, whether it knows them or
-// not. What it was given is the caller's. To call it for many at once is much
-// faster.
+// Apply adds or replaces the changed templates, and then removes templates by id. If a
+// template occurs twice in changed, the last one counts; unknown ids in removed are
+// ignored. The caller may reuse the arguments. One call with many templates is much
+// faster than many calls.
 func (v *View) Apply(changed []catalog.Template, removed []int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -81,8 +81,8 @@ func (v *View) add(t *catalog.Template) {
 	}
 }
 
-// arrange brings rows into the order of their ids again, of which the first
-// are in order and those after known too, and takes out those removed.
+// arrange sorts the rows by id and removes the rows of removed ids. The first known
+// rows are sorted, and so are the rows after them.
 func (v *View) arrange(known int, removed []int64) {
 	inOrder := known == 0 || known == len(v.ids) || v.ids[known-1] < v.ids[known]
 	if inOrder && len(removed) == 0 {
@@ -103,7 +103,7 @@ func (v *View) arrange(known int, removed []int64) {
 	}
 }
 
-// rows are all rows.
+// rows returns the numbers of all rows.
 func (v *View) rows() []int32 {
 	rows := make([]int32, len(v.ids))
 	for i := range rows {
@@ -112,8 +112,8 @@ func (v *View) rows() []int32 {
 	return rows
 }
 
-// Search returns the ids of the page that s, which [catalog.Search.Validate]
-// has passed, asks for, and the number of all that it finds.
+// Search returns the ids of the page that s selects, and the number of all matches. s
+// must have passed [catalog.Search.Validate].
 func (v *View) Search(s catalog.Search) (page []int64, total int) {
 	by := v.columns[s.Sort]
 	if by != nil {
@@ -136,8 +136,8 @@ func (v *View) Search(s catalog.Search) (page []int64, total int) {
 	return page, total
 }
 
-// sortOnce sorts the values of a column unless they are; [View.Apply] keeps
-// them sorted.
+// sortOnce sorts the values of a column that is not sorted yet. [View.Apply] maintains
+// the order from then on.
 func (v *View) sortOnce(c *column) {
 	v.mu.RLock()
 	sorted := c.sorted
@@ -149,8 +149,8 @@ func (v *View) sortOnce(c *column) {
 	}
 }
 
-// meeting returns the rows that meet all conditions; it evaluates cheap
-// conditions first.
+// meeting returns the rows that meet all conditions. It evaluates cheap conditions
+// first.
 func (v *View) meeting(conditions []catalog.Condition) []int32 {
 	rows := v.rows()
 	costly := func(c catalog.Condition) int {
@@ -177,7 +177,8 @@ func (v *View) meeting(conditions []catalog.Condition) []int32 {
 	return rows
 }
 
-// test returns whether a row meets c, but for the not of IsNot and NotIn.
+// test returns a function that reports whether a row meets a condition. It ignores the
+// negation of IsNot and NotIn.
 func (v *View) test(c catalog.Condition) func(row int32) bool {
 	switch c.Attribute {
 	case catalog.AttrID:
