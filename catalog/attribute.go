@@ -1,6 +1,6 @@
 package catalog
 
-// Attribute is a property of a template.
+// Attribute is the name of a property of a template.
 type Attribute string
 
 // The attributes, in the order of the published model (legacy BlueKing CMDB,
@@ -12,7 +12,7 @@ const (
 	AttrPort         Attribute = "port"
 	AttrProtocol     Attribute = "protocol"
 	AttrFuncID       Attribute = "func_id"
-	AttrFuncName     Attribute = "func_name" // the program, as the host sees it
+	AttrFuncName     Attribute = "func_name" // name of the program, as the host shows it
 	AttrWorkPath     Attribute = "work_path"
 	AttrUser         Attribute = "user"
 	AttrInstances    Attribute = "instances"
@@ -24,23 +24,23 @@ const (
 	AttrKill         Attribute = "kill_cmd"
 	AttrReload       Attribute = "reload_cmd"
 	AttrPidFile      Attribute = "pid_file"
-	AttrAutoStart    Attribute = "auto_start"     // supervised
+	AttrAutoStart    Attribute = "auto_start"     // true: agents supervise the process
 	AttrAutoStartGap Attribute = "auto_start_gap" // seconds
 	AttrArgsPattern  Attribute = "args_pattern"
 )
 
-// Further attributes of a template that a [Search] can use.
+// Further attributes of a template, which only a [Search] can use.
 const (
 	AttrID        Attribute = "id"
-	AttrModule    Attribute = "module"     // matches if one of the bound modules does
+	AttrModule    Attribute = "module"     // matches if one of the bound modules matches
 	AttrCreatedAt Attribute = "created_at" // microseconds since 1970
 	AttrChangedAt Attribute = "changed_at"
 )
 
-// AttributeType is what values an attribute may have.
+// AttributeType is the type of the values of an attribute.
 type AttributeType string
 
-// The types.
+// The attribute types.
 const (
 	TypeText     AttributeType = "text"      // up to MaxText bytes
 	TypeLongText AttributeType = "long text" // up to MaxLongText bytes
@@ -50,21 +50,21 @@ const (
 	TypePorts    AttributeType = "ports" // text, or one port as a number
 )
 
-// Bounds of values.
+// Limits of values.
 const (
 	MaxText     = 256
 	MaxLongText = 2000
-	// MostNumber bounds all attributes that are numbers; the least is 1.
+	// MostNumber is the maximum of every number attribute; the minimum is 1.
 	MostNumber = 10000
 )
 
-// AttributeRule says what an attribute may be.
+// AttributeRule defines the valid values of an attribute.
 type AttributeRule struct {
 	Attribute Attribute
 	Type      AttributeType
-	Choices   []string // of TypeChoice
-	Required  bool     // neither null nor empty
-	Default   Value    // where nothing is said
+	Choices   []string // only for TypeChoice
+	Required  bool     // the value must be neither null nor empty
+	Default   Value    // value of a new template that does not set the attribute
 }
 
 // AttributeRules returns the rules of all attributes, in the order of the

@@ -9,16 +9,16 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// DefaultAccount is the account of an installation that serves one supplier.
+// DefaultAccount is the account in an installation with a single supplier.
 const DefaultAccount = "0"
 
-// MaxAccount is the most bytes of an account.
+// MaxAccount is the maximum length of an account in bytes.
 const MaxAccount = 64
 
-// Business owns templates and modules: a business of one supplier. It never
-// sees the data of other accounts.
+// Business identifies a business of one supplier account. It owns templates and a
+// topology. A business never has access to data of other accounts.
 type Business struct {
-	Account string // opaque; see MaxAccount
+	Account string // opaque text of up to MaxAccount bytes
 	ID      int64  // 1 or more
 }
 
@@ -33,8 +33,8 @@ func (b Business) Validate() error {
 	return nil
 }
 
-// Namespace is the namespace of the processes of a business on hosts: its id,
-// after the account and a dot where that is not [DefaultAccount].
+// Namespace returns the namespace of the business's processes on hosts: the id,
+// preceded by the account and a dot unless the account is [DefaultAccount].
 func (b Business) Namespace() string {
 	id := strconv.FormatInt(b.ID, 10)
 	if b.Account == DefaultAccount {
@@ -43,9 +43,8 @@ func (b Business) Namespace() string {
 	return b.Account + "." + id
 }
 
-// ParseBusiness reads what [Business.Namespace] writes: "2", or "acme.2" for a
-// business of another account than the default. The error is a
-// [procfleet.FieldError].
+// ParseBusiness parses the result of [Business.Namespace]: "2", or "acme.2" for a
+// business of another account than the default. The error is a [procfleet.FieldError].
 func ParseBusiness(namespace string) (Business, error) {
 	b := Business{Account: DefaultAccount}
 	id := namespace

@@ -11,34 +11,33 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Fault is what kind of thing is wrong with a value.
+// Fault is the kind of error of an attribute's value.
 type Fault string
 
 // The faults.
 const (
-	FaultUnknown   Fault = "unknown"    // there is no such attribute
-	FaultMissing   Fault = "missing"    // nothing, where something is required
-	FaultNotText   Fault = "not text"   // but has to be
-	FaultNotNumber Fault = "not number" // but has to be
-	FaultNotTruth  Fault = "not truth"  // but has to be
+	FaultUnknown   Fault = "unknown"    // the attribute does not exist
+	FaultMissing   Fault = "missing"    // a required value is null or empty
+	FaultNotText   Fault = "not text"   // the value must be a text
+	FaultNotNumber Fault = "not number" // the value must be a number
+	FaultNotTruth  Fault = "not truth"  // the value must be true or false
 	FaultLimit     Fault = "limit"      // too long, too small, too large
-	FaultPorts     Fault = "ports"      // no list of ports
-	FaultInvalid   Fault = "invalid"    // no such choice; not a text that can be stored
+	FaultPorts     Fault = "ports"      // not a valid list of ports
+	FaultInvalid   Fault = "invalid"    // not one of the choices, or not a text that can be stored
 )
 
-// ValueError says what keeps an attribute from having a value.
+// ValueError means that a value is invalid for an attribute.
 type ValueError struct {
 	Attribute Attribute
 	Fault     Fault
-	Problem   string // for people, to be read after the name of the attribute
+	Problem   string // message to be read after the name of the attribute
 }
 
 func (e *ValueError) Error() string { return string(e.Attribute) + ": " + e.Problem }
 
-// CheckValues returns a [*ValueError] for the first invalid value, in the order
-// of [AttributeRules]. A new template must have all required attributes; a
-// change must not remove one. An optional attribute may be nothing or "",
-// whatever its type.
+// CheckValues returns a [*ValueError] for the first invalid value, in the order of
+// [AttributeRules]. A new template must have all required attributes, and a change must
+// not remove one. Any optional attribute may be null or "".
 func CheckValues(set map[Attribute]Value, creating bool) error {
 	known := 0
 	for _, rule := range AttributeRules() {
@@ -68,7 +67,7 @@ func unknownAttribute(set map[Attribute]Value) error {
 	return nil
 }
 
-// check returns what is wrong with v; "" is nothing.
+// check returns the error of a value, if any. It treats "" like null.
 func (r AttributeRule) check(v Value) (Fault, string) {
 	if v.IsEmpty() {
 		if r.Required {
@@ -132,9 +131,9 @@ func (r AttributeRule) checkChoice(v Value) (Fault, string) {
 	return "", ""
 }
 
-// checkPorts takes one port as a number, or a text: ports and ranges of ports
-// with commas between, such as 8080-8089,8199. The ends of a range may be in
-// any order, as the published grammar has it.
+// checkPorts checks a value of TypePorts: one port as a number, or a text with ports
+// and ranges of ports, separated by commas, for example 8080-8089,8199. The ends of a
+// range may be in any order, as in the published grammar.
 func checkPorts(v Value) (Fault, string) {
 	const problem = "must be a list of ports from 1 to 65535, such as 8080 or 8080-8089,8199"
 	if n, ok := v.AsNumber(); ok {
@@ -161,9 +160,9 @@ func isPort(text string) bool {
 	return err == nil && n > 0 && text[0] != '0'
 }
 
-// WithDefaults returns the values of a new template: set, which is left as it
-// is, and the defaults of what it does not say. A process that does not say
-// what its program is called is called like its program.
+// WithDefaults returns the values of a new template: the values in set, and defaults
+// for all other attributes. It does not change set. If no func_name is set, it is the
+// name.
 func WithDefaults(set map[Attribute]Value) map[Attribute]Value {
 	rules := AttributeRules()
 	values := make(map[Attribute]Value, len(rules))
@@ -177,8 +176,8 @@ func WithDefaults(set map[Attribute]Value) map[Attribute]Value {
 	return values
 }
 
-// Validate reports what keeps e from being done, whatever is stored: a
-// [*ValueError], or a [procfleet.FieldError] about its modules.
+// Validate returns the error of an edit that does not depend on stored data: a
+// [*ValueError], or a [procfleet.FieldError] about the modules.
 func (e Edit) Validate() error {
 	if e.ID < 0 {
 		return ErrNoTemplate
@@ -216,12 +215,12 @@ func validModules(field string, modules []string) error {
 	return nil
 }
 
-// ValidModule reports as [procfleet.FieldError] what keeps a text from being
-// the name of a module: it is UTF-8 of 1 to [MaxModuleBytes] bytes without a NUL.
+// ValidModule returns a [procfleet.FieldError] if name is not a valid module name:
+// UTF-8 of 1 to [MaxModuleBytes] bytes without a NUL.
 func ValidModule(name string) error { return validText("module", name, MaxModuleBytes) }
 
-// ValidateEdits reports what keeps edits from being done, whatever is stored:
-// a [procfleet.FieldError] about all of them, or an [*EditError].
+// ValidateEdits returns the first error of edits that does not depend on stored data: a
+// [procfleet.FieldError] about the edits together, or an [*EditError].
 func ValidateEdits(edits []Edit) error {
 	if len(edits) > MaxEdits {
 		return &procfleet.FieldError{Field: "edits", Problem: fmt.Sprintf("%d are too many: at most %d are allowed", len(edits), MaxEdits)}
@@ -239,7 +238,7 @@ func ValidateEdits(edits []Edit) error {
 	return nil
 }
 
-// isSet reports whether a is one of the attributes that have rules.
+// isSet reports whether a template can set the attribute.
 func isSet(a Attribute) bool {
 	return slices.ContainsFunc(AttributeRules(), func(r AttributeRule) bool { return r.Attribute == a })
 }

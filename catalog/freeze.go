@@ -10,16 +10,16 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Bounds of a freeze.
+// Limits of a freeze.
 const (
 	MinFreeze = time.Second
 	MaxFreeze = 24 * time.Hour
-	// MaxReason is the most bytes of a reason, and of By.
+	// MaxReason is the maximum length of a reason, and of By, in bytes.
 	MaxReason = 1024
 )
 
-// Scope is the extent of a freeze: a host; a namespace on a host; or, without a
-// host, a namespace everywhere.
+// Scope is the extent of a freeze: a host, a namespace on a host, or, without a host, a
+// namespace on all hosts.
 type Scope struct {
 	Host      procfleet.Host
 	Namespace string
@@ -33,12 +33,12 @@ func (s Scope) Validate() error {
 	return validName("namespace", s.Namespace)
 }
 
-// Freezing is a request to freeze: automatic starts and limits are suspended
-// for the TTL, from now on.
+// Freezing is a request to freeze a scope: agents suspend automatic starts and limits
+// for the TTL, beginning now.
 type Freezing struct {
 	TTL    time.Duration // MinFreeze to MaxFreeze
-	Reason string        // for people
-	By     string        // the operator
+	Reason string        // free text, shown to operators
+	By     string        // name of the caller
 }
 
 // Validate returns a [procfleet.FieldError] for each invalid field.
@@ -60,7 +60,7 @@ func validNote(field, text string) error {
 	return nil
 }
 
-// Freeze is a scope that is frozen until a time.
+// Freeze is a frozen scope with the end of the freeze.
 type Freeze struct {
 	Scope
 	Until  time.Time
@@ -70,18 +70,18 @@ type Freeze struct {
 
 // Freezes stores freezes until they end, by the store's clock, or are lifted.
 type Freezes interface {
-	// Freeze freezes each scope, replacing its earlier freeze, and returns when
-	// the freeze ends.
+	// Freeze freezes each scope and returns the end of the freezes. It replaces an
+	// earlier freeze of the same scope.
 	Freeze(ctx context.Context, scopes []Scope, f Freezing) (until time.Time, err error)
-	// Lift ends freezes and returns, in order, which existed; a repeat finds
-	// nothing. Freezes of larger or smaller scopes stay.
+	// Lift lifts freezes and reports, in order, which existed. A repeated call reports
+	// false. It does not lift freezes of larger or smaller scopes.
 	Lift(ctx context.Context, scopes []Scope) (existed []bool, err error)
-	// FreezePage returns up to limit freezes, beginning after the given scope,
-	// which need not be frozen; zero begins. Namespaces everywhere come first,
-	// then hosts by cloud area and address text; a host comes before its
-	// namespaces, which are ordered by their bytes.
+	// FreezePage returns up to limit freezes. It begins after the scope after, which
+	// need not be frozen; the zero Scope begins at the first. Freezes of namespaces on
+	// all hosts come first, then hosts by cloud area and address text. A host precedes
+	// its namespaces, which are sorted by bytes.
 	FreezePage(ctx context.Context, after Scope, limit int) ([]Freeze, error)
-	// FreezesOf returns for each host, in order, every freeze in effect there,
-	// including freezes of namespaces everywhere, in the order of pages.
+	// FreezesOf returns, for each host in order, all freezes in effect there, including
+	// freezes of namespaces on all hosts, in the order of FreezePage.
 	FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]Freeze, error)
 }

@@ -2,17 +2,17 @@ package catalog
 
 import "github.com/procfleet/procfleet"
 
-// PlacedModule is a module in its set.
+// PlacedModule is a module with the name of its set.
 type PlacedModule struct {
 	Set string
 	*Module
 }
 
-// Path is "set/module", for people.
+// Path returns "set/module", for messages.
 func (m PlacedModule) Path() string { return m.Set + "/" + m.Name }
 
-// ModulesByName returns the modules of each name, of which every set may have
-// one, in the order of the topology.
+// ModulesByName returns the modules of each name, in the order of the topology. Each
+// set may have one module of a name.
 func (t *Topology) ModulesByName() map[string][]PlacedModule {
 	found := make(map[string][]PlacedModule)
 	for i := range t.Sets {
@@ -25,14 +25,14 @@ func (t *Topology) ModulesByName() map[string][]PlacedModule {
 	return found
 }
 
-// Placement is a host with the paths of the modules in which it is.
+// Placement is a host with the paths of the modules that contain it.
 type Placement struct {
 	Host    procfleet.Host
 	Modules []string
 }
 
-// Placements returns every host of the modules once, in the order of first
-// mention, with the modules that contain it.
+// Placements returns each host of the modules once, in the order of first mention, with
+// the modules that contain it.
 func Placements(modules []PlacedModule) []Placement {
 	var found []Placement
 	at := make(map[procfleet.Host]int)

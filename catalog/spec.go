@@ -12,13 +12,13 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Spec returns the template as a process spec for agents, the same on every
-// host: the managed process of the business's namespace and the template's
-// name. Unset values are as in [procfleet.DefaultSpec].
+// Spec returns the template as a process spec for agents. The spec is the same on all
+// hosts: its namespace is the namespace of the business, its name is the template's
+// name. Values that the template does not set are as in [procfleet.DefaultSpec].
 //
-// A relative pid file is in the work path, and a Windows work path selects the
-// Windows shell. A process without automatic start is [procfleet.Manual]. The
-// spec may be invalid; see [Template.SpecProblems].
+// A relative pid file is relative to the work path. A Windows work path selects the
+// Windows shell. Without automatic start the process is [procfleet.Manual]. The spec
+// may be invalid; see [Template.SpecProblems].
 func (t *Template) Spec(b Business) procfleet.ProcessSpec {
 	text := func(a Attribute) string { return t.Values[a].text }
 	s := procfleet.DefaultSpec()
@@ -55,7 +55,7 @@ func (t *Template) keepAlive(a *procfleet.AlivePolicy) {
 
 func seconds(n int64) procfleet.Duration { return procfleet.Duration(time.Duration(n) * time.Second) }
 
-// below is a file that is named in full, or as seen from a folder.
+// below returns the path of a file; a relative path is relative to folder.
 func below(folder, file string) string {
 	switch {
 	case file == "" || folder == "" || procfleet.IsAbsolutePath(file):
@@ -66,8 +66,9 @@ func below(folder, file string) string {
 	return path.Join(folder, file)
 }
 
-// SpecProblems says what keeps the template's spec from being of use for an
-// action, one text for each problem, which begins with the attribute's name.
+// SpecProblems returns the reasons why an action is not possible with the template's
+// spec, each beginning with the name of the attribute. It returns none if the action is
+// possible.
 func (t *Template) SpecProblems(b Business, action procfleet.Action) []string {
 	s := t.Spec(b)
 	problems := t.lacks(&s, action)
@@ -81,8 +82,8 @@ func (t *Template) SpecProblems(b Business, action procfleet.Action) []string {
 	return problems
 }
 
-// lacks finds what a spec of the vocabulary may lack, and a process that many
-// hosts share may not.
+// lacks returns further requirements of an action on a process that runs on many hosts:
+// the spec itself is valid without them.
 func (t *Template) lacks(s *procfleet.ProcessSpec, action procfleet.Action) []string {
 	var problems []string
 	starts := action == procfleet.ActionStart || action == procfleet.ActionSupervise || action == procfleet.ActionRestart
@@ -98,7 +99,7 @@ func (t *Template) lacks(s *procfleet.ProcessSpec, action procfleet.Action) []st
 	return problems
 }
 
-// specAttributes are the attributes from which fields of a spec are taken.
+// specAttributes maps the fields of a spec to the attributes from which they are set.
 var specAttributes = map[string]Attribute{
 	"name":                 AttrName,
 	"proc_name":            AttrFuncName,
@@ -117,7 +118,7 @@ var specAttributes = map[string]Attribute{
 	"alive.instances":      AttrInstances,
 }
 
-// flat are the errors that errors.Join joined.
+// flat returns the errors that errors.Join has joined.
 func flat(err error) []error {
 	if err == nil {
 		return nil

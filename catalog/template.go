@@ -8,48 +8,49 @@ import (
 	"time"
 )
 
-// Template is a process as a business defines it: once, for all hosts of the
-// modules that it is bound to.
+// Template defines a process of a business, for all hosts of the modules to which the
+// process is bound.
 type Template struct {
-	ID int64 `json:"id"` // unique in the whole store, never given twice
-	// Values has a value, if only nothing, for each of [AttributeRules].
+	ID int64 `json:"id"` // unique in the whole store and never reused
+	// Values has a value, possibly null, for each of [AttributeRules].
 	Values map[Attribute]Value `json:"values"`
-	// Modules are the names of the modules that it is bound to, by their bytes.
+	// Modules holds the names of the modules to which the template is bound, sorted by
+	// bytes.
 	Modules   []string  `json:"modules"`
 	CreatedAt time.Time `json:"created_at"`
-	// ChangedAt is when its values were last set, to the same or others; to
-	// bind it to modules does not move it.
+	// ChangedAt is when the values were last set, even to the same values. Binding to
+	// modules does not change it.
 	ChangedAt time.Time `json:"changed_at"`
 }
 
-// Name is the template's name.
+// Name returns the template's name.
 func (t *Template) Name() string { return t.Values[AttrName].text }
 
-// Edit makes a template, or changes one.
+// Edit creates or changes a template.
 type Edit struct {
-	// ID is the template to change; 0 makes one, of Set and the defaults.
+	// ID is the template to change; 0 creates one from Set and the defaults.
 	ID int64 `json:"id,omitempty"`
-	// Set is what its attributes become; others stay.
+	// Set holds the new values of attributes; other attributes remain unchanged.
 	Set map[Attribute]Value `json:"set,omitempty"`
-	// Bind and Unbind are names of modules, which need not exist; none is in
-	// both. To bind what is bound, or unbind what is not, changes nothing.
+	// Bind and Unbind are names of modules, which need not exist. No name may be in
+	// both. Binding a bound module, or unbinding one that is not bound, has no effect.
 	Bind   []string `json:"bind,omitempty"`
 	Unbind []string `json:"unbind,omitempty"`
 }
 
-// Why a template is not changed.
+// Errors of [Templates].
 var (
 	ErrNoTemplate = errors.New("there is no such process in the business")
-	// ErrBound refuses to delete.
+	// ErrBound means that the template cannot be deleted while it is bound to modules.
 	ErrBound = errors.New("the process is bound to modules")
 )
 
-// DuplicateError refuses a template whose attributes another one has: its
-// name; its function id, if it has one; or its argument pattern and function
-// name, if it has both.
+// DuplicateError means that another template has the same unique attributes: the name;
+// the function id, unless empty; or the argument pattern and the function name, unless
+// one is empty.
 type DuplicateError struct {
 	Attributes []Attribute
-	// Of is the other template; 0 is one that the same call would have made.
+	// Of is the id of the other template; 0 if the same call would have created it.
 	Of int64
 }
 
@@ -64,17 +65,17 @@ func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("process %d has the same %s", e.Of, strings.Join(names, " and "))
 }
 
-// Unique are the attributes that, taken together, no two templates of a
-// business share. A set of which one is empty does not count.
+// Unique returns the sets of attributes that together must be unique among the
+// templates of a business. A set in which one attribute is empty is not checked.
 func Unique() [][]Attribute {
 	return [][]Attribute{{AttrName}, {AttrFuncID}, {AttrArgsPattern, AttrFuncName}}
 }
 
-// EditError says which edit kept all of them from being done, and why: Err is
-// [ErrNoTemplate], a [*DuplicateError], a [*ValueError], or a
-// [procfleet.FieldError] about its modules.
+// EditError identifies the edit because of which none of the edits was applied. Err is
+// [ErrNoTemplate], a [*DuplicateError], a [*ValueError], or a [procfleet.FieldError]
+// about its modules.
 type EditError struct {
-	Index int // of the edit
+	Index int // index of the edit in the call
 	ID    int64
 	Err   error
 }
@@ -88,78 +89,79 @@ func (e *EditError) Error() string {
 
 func (e *EditError) Unwrap() error { return e.Err }
 
-// Edited is what became of an edit.
+// Edited is the result of an edit.
 type Edited struct {
 	ID int64
-	// Bound and Unbound are the modules for which that is new, by their bytes.
+	// Bound and Unbound are the modules that the edit has newly bound and unbound,
+	// sorted by bytes.
 	Bound, Unbound []string
 }
 
-// Comparison is how a [Condition] compares.
+// Comparison is the operator of a [Condition].
 type Comparison string
 
-// The comparisons. Less, AtMost, More and AtLeast compare values of one type only.
+// The comparisons. Less, AtMost, More and AtLeast never match values of different
+// types.
 const (
 	Is       Comparison = "is"
 	IsNot    Comparison = "is not"
-	In       Comparison = "in" // is one of Values
+	In       Comparison = "in" // equals one of Values
 	NotIn    Comparison = "not in"
-	Contains Comparison = "contains" // a text has this part, in the same case
+	Contains Comparison = "contains" // the text contains this text, case-sensitive
 	Less     Comparison = "less"
 	AtMost   Comparison = "at most"
 	More     Comparison = "more"
 	AtLeast  Comparison = "at least"
 )
 
-// Condition is a condition on one attribute of a template. Ports compare and
-// sort as text, so that 80 is "80".
+// Condition is a condition on one attribute of a template. Ports are compared and
+// sorted as texts, so the number 80 equals "80".
 type Condition struct {
 	Attribute  Attribute
 	Comparison Comparison
-	Values     []Value // one; of In and NotIn any number
+	Values     []Value // exactly one; for In and NotIn any number
 }
 
 // Search selects the templates that meet all conditions.
 type Search struct {
 	Conditions []Condition
-	// Sort is the attribute to sort by; "" and every tie sort by id, ascending.
+	// Sort is the attribute to sort by. "" sorts by id, ascending, and so do equal
+	// values.
 	Sort       Attribute
 	Descending bool
-	Start      int // how many are left out
+	Start      int // number of matches to skip
 	Limit      int // 1 to MaxTemplatePage
 }
 
-// Bounds of templates and of calls about them.
+// Limits of templates and of calls about them.
 const (
 	MaxTemplatePage    = 1000
-	MaxEdits           = 1000   // at once
-	MaxBound           = 10_000 // modules of one template
-	MaxConditions      = 100    // of one search
-	MaxConditionValues = 10_000 // of one condition
+	MaxEdits           = 1000   // in one call
+	MaxBound           = 10_000 // modules to which one template is bound
+	MaxConditions      = 100    // in one search
+	MaxConditionValues = 10_000 // in one condition
 )
 
-// Templates stores the process templates of businesses. Names are unique in a
-// business at every moment, also with concurrent calls. See [Unique].
+// Templates stores the process templates of businesses. The attributes of [Unique] are
+// unique in a business at every moment, even with concurrent calls.
 type Templates interface {
-	// EditTemplates does all edits in one step, or none: then the error is an
-	// [*EditError]; after any other error the edits may have been done. No
-	// template may be edited twice in one call. Uniqueness is checked after all
-	// edits, so that two templates can swap their names. New templates get ids
-	// in the order of the edits, larger than the ids of all earlier calls.
+	// EditTemplates applies all edits in one step. If the error is an [*EditError],
+	// none was applied; after any other error the edits may have been applied. A call
+	// may edit each template only once. Uniqueness is checked after all edits, so two
+	// templates can exchange their names. New templates get ids in the order of the
+	// edits, larger than all ids of earlier calls.
 	EditTemplates(ctx context.Context, b Business, edits []Edit) ([]Edited, error)
-	// DeleteTemplate reports whether the template existed. It returns [ErrBound]
-	// while the template is bound to a module.
+	// DeleteTemplate deletes a template and reports whether it existed. It returns
+	// [ErrBound] while the template is bound to a module.
 	DeleteTemplate(ctx context.Context, b Business, id int64) (existed bool, err error)
-	// Templates returns one entry per id, in order; nil for those that do not
-	// exist.
+	// Templates returns one entry per id, in order; nil for an id that does not exist.
 	Templates(ctx context.Context, b Business, ids []int64) ([]*Template, error)
-	// SearchTemplates returns a page of the matching templates, and the number
-	// of all; a template that changes while the page is read may be missing. It
-	// sees every edit that returned before the call. A search that is not valid
-	// ([Search.Validate]) is an error.
+	// SearchTemplates returns a page of the matching templates, and the number of all
+	// matches. The result reflects every edit that returned before the call. A template
+	// that changes while the page is read may be missing. If [Search.Validate] returns
+	// an error, so does SearchTemplates.
 	SearchTemplates(ctx context.Context, b Business, s Search) (page []Template, total int, err error)
-	// FindTemplates returns the ids of all templates that a search finds, as
-	// they were at one moment, in its order after the first Start. Its Limit
-	// does not count.
+	// FindTemplates returns the ids of all matching templates at one moment, in the
+	// order of the search, after skipping the first Start matches. It ignores Limit.
 	FindTemplates(ctx context.Context, b Business, s Search) (ids []int64, err error)
 }

@@ -9,43 +9,43 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Topology is what sets, modules and hosts a business has. Modules of one name
-// in several sets are one module to a [Template].
+// Topology defines the sets, modules and hosts of a business. For a [Template], modules
+// of the same name in several sets are one module.
 type Topology struct {
-	// Version counts changes, from 1 on; 0 is a business that has no topology.
+	// Version counts the changes, from 1; 0 means that the business has no topology.
 	Version int64
-	// AutoRegister lets the agents of a module's hosts know of a process as
-	// soon as it is bound to the module, and forget it when it is unbound.
+	// AutoRegister means that binding a process to a module registers it on the hosts
+	// of the module and notifies their agents; unbinding unregisters it.
 	AutoRegister bool
 	Sets         []Set
 }
 
-// Set is a group of modules: one deployment of a business.
+// Set is a group of modules, usually one deployment of a business.
 type Set struct {
 	Name    string
 	Modules []Module
 }
 
-// Module is a group of hosts that have the same processes.
+// Module is a group of hosts that run the same processes.
 type Module struct {
 	Name string
-	// Default is not 0 for modules of hosts that are idle or out of order:
-	// processes are not meant to be bound to them.
+	// Default is not 0 for modules of idle or broken hosts. Processes should not be
+	// bound to them.
 	Default int64
 	Hosts   []procfleet.Host
 }
 
-// Bounds of a topology.
+// Limits of a topology.
 const (
 	MaxSets        = 10_000
-	MaxModules     = 50_000  // of all sets together
-	MaxPlacements  = 500_000 // hosts of all modules together
-	MaxModuleBytes = 256     // of a name of a set or module
+	MaxModules     = 50_000  // in all sets together
+	MaxPlacements  = 500_000 // hosts in all modules together
+	MaxModuleBytes = 256     // length of the name of a set or a module
 )
 
-// Validate reports as [procfleet.FieldError] the first thing that keeps t from
-// being stored: names are texts of 1 to [MaxModuleBytes] bytes, no two sets
-// have the same, nor have two modules of a set, and a module has no host twice.
+// Validate returns the first error of a topology as [procfleet.FieldError]. Names must
+// have 1 to [MaxModuleBytes] bytes. The names of sets must be distinct, and so must the
+// names of the modules of a set. A module must not have a host twice.
 func (t *Topology) Validate() error {
 	if len(t.Sets) > MaxSets {
 		return &procfleet.FieldError{Field: "sets", Problem: fmt.Sprintf("are %d, at most %d are allowed", len(t.Sets), MaxSets)}
@@ -117,9 +117,9 @@ func validHosts(field string, hosts []procfleet.Host) error {
 	return nil
 }
 
-// WithHosts returns the topology with other hosts in one of its modules; it
-// shares the others with t. The error is [ErrNoModule], or says, of the field
-// "hosts" where they are wrong, what keeps it from being stored.
+// WithHosts returns a copy of the topology with other hosts in one module. The copy
+// shares all other data with t. The error is [ErrNoModule], or a [procfleet.FieldError]
+// if the result is invalid; errors of hosts name the field "hosts".
 func (t *Topology) WithHosts(set, module string, hosts []procfleet.Host) (*Topology, error) {
 	i := slices.IndexFunc(t.Sets, func(s Set) bool { return s.Name == set })
 	if i < 0 {
@@ -139,26 +139,27 @@ func (t *Topology) WithHosts(set, module string, hosts []procfleet.Host) (*Topol
 	return &changed, changed.validPlacements()
 }
 
-// ErrNoModule means that a topology has no such set and module.
+// ErrNoModule means that the topology has no such set and module.
 var ErrNoModule = errors.New("there is no such set and module in the topology of the business")
 
-// VersionError refuses a change that was meant for another version.
+// VersionError means that a change was based on another version than the stored one.
 type VersionError struct{ Have, Want int64 }
 
 func (e *VersionError) Error() string {
 	return fmt.Sprintf("the topology has version %d now, not %d: read it again", e.Have, e.Want)
 }
 
-// Topologies keeps what modules and hosts businesses have.
+// Topologies stores the topologies of businesses.
 type Topologies interface {
-	// SetTopology replaces the whole topology at once and returns its new
-	// version. t.Version is what it replaces: a [*VersionError] if that is not
-	// what there is; -1 replaces any. See [Topology.Validate].
+	// SetTopology replaces the whole topology in one step and returns the new version.
+	// t.Version must be the stored version, otherwise the error is a [*VersionError];
+	// -1 replaces any version. See [Topology.Validate].
 	SetTopology(ctx context.Context, b Business, t Topology) (version int64, err error)
-	// SetModuleHosts replaces the hosts of one module of the present version;
-	// [ErrNoModule]; a [procfleet.FieldError] if they cannot be hosts of a module.
+	// SetModuleHosts replaces the hosts of one module of the stored topology and
+	// returns the new version. The error is [ErrNoModule] if there is no such module,
+	// or a [procfleet.FieldError] if the hosts are invalid.
 	SetModuleHosts(ctx context.Context, b Business, set, module string, hosts []procfleet.Host) (version int64, err error)
-	// Topology returns the topology of a business, sets and modules in the
-	// order in which they were given. What it returns is shared: do not change it.
+	// Topology returns the topology of a business, with sets and modules in the order
+	// in which they were stored. The result is shared; do not change it.
 	Topology(ctx context.Context, b Business) (*Topology, error)
 }

@@ -7,17 +7,17 @@ import (
 	"strconv"
 )
 
-// Value is what an attribute of a template has: nothing, a text, a whole
-// number or a truth value. The zero Value is nothing. Values are comparable.
+// Value is the value of an attribute: null, a text, an integer or a truth value. The
+// zero Value is null. Values are comparable with ==.
 type Value struct {
 	kind   valueKind
 	text   string
-	number int64 // of truth values 0 or 1
+	number int64 // 0 or 1 for truth values
 }
 
 type valueKind uint8
 
-// In the order in which values of several kinds are sorted.
+// The kinds, in the order in which their values sort.
 const (
 	noValue valueKind = iota
 	numberValue
@@ -25,13 +25,13 @@ const (
 	truthValue
 )
 
-// Text is a value.
+// Text returns a text value.
 func Text(s string) Value { return Value{kind: textValue, text: s} }
 
-// Number is a value.
+// Number returns a number value.
 func Number(n int64) Value { return Value{kind: numberValue, number: n} }
 
-// Truth is a value.
+// Truth returns a truth value.
 func Truth(is bool) Value {
 	v := Value{kind: truthValue}
 	if is {
@@ -40,27 +40,28 @@ func Truth(is bool) Value {
 	return v
 }
 
-// IsNone reports whether there is no value: null, in JSON.
+// IsNone reports whether the value is null.
 func (v Value) IsNone() bool { return v.kind == noValue }
 
-// IsEmpty reports whether there is no value, or an empty text.
+// IsEmpty reports whether the value is null or an empty text.
 func (v Value) IsEmpty() bool { return v.kind == noValue || v == Text("") }
 
-// AsText returns the text, if v is one.
+// AsText returns the text, and whether v is a text.
 func (v Value) AsText() (string, bool) { return v.text, v.kind == textValue }
 
-// AsNumber returns the number, if v is one.
+// AsNumber returns the number, and whether v is a number.
 func (v Value) AsNumber() (int64, bool) { return v.number, v.kind == numberValue }
 
-// AsTruth returns the truth value, if v is one.
+// AsTruth returns the truth value; ok is false if v is not one.
 func (v Value) AsTruth() (is, ok bool) { return v.number == 1, v.kind == truthValue }
 
-// SameKind reports whether v and w are both nothing, both texts, both numbers
-// or both truth values.
+// SameKind reports whether v and w are of the same kind: null, text, number or truth
+// value.
 func (v Value) SameKind(w Value) bool { return v.kind == w.kind }
 
-// Compare is negative if v sorts before w, positive if after: nothing before
-// numbers before texts, by their bytes, before truth values.
+// Compare returns a negative number if v sorts before w, a positive number if after,
+// and 0 if they are equal. Null sorts first, then numbers, texts by their bytes, and
+// truth values.
 func (v Value) Compare(w Value) int {
 	switch {
 	case v.kind != w.kind:
@@ -78,7 +79,7 @@ func (v Value) Compare(w Value) int {
 	return 0
 }
 
-// String is for people: the text itself, or JSON.
+// String returns the text itself, or the JSON of other values.
 func (v Value) String() string {
 	if v.kind == textValue {
 		return v.text
@@ -87,7 +88,7 @@ func (v Value) String() string {
 	return string(text)
 }
 
-// MarshalJSON writes the JSON scalar.
+// MarshalJSON encodes the value as a JSON scalar.
 func (v Value) MarshalJSON() ([]byte, error) {
 	switch v.kind {
 	case numberValue:
@@ -101,7 +102,7 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	}
 }
 
-// UnmarshalJSON reads a JSON scalar; numbers must be whole and fit 64 bits.
+// UnmarshalJSON decodes a JSON scalar. A number must be an integer of 64 bits.
 func (v *Value) UnmarshalJSON(text []byte) error {
 	var scalar any
 	if err := json.Unmarshal(text, &scalar); err != nil {
@@ -117,7 +118,7 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 	case float64:
 		n, err := strconv.ParseInt(string(text), 10, 64)
 		if err != nil && value == math.Trunc(value) && math.Abs(value) < 1<<53 {
-			n, err = int64(value), nil // as in 1e3 and 80.0
+			n, err = int64(value), nil // integers written as 1e3 or 80.0
 		}
 		if err != nil {
 			return fmt.Errorf("%s is not a whole number of 64 bits", text)

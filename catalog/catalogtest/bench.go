@@ -17,8 +17,8 @@ const (
 
 var benchBusiness = catalog.Business{Account: catalog.DefaultAccount, ID: 2}
 
-// RunBenchmarks measures what a large business asks of a store: 100,000
-// processes, and 100,000 hosts in 1,000 modules.
+// RunBenchmarks measures a store with a large business: 100,000 templates, and 100,000
+// hosts in 1,000 modules.
 func RunBenchmarks(b *testing.B, h Harness) {
 	b.Helper()
 	s := h.Subject(b)
@@ -67,7 +67,7 @@ func RunBenchmarks(b *testing.B, h Harness) {
 	})
 }
 
-// benchMake makes the templates; their names, paths and commands differ, their
+// benchMake creates the templates. Their names, paths and commands differ; their
 // programs, ports and modules repeat.
 func benchMake(b *testing.B, s catalog.Store) []int64 {
 	b.Helper()

@@ -75,8 +75,8 @@ func entriesJoin(ctx context.Context, t T, s Subject) {
 	is("")
 }
 
-// many makes entries of a namespace: every third is registered only, every
-// third reported only, the others are both. It returns them in order.
+// many creates entries of a namespace: a third is only registered, a third only
+// reported, and a third both. It returns them in order.
 func many(ctx context.Context, t T, s Subject, namespace string, names []string, hs []procfleet.Host) []catalog.Process {
 	t.Helper()
 	names = slices.Clone(names)
@@ -111,7 +111,7 @@ func pagesInOrder(ctx context.Context, t T, s Subject) {
 		}
 	}
 	want := many(ctx, t, s, "shop", names, wideHosts(t))
-	many(ctx, t, s, "shop:a", names[:5], hosts(2)) // elsewhere
+	many(ctx, t, s, "shop:a", names[:5], hosts(2)) // must not appear in the other namespace
 	for _, limit := range []int{7, 100, 1000} {
 		var got []catalog.Process
 		for _, e := range entryWalk(ctx, t, s, "shop", limit) {

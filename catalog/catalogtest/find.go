@@ -9,8 +9,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// Find searches templates in the plainest way: the ids of a page, and the
-// number of all.
+// Find is the reference implementation of a search: it tests each template. It returns
+// the ids of a page and the number of all matches.
 func Find(all []catalog.Template, s catalog.Search) (page []int64, total int) {
 	var found []catalog.Template
 	for _, t := range all {

@@ -41,7 +41,7 @@ func lift(ctx context.Context, t T, s catalog.Store, scopes ...catalog.Scope) []
 	return existed
 }
 
-// freezeWalk reads all freezes, limit at a time.
+// freezeWalk reads all freezes in pages of limit.
 func freezeWalk(ctx context.Context, t T, s catalog.Store, limit int) []catalog.Freeze {
 	t.Helper()
 	var all []catalog.Freeze
@@ -131,7 +131,7 @@ func freezeEnds(ctx context.Context, t T, s Subject) {
 	of := freezesOf(ctx, t, s, short.Host, long.Host)
 	equal(t, "what is frozen on the hosts", [][]catalog.Scope{scopesOf(of[0]), scopesOf(of[1])}, [][]catalog.Scope{nil, {long}})
 	equal(t, "lifted", lift(ctx, t, s, short, long), []bool{false, true})
-	// What has ended is out of the way of what comes after it.
+	// An ended freeze must not affect a new freeze of the same scope.
 	freeze(ctx, t, s, wholeFreezing(), short)
 	equal(t, "what is frozen again", scopesOf(freezeWalk(ctx, t, s, 1)), []catalog.Scope{short})
 }
@@ -161,7 +161,7 @@ func freezesOfHosts(ctx context.Context, t T, s Subject) {
 	equal(t, "freezes of hosts", got, [][]catalog.Scope{ofA, all, append(slices.Clone(all), onHost(b)), ofA})
 }
 
-// everyScope is in the order of the contract.
+// everyScope returns scopes in the order of [catalog.Freezes].
 func everyScope(t T) []catalog.Scope {
 	t.Helper()
 	names := []string{"", "A", "a", "a b", "a:b", "aa", "é", "中"}
@@ -185,7 +185,7 @@ func freezesWalked(ctx context.Context, t T, s Subject) {
 	for _, limit := range []int{1, 7, 1000} {
 		equal(t, "walk over all freezes", scopesOf(freezeWalk(ctx, t, s, limit)), want)
 	}
-	// A walk goes on after what was lifted meanwhile.
+	// A walk must continue after a scope that was lifted in the meantime.
 	lift(ctx, t, s, want[10])
 	page, err := s.FreezePage(ctx, want[10], 2)
 	must(t, err, "freeze page")

@@ -34,7 +34,6 @@ func groups(ctx context.Context, t T, s catalog.Store, namespace string, hs ...p
 	return gs
 }
 
-// groupIDs returns the ids of the groups of each host.
 func groupIDs(ctx context.Context, t T, s catalog.Store, namespace string, hs ...procfleet.Host) [][]string {
 	t.Helper()
 	out := make([][]string, len(hs))
@@ -82,7 +81,7 @@ func groupsReplaced(ctx context.Context, t T, s Subject) {
 	equal(t, "groups", groups(ctx, t, s, "shop", a, b, c), []catalog.HostGroups{groupOf(a, "shop", "2"), groupOf(b, "shop", ""), groupOf(c, "shop", "1")})
 	setGroups(ctx, t, s, groupOf(a, "shop", ""), groupOf(a, "shop", "3"), groupOf(b, "shop", "3"), groupOf(b, "shop", "4"), groupOf(c, "shop", "3"), groupOf(c, "shop", ""))
 	equal(t, "groups set twice in one call", groupIDs(ctx, t, s, "shop", a, b, c), [][]string{{"3"}, {"4"}, nil})
-	// Removed groups are gone with their labels and name.
+	// Removing groups also removes their labels and the name.
 	empty := wholeGroups(a)
 	empty.Groups = nil
 	setGroups(ctx, t, s, empty)
@@ -126,7 +125,7 @@ func groupsOf(ctx context.Context, t T, s catalog.Store, hs ...procfleet.Host) [
 }
 
 func groupsOfHosts(ctx context.Context, t T, s Subject) {
-	a, b := host(3, 1), host(3, 10) // one's text begins the other's
+	a, b := host(3, 1), host(3, 10) // the text of one address is a prefix of the other's
 	mall := groupOf(a, "mall", "m")
 	setGroups(ctx, t, s, wholeGroups(a), groupOf(a, "shop:x", "x"), mall, groupOf(b, "shop", "b"))
 	equal(t, "groups of hosts", groupsOf(ctx, t, s, b, host(3, 2), a, b), [][]catalog.HostGroups{

@@ -17,7 +17,8 @@ func identityChecks() []Check {
 	}
 }
 
-// oddNames returns namespaces and names that a careless key would mix up.
+// oddNames returns namespaces and names that collide if a store concatenates them into
+// a key without care.
 func oddNames() [][2]string {
 	long := strings.Repeat("x", procfleet.MaxKey)
 	return [][2]string{
@@ -119,12 +120,13 @@ func identifiedByAll(ctx context.Context, t T, s Subject) {
 	equal(t, "specs", marks(ctx, t, s, ps...), want)
 }
 
-// badNames returns texts that are neither namespace nor name.
+// badNames returns texts that are valid neither as a namespace nor as a name.
 func badNames() []string {
 	return []string{"", "a\x00b", "\x00", "a\xff", strings.Repeat("x", procfleet.MaxKey+1)}
 }
 
-// badProcesses returns what is not a process, but for h a part of it is.
+// badProcesses returns invalid processes, each of which differs from a valid process on
+// h in one part.
 func badProcesses(h procfleet.Host) []catalog.Process {
 	ps := []catalog.Process{process(procfleet.Host{}, "shop", "web")}
 	for _, bad := range badNames() {
@@ -146,7 +148,7 @@ func notAProcess(ctx context.Context, t T, s Subject) {
 	for _, p := range badProcesses(a) {
 		g := catalog.HostGroups{Host: p.Host, Namespace: p.Namespace, Groups: []catalog.Group{{ID: "g"}}}
 		if catalog.ValidName(p.Namespace) && !p.Host.IsZero() {
-			continue // groups have no name
+			continue // groups have only a namespace, no name
 		}
 		if err := s.SetGroups(ctx, []catalog.HostGroups{{Host: b, Namespace: "shop", Groups: g.Groups}, g}); err == nil {
 			t.Errorf("groups of %q were stored", p)

@@ -21,22 +21,22 @@ func modelChecks() []Check {
 	}
 }
 
-// Model is the contract in its plainest form, in memory. What it returns is
-// shared with it.
+// Model is the reference implementation of [catalog.Store] in memory. Its results share
+// memory with it.
 type Model struct {
 	mu         sync.Mutex
 	registered map[catalog.Process]*catalog.Registration
-	asked      map[catalog.Process]time.Time // for what is registered
+	asked      map[catalog.Process]time.Time // request time of each registered spec
 	reports    map[procfleet.Host]catalog.Report
-	groups     map[catalog.Process]catalog.HostGroups // by host and namespace
+	groups     map[catalog.Process]catalog.HostGroups // Name is empty
 	freezes    map[catalog.Scope]catalog.Freeze
 	templates  map[catalog.Business]map[int64]catalog.Template
-	lastID     int64 // of a template
+	lastID     int64 // last template id
 	topologies map[catalog.Business]*catalog.Topology
 	now        time.Time
 }
 
-// NewModel returns an empty store.
+// NewModel returns an empty Model.
 func NewModel() *Model {
 	return &Model{
 		registered: map[catalog.Process]*catalog.Registration{},
@@ -50,13 +50,14 @@ func NewModel() *Model {
 	}
 }
 
-// lock returns what ends the call, or why it must not begin.
+// lock begins a call. It returns the function that ends the call, or an error if ctx
+// has ended.
 func (m *Model) lock(ctx context.Context) (func(), error) {
 	m.mu.Lock()
 	return m.mu.Unlock, ctx.Err()
 }
 
-// Now is a clock that goes on whenever it is looked at.
+// Now returns a time that advances with each call.
 func (m *Model) Now(ctx context.Context) (time.Time, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -64,7 +65,7 @@ func (m *Model) Now(ctx context.Context) (time.Time, error) {
 	return m.now, err
 }
 
-// Register stores definitions.
+// Register implements [catalog.Registrations].
 func (m *Model) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
 	now, err := m.Now(ctx)
 	if err != nil {
@@ -99,7 +100,7 @@ func (m *Model) Register(ctx context.Context, ds []catalog.Definition, replace b
 	return existed, nil
 }
 
-// Unregister removes registrations.
+// Unregister implements [catalog.Registrations].
 func (m *Model) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -114,7 +115,7 @@ func (m *Model) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 	return existed, nil
 }
 
-// Registrations returns one entry per process, in order.
+// Registrations implements [catalog.Registrations].
 func (m *Model) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -125,7 +126,7 @@ func (m *Model) Registrations(ctx context.Context, ps []catalog.Process) ([]*cat
 	return out, err
 }
 
-// RegisteredHosts returns hosts on which a process is registered.
+// RegisteredHosts implements [catalog.Registrations].
 func (m *Model) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -143,7 +144,7 @@ func compareHosts(a, b procfleet.Host) int {
 	return cmp.Or(cmp.Compare(a.Cloud, b.Cloud), cmp.Compare(a.Addr.String(), b.Addr.String()))
 }
 
-// Report stores reports.
+// Report implements [catalog.Entries].
 func (m *Model) Report(ctx context.Context, reports []catalog.Report) error {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -161,7 +162,7 @@ func (m *Model) Report(ctx context.Context, reports []catalog.Report) error {
 	return nil
 }
 
-// Reported returns the last report of each host, in order.
+// Reported implements [catalog.Entries].
 func (m *Model) Reported(ctx context.Context, hs []procfleet.Host) ([]catalog.Report, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -172,7 +173,7 @@ func (m *Model) Reported(ctx context.Context, hs []procfleet.Host) ([]catalog.Re
 	return out, err
 }
 
-// Entries returns one entry per process, in order.
+// Entries implements [catalog.Entries].
 func (m *Model) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -195,7 +196,7 @@ func (m *Model) entry(p catalog.Process) catalog.Entry {
 	return e
 }
 
-// EntryPage returns a page of a namespace.
+// EntryPage implements [catalog.Entries].
 func (m *Model) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -221,7 +222,7 @@ func (m *Model) EntryPage(ctx context.Context, namespace string, start, limit in
 	return page, len(all), err
 }
 
-// SetGroups stores groups.
+// SetGroups implements [catalog.Groups].
 func (m *Model) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -243,7 +244,7 @@ func (m *Model) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
 	return nil
 }
 
-// Groups returns one entry per host, in order.
+// Groups implements [catalog.Groups].
 func (m *Model) Groups(ctx context.Context, namespace string, hs []procfleet.Host) ([]catalog.HostGroups, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -258,7 +259,7 @@ func (m *Model) Groups(ctx context.Context, namespace string, hs []procfleet.Hos
 	return out, err
 }
 
-// GroupsOf returns the groups of each host, in order.
+// GroupsOf implements [catalog.Groups].
 func (m *Model) GroupsOf(ctx context.Context, hs []procfleet.Host) ([][]catalog.HostGroups, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -274,7 +275,7 @@ func (m *Model) GroupsOf(ctx context.Context, hs []procfleet.Host) ([][]catalog.
 	return out, err
 }
 
-// Freeze freezes each scope.
+// Freeze implements [catalog.Freezes].
 func (m *Model) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
 	now, err := m.Now(ctx)
 	err = cmp.Or(err, f.Validate())
@@ -293,7 +294,7 @@ func (m *Model) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Fr
 	return until, nil
 }
 
-// Lift ends freezes.
+// Lift implements [catalog.Freezes].
 func (m *Model) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -309,7 +310,7 @@ func (m *Model) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error
 	return existed, nil
 }
 
-// FreezePage returns freezes in order.
+// FreezePage implements [catalog.Freezes].
 func (m *Model) FreezePage(ctx context.Context, after catalog.Scope, limit int) ([]catalog.Freeze, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -317,7 +318,7 @@ func (m *Model) FreezePage(ctx context.Context, after catalog.Scope, limit int) 
 	return page[:min(limit, len(page))], err
 }
 
-// FreezesOf returns the freezes that hold for each host.
+// FreezesOf implements [catalog.Freezes].
 func (m *Model) FreezesOf(ctx context.Context, hs []procfleet.Host) ([][]catalog.Freeze, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -328,7 +329,7 @@ func (m *Model) FreezesOf(ctx context.Context, hs []procfleet.Host) ([][]catalog
 	return out, err
 }
 
-// frozen are the freezes of some scopes, in order.
+// frozen returns the freezes in effect whose scope meets of, in order.
 func (m *Model) frozen(of func(catalog.Scope) bool) []catalog.Freeze {
 	var fs []catalog.Freeze
 	for scope, f := range m.freezes {
@@ -350,8 +351,8 @@ func compareScopes(a, b catalog.Scope) int {
 	return cmp.Or(cmp.Compare(everywhere(a), everywhere(b)), compareHosts(a.Host, b.Host), cmp.Compare(a.Namespace, b.Namespace))
 }
 
-// agreesWithModel makes random calls of a store and of the model and compares
-// what they answer and what is then there.
+// agreesWithModel makes the same random calls to a store and to a Model, and compares
+// the results and the stored data.
 func agreesWithModel(ctx context.Context, t T, s Subject) {
 	seed := rand.Uint64()
 	w := &walk{
@@ -365,8 +366,8 @@ func agreesWithModel(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// walk makes the same random calls of two stores, few enough processes for
-// the calls to meet.
+// walk makes the same random calls to two stores. It uses so few processes that the
+// calls affect each other.
 type walk struct {
 	t          T
 	random     *rand.Rand
@@ -405,7 +406,7 @@ func (w *walk) scopes() []catalog.Scope {
 	return scopes
 }
 
-// untimed are freezes without when they end, which is by each store's clock.
+// untimed returns freezes without their ends, which depend on each store's clock.
 func untimed(fs []catalog.Freeze) []catalog.Freeze {
 	fs = slices.Clone(fs)
 	for i := range fs {
@@ -455,7 +456,7 @@ func (w *walk) step(ctx context.Context, n int) bool {
 	}
 }
 
-// same makes a call of both and compares the answers.
+// same makes a call to both stores and compares the results.
 func (w *walk) same(what string, call func(s catalog.Store) (any, error)) bool {
 	w.t.Helper()
 	got, err := call(w.both[0])
@@ -465,7 +466,7 @@ func (w *walk) same(what string, call func(s catalog.Store) (any, error)) bool {
 	return equal(w.t, what, got, want)
 }
 
-// agree compares everything that can be read.
+// agree compares all data that the stores return.
 func (w *walk) agree(ctx context.Context) bool {
 	w.t.Helper()
 	same := w.same("reports", func(s catalog.Store) (any, error) { return s.Reported(ctx, w.hosts) })

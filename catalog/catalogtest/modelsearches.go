@@ -9,8 +9,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// editsAgreeWithModel makes random edits of a store and of the model, compares
-// what is then there, and has the store search what it has.
+// editsAgreeWithModel makes the same random edits in a store and in a Model, compares
+// the stored data, and compares random searches with [Find].
 func editsAgreeWithModel(ctx context.Context, t T, s Subject) {
 	seed := rand.Uint64()
 	w := &editWalk{walk: walk{t: t, random: rand.New(rand.NewPCG(seed, 0)), both: [2]catalog.Store{s, NewModel()}}}
@@ -25,14 +25,14 @@ func editsAgreeWithModel(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// editWalk knows the templates of two stores by the order in which they were
-// made, as each has ids of its own.
+// editWalk identifies the templates of two stores by the order of their creation,
+// because each store assigns its own ids.
 type editWalk struct {
 	walk
 	ids [2][]int64
 }
 
-// What few templates have few of, so that they meet.
+// Few different values, so that random templates collide and random searches match.
 var (
 	someTexts      = []string{"", "web", "Web", "web-1", "we", "db", "数据库", "8080", "%"}
 	someModules    = []string{"web", "Web", "db", "web-1"}
@@ -46,7 +46,7 @@ var (
 	}
 )
 
-// value is one that an attribute may have, mostly.
+// value returns a random value for an attribute; most of them are valid.
 func (w *editWalk) value(a catalog.Attribute) catalog.Value {
 	roll := w.random.IntN(8)
 	switch {
@@ -66,7 +66,8 @@ func (w *editWalk) value(a catalog.Attribute) catalog.Value {
 	return catalog.Text(one(&w.walk, someTexts))
 }
 
-// edits are of templates by their place in ids; -1 makes one.
+// edits returns random edits and, for each, the index of its template in ids; -1
+// creates a template.
 func (w *editWalk) edits() (edits []catalog.Edit, of []int) {
 	for range w.random.IntN(4) {
 		place := w.random.IntN(len(w.ids[0])+2) - 1
@@ -90,7 +91,7 @@ func (w *editWalk) edits() (edits []catalog.Edit, of []int) {
 	return edits, of
 }
 
-// edit makes edits of both stores, or deletes a template of both.
+// edit makes random edits in both stores, or deletes a template in both.
 func (w *editWalk) edit(ctx context.Context) bool {
 	w.t.Helper()
 	if n := len(w.ids[0]); n > 0 && w.random.IntN(6) == 0 {
@@ -119,13 +120,13 @@ func (w *editWalk) edit(ctx context.Context) bool {
 	})
 }
 
-// sameOf makes a call of both and compares the answers.
+// sameOf makes a call to both stores and compares the results.
 func (w *editWalk) sameOf(what string, call func(side int, s catalog.Store) any) bool {
 	w.t.Helper()
 	return equal(w.t, what, call(0, w.both[0]), call(1, w.both[1]))
 }
 
-// agree compares what is there, and what is found with what a plain search finds.
+// agree compares the stored templates of both stores, and random searches with [Find].
 func (w *editWalk) agree(ctx context.Context) bool {
 	w.t.Helper()
 	var all []catalog.Template

@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// EditTemplates does all edits or none.
+// EditTemplates implements [catalog.Templates].
 func (m *Model) EditTemplates(ctx context.Context, b catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
 	now, err := m.Now(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (m *Model) EditTemplates(ctx context.Context, b catalog.Business, edits []c
 	return done, nil
 }
 
-// edited is what an edit makes of a template, which has no id if it is new.
+// edited returns a template after an edit; a new template has no id yet.
 func edited(t catalog.Template, e catalog.Edit, now time.Time) catalog.Template {
 	if e.ID == 0 {
 		t.Values, t.CreatedAt, t.ChangedAt = catalog.WithDefaults(e.Set), now, now
@@ -64,13 +64,13 @@ func edited(t catalog.Template, e catalog.Edit, now time.Time) catalog.Template 
 	return t
 }
 
-// without are the texts of all that are not in others.
+// without returns the texts of all that are not in others.
 func without(all, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(text string) bool { return slices.Contains(others, text) })
 }
 
-// duplicate says which template has what id takes although only one may have
-// it. Those after known are new.
+// duplicate returns an error if the template id has unique attributes of another
+// template. Ids larger than known belong to new templates.
 func duplicate(before, after map[int64]catalog.Template, id, known int64) error {
 	for _, set := range catalog.Unique() {
 		differs := func(t catalog.Template) bool {
@@ -93,7 +93,7 @@ func duplicate(before, after map[int64]catalog.Template, id, known int64) error 
 	return nil
 }
 
-// DeleteTemplate reports whether there was one.
+// DeleteTemplate implements [catalog.Templates].
 func (m *Model) DeleteTemplate(ctx context.Context, b catalog.Business, id int64) (bool, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -108,7 +108,7 @@ func (m *Model) DeleteTemplate(ctx context.Context, b catalog.Business, id int64
 	return existed, nil
 }
 
-// Templates returns one entry per id, in order.
+// Templates implements [catalog.Templates].
 func (m *Model) Templates(ctx context.Context, b catalog.Business, ids []int64) ([]*catalog.Template, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -121,7 +121,7 @@ func (m *Model) Templates(ctx context.Context, b catalog.Business, ids []int64) 
 	return out, err
 }
 
-// SearchTemplates returns a page of what is found.
+// SearchTemplates implements [catalog.Templates].
 func (m *Model) SearchTemplates(ctx context.Context, b catalog.Business, s catalog.Search) ([]catalog.Template, int, error) {
 	if err := s.Validate(); err != nil {
 		return nil, 0, err
@@ -136,7 +136,7 @@ func (m *Model) SearchTemplates(ctx context.Context, b catalog.Business, s catal
 	return page, total, err
 }
 
-// FindTemplates returns the ids of all that is found.
+// FindTemplates implements [catalog.Templates].
 func (m *Model) FindTemplates(ctx context.Context, b catalog.Business, s catalog.Search) ([]int64, error) {
 	s.Limit = 1
 	if err := s.Validate(); err != nil {
@@ -149,7 +149,7 @@ func (m *Model) FindTemplates(ctx context.Context, b catalog.Business, s catalog
 	return ids, err
 }
 
-// SetTopology replaces the whole topology.
+// SetTopology implements [catalog.Topologies].
 func (m *Model) SetTopology(ctx context.Context, b catalog.Business, t catalog.Topology) (int64, error) {
 	if err := b.Validate(); err != nil {
 		return 0, err
@@ -171,7 +171,7 @@ func (m *Model) SetTopology(ctx context.Context, b catalog.Business, t catalog.T
 	return t.Version, nil
 }
 
-// SetModuleHosts replaces the hosts of one module.
+// SetModuleHosts implements [catalog.Topologies].
 func (m *Model) SetModuleHosts(ctx context.Context, b catalog.Business, set, module string, hosts []procfleet.Host) (int64, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -187,7 +187,7 @@ func (m *Model) SetModuleHosts(ctx context.Context, b catalog.Business, set, mod
 	return t.Version, nil
 }
 
-// Topology returns the topology of a business.
+// Topology implements [catalog.Topologies].
 func (m *Model) Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()

@@ -84,7 +84,7 @@ func registrationReplaced(ctx context.Context, t T, s Subject) {
 	if !rs[0].RegisteredAt.After(first.RegisteredAt) {
 		t.Errorf("registered at %v, after what was registered at %v", rs[0].RegisteredAt, first.RegisteredAt)
 	}
-	// A spec that was replaced everywhere, and comes back.
+	// Register a spec again that was replaced on all hosts.
 	registerOn(ctx, t, s, true, "shop", "web", "third", hs...)
 	registerOn(ctx, t, s, true, "shop", "web", "second", hs[2])
 	equal(t, "specs", marks(ctx, t, s, ps...), []string{"third", "third", "second"})
@@ -125,7 +125,7 @@ func lateReplaces(ctx context.Context, t T, s Subject) {
 		register(ctx, t, s, step.replace, step.ds...)
 		equal(t, "specs after one that is "+step.what, marks(ctx, t, s, ps...), step.want)
 	}
-	// The same spec, asked for once more, is newer all the same.
+	// The same spec, requested again, counts as newer.
 	again, err := s.Now(ctx)
 	must(t, err, "now")
 	pass(ctx, t, s)
@@ -134,7 +134,7 @@ func lateReplaces(ctx context.Context, t T, s Subject) {
 	equal(t, "specs after the same was asked for again", marks(ctx, t, s, ps...), []string{"now", "now"})
 }
 
-// pass returns when the store's clock has moved.
+// pass waits until the store's clock has advanced.
 func pass(ctx context.Context, t T, s Subject) {
 	t.Helper()
 	first, err := s.Now(ctx)
@@ -239,9 +239,9 @@ func hostsWalked(ctx context.Context, t T, s Subject) {
 	for i := range want {
 		h := want[(i*7)%len(want)]
 		registerOn(ctx, t, s, false, "shop", "web", "w", h)
-		registerOn(ctx, t, s, false, "shop", "web2", "w", host(0, 50+i)) // between them, elsewhere
+		registerOn(ctx, t, s, false, "shop", "web2", "w", host(0, 50+i)) // other names, between the hosts in the index
 		registerOn(ctx, t, s, false, "shop2", "web", "w", host(0, 80+i))
-		sendReports(ctx, t, s, report(host(0, 110+i), 1, running("shop", "web", 1))) // not registered
+		sendReports(ctx, t, s, report(host(0, 110+i), 1, running("shop", "web", 1))) // reported but not registered
 	}
 	for _, limit := range []int{1, 2, 5, 1000} {
 		equal(t, "hosts", hostWalk(ctx, t, s, "shop", "web", limit), want)

@@ -22,7 +22,7 @@ func reportChecks() []Check {
 	}
 }
 
-// wholeReport has something of everything.
+// wholeReport returns a report with a value in every field.
 func wholeReport(h procfleet.Host) catalog.Report {
 	east := time.FixedZone("east", 8*3600)
 	full := catalog.ReportedProcess{
@@ -48,7 +48,7 @@ func wholeReport(h procfleet.Host) catalog.Report {
 	}
 }
 
-// inUTC returns r as it must come back.
+// inUTC returns r with all times in UTC, as stores must return it.
 func inUTC(r catalog.Report) catalog.Report {
 	r.At = r.At.UTC()
 	for i := range r.Processes {
@@ -74,7 +74,7 @@ func reportWhole(ctx context.Context, t T, s Subject) {
 
 func reportsInOrder(ctx context.Context, t T, s Subject) {
 	hs := wideHosts(t)
-	noHost := report(procfleet.Host{}, 1, running("shop", "web", 1)) // must not keep the others out
+	noHost := report(procfleet.Host{}, 1, running("shop", "web", 1)) // must not prevent the store from accepting the other reports
 	sent := []catalog.Report{noHost}
 	var want []catalog.Report
 	for i, h := range hs {
@@ -159,7 +159,7 @@ func reportedNameless(ctx context.Context, t T, s Subject) {
 	h := host(0, 1)
 	sent := report(h, 1, running("shop", "web", 1), catalog.ReportedProcess{Key: "/opt/java", ProcName: "java", Desired: catalog.DesiredUp})
 	for _, bad := range badNames() {
-		if bad != "a\xff" { // a text that is not UTF-8 need not be kept as it is
+		if bad != "a\xff" { // a store need not preserve a text that is not UTF-8
 			sent.Processes = append(sent.Processes, running("shop", bad, 2), running(bad, "web", 2))
 		}
 	}

@@ -25,8 +25,8 @@ func hosts(n int) []procfleet.Host {
 	return hs
 }
 
-// wideHosts are in the order of the contract: by cloud area as a number, then
-// by the text of the address.
+// wideHosts returns hosts in the order that the contract requires: by the number of the
+// cloud area, then by the text of the address.
 func wideHosts(t T) []procfleet.Host {
 	t.Helper()
 	var hs []procfleet.Host
@@ -41,7 +41,8 @@ func wideHosts(t T) []procfleet.Host {
 	return hs
 }
 
-// wholeSpec has something of everything; it is of web in shop.
+// wholeSpec returns a spec of process web in namespace shop with a value in every
+// field.
 func wholeSpec() procfleet.ProcessSpec {
 	s := procfleet.DefaultSpec()
 	s.Namespace, s.Name, s.ProcName = "shop", "web", "nginx: worker process"
@@ -55,7 +56,7 @@ func wholeSpec() procfleet.ProcessSpec {
 	return s
 }
 
-// labels have every kind of value that there is.
+// labels returns labels with every kind of JSON value.
 func labels() map[string]json.RawMessage {
 	return map[string]json.RawMessage{
 		"text": json.RawMessage(`"front"`), "markup": json.RawMessage(`"<a href='?x&y'> </a>"`), "empty": json.RawMessage(`""`),
@@ -70,7 +71,7 @@ func process(h procfleet.Host, namespace, name string) catalog.Process {
 	return catalog.Process{Host: h, Namespace: namespace, Name: name}
 }
 
-// processes are one process on many hosts.
+// processes returns one process on each of the hosts.
 func processes(hs []procfleet.Host, namespace, name string) []catalog.Process {
 	ps := make([]catalog.Process, len(hs))
 	for i, h := range hs {
@@ -79,7 +80,8 @@ func processes(hs []procfleet.Host, namespace, name string) []catalog.Process {
 	return ps
 }
 
-// marked is a small spec that differs from others of the same process.
+// marked returns a small spec that differs from other specs of the same process by its
+// mark.
 func marked(namespace, name, mark string) procfleet.ProcessSpec {
 	s := procfleet.DefaultSpec()
 	s.Namespace, s.Name, s.ProcName, s.Contact = namespace, name, name, mark
@@ -101,8 +103,8 @@ func register(ctx context.Context, t T, s catalog.Store, replace bool, ds ...cat
 	return existed
 }
 
-// registerOn registers a process on hosts with a spec that says mark, and
-// returns what was there.
+// registerOn registers a process on hosts with a marked spec, and returns for each host
+// whether it was registered before.
 func registerOn(ctx context.Context, t T, s catalog.Store, replace bool, namespace, name, mark string, hs ...procfleet.Host) []bool {
 	t.Helper()
 	return register(ctx, t, s, replace, catalog.Definition{Spec: marked(namespace, name, mark), Hosts: hs})[0]
@@ -125,7 +127,8 @@ func registrations(ctx context.Context, t T, s catalog.Store, ps ...catalog.Proc
 	return rs
 }
 
-// marks returns what the registered specs say; "" for what is not registered.
+// marks returns the marks of the registered specs; "" for a process that is not
+// registered.
 func marks(ctx context.Context, t T, s catalog.Store, ps ...catalog.Process) []string {
 	t.Helper()
 	out := make([]string, len(ps))
@@ -139,7 +142,7 @@ func marks(ctx context.Context, t T, s catalog.Store, ps ...catalog.Process) []s
 	return out
 }
 
-// hostWalk reads all hosts of a process, limit at a time.
+// hostWalk reads all hosts of a process in pages of limit.
 func hostWalk(ctx context.Context, t T, s catalog.Store, namespace, name string, limit int) []procfleet.Host {
 	t.Helper()
 	var all []procfleet.Host
@@ -161,16 +164,16 @@ func hostWalk(ctx context.Context, t T, s catalog.Store, namespace, name string,
 	}
 }
 
-// epoch is when the first report of a scene is made.
+// epoch is the time of the first report.
 var epoch = time.Date(2026, 7, 1, 12, 0, 0, 123456000, time.UTC)
 
-// report is the host's n-th one.
+// report returns the n-th report of a host.
 func report(h procfleet.Host, n int, ps ...catalog.ReportedProcess) catalog.Report {
 	at := epoch.Add(time.Duration(n) * time.Microsecond)
 	return catalog.Report{Host: h, AgentID: "agent-" + h.String(), Instance: "i", Number: at.UnixMicro(), At: at, Processes: ps}
 }
 
-// running is how a process is reported that runs with the pid.
+// running returns the reported state of a process that runs with the pid.
 func running(namespace, name string, pid int) catalog.ReportedProcess {
 	return catalog.ReportedProcess{
 		Key: namespace + ":" + name, Namespace: namespace, Name: name, ProcName: "java", Desired: catalog.DesiredUp,
@@ -213,7 +216,7 @@ func entryPage(ctx context.Context, t T, s catalog.Store, namespace string, star
 	return page, total
 }
 
-// entryWalk reads all entries of a namespace, limit at a time.
+// entryWalk reads all entries of a namespace in pages of limit.
 func entryWalk(ctx context.Context, t T, s catalog.Store, namespace string, limit int) []catalog.Entry {
 	t.Helper()
 	var all []catalog.Entry
@@ -226,7 +229,7 @@ func entryWalk(ctx context.Context, t T, s catalog.Store, namespace string, limi
 	}
 }
 
-// stand says in a word what is known of an entry, and of which process.
+// stand returns a short text with the process of an entry and its state.
 func stand(e catalog.Entry) string {
 	var known []string
 	if e.Registration != nil {
@@ -249,7 +252,8 @@ func stands(es []catalog.Entry) []string {
 	return out
 }
 
-// shown checks what is known of a namespace, by page, by entry and by number.
+// shown checks that the pages, the single entries and the total of a namespace match
+// want.
 func shown(ctx context.Context, t T, s catalog.Store, namespace string, want ...string) {
 	t.Helper()
 	all := entryWalk(ctx, t, s, namespace, 7)

@@ -39,7 +39,7 @@ func searchKnows(ctx context.Context, t T, s Subject) {
 	equal(t, "in the end", found(ctx, t, s), []string(nil))
 }
 
-// assorted defines templates that differ in everything that is searched for.
+// assorted creates templates that differ in all attributes that the searches use.
 func assorted(ctx context.Context, t T, s Subject) {
 	t.Helper()
 	var edits []catalog.Edit
@@ -230,7 +230,8 @@ func searchRefused(ctx context.Context, t T, s Subject) {
 	equal(t, "found in no business", []int{len(page), total}, []int{0, 0})
 }
 
-// searchWhileEdited has every writer look for what it has just written.
+// searchWhileEdited edits templates concurrently. Each writer searches for the template
+// that it has just written.
 func searchWhileEdited(ctx context.Context, t T, s Subject) {
 	const steps = 10
 	together(8, func(i int) {

@@ -28,7 +28,7 @@ func aboutNothing(ctx context.Context, t T, s Subject) {
 	shown(ctx, t, s, "shop")
 }
 
-// answers counts the answers of calls that ask for nothing.
+// answers returns the number of results of each call with empty arguments.
 func answers(ctx context.Context, t T, s catalog.Store) map[string]int {
 	t.Helper()
 	n := map[string]int{}
@@ -65,7 +65,7 @@ func answers(ctx context.Context, t T, s catalog.Store) map[string]int {
 	return n
 }
 
-// calls makes every call of the contract, by name.
+// calls makes every call of the contract and returns the errors by name.
 func calls(ctx context.Context, s catalog.Store) map[string]error {
 	h := host(0, 1)
 	p := process(h, "shop", "web")

@@ -1,5 +1,5 @@
-// Package catalogtest is the contract of [catalog.Store] as something that
-// runs: every store must pass [Run].
+// Package catalogtest tests implementations of [catalog.Store]. Every store must pass
+// [Run].
 package catalogtest
 
 import (
@@ -17,22 +17,22 @@ import (
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
-// Store is what is checked; a task store is one.
+// Store is the tested part of a store: the catalog and the clock of a task store.
 type Store interface {
 	catalog.Store
 	taskstore.Clock
 }
 
-// Harness makes the stores that are checked.
+// Harness creates the stores that are tested.
 type Harness struct {
 	// Open returns an empty store and closes it when the test ends.
 	Open func(t testing.TB) Store
-	// Reopen ends old as abruptly as it can and returns a store on what was
-	// left. Nil: the store keeps nothing outside its handle.
+	// Reopen closes old as abruptly as possible and returns a store on the data that
+	// remains. nil means that the store has no persistent data.
 	Reopen func(t testing.TB, old Store) Store
 }
 
-// Subject is the store of one check, with its capabilities.
+// Subject is the store that one check tests, with its capabilities.
 type Subject struct {
 	Store
 	Reopen func() Store
@@ -41,21 +41,20 @@ type Subject struct {
 // T is the part of [testing.T] that checks use.
 type T = storetest.T
 
-// Check is one promise of the contract.
+// Check tests one property of the contract.
 type Check struct {
 	Name string
 	Fn   func(ctx context.Context, t T, s Subject)
-	// Reopens says that the check is nothing without [Harness.Reopen].
+	// Reopens means that the check requires [Harness.Reopen].
 	Reopens bool
 }
 
-// Err runs the check without a test and returns what it found, nil if the
-// store passed.
+// Err runs the check outside of a test. It returns nil if the store passed.
 func (c Check) Err(ctx context.Context, s Subject) error {
 	return storetest.Findings(func(t T) { c.Fn(ctx, t, s) })
 }
 
-// Checks returns the whole suite.
+// Checks returns all checks.
 func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{registrationChecks(), identityChecks(), reportChecks(), entryChecks(), pageChecks(), groupChecks(), freezeChecks(), templateChecks(), bindingChecks(), searchChecks(), topologyChecks(), storeChecks(), modelChecks()} {
@@ -64,10 +63,10 @@ func Checks() []Check {
 	return all
 }
 
-// checkTime bounds one check, so that a store that hangs is found.
+// checkTime is the time limit of one check, so that a store that blocks fails.
 const checkTime = 2 * time.Minute
 
-// Run checks the stores that h makes, each check with a store of its own.
+// Run runs every check with a new store of h.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range Checks() {
@@ -101,8 +100,8 @@ func must(t T, err error, doing string) {
 	}
 }
 
-// equal reports whether got is as wanted; if not, the check fails. Moments are
-// equal only if both are in UTC.
+// equal reports whether got equals want; if not, the check fails. Times are equal only
+// if both are in UTC.
 func equal(t T, what string, got, want any) bool {
 	t.Helper()
 	diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(procfleet.Host{}, time.Time{}, catalog.Value{}))
@@ -115,8 +114,8 @@ func equal(t T, what string, got, want any) bool {
 	return diff == ""
 }
 
-// together runs n calls at the same time and waits for all of them; fn must
-// not end its goroutine (Errorf and return, not Fatalf).
+// together runs n calls concurrently and waits for all of them. fn must not end its
+// goroutine: it must call Errorf and return instead of calling Fatalf.
 func together(n int, fn func(i int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})

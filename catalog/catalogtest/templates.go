@@ -97,7 +97,7 @@ func templatesInOrder(ctx context.Context, t T, s Subject) {
 	equal(t, "templates", outline(got...), []string{"c", "a", "-", "b", "c", "-", "-"})
 }
 
-// isDuplicate checks of what another template has, and which.
+// isDuplicate checks which template and which attributes a DuplicateError names.
 func isDuplicate(t T, what string, got *catalog.DuplicateError, of int64, attributes ...catalog.Attribute) {
 	t.Helper()
 	equal(t, what, got, &catalog.DuplicateError{Attributes: attributes, Of: of})
@@ -108,7 +108,7 @@ func namesUnique(ctx context.Context, t T, s Subject) {
 	isDuplicate(t, "a name that is there", refusedEdit[*catalog.DuplicateError](ctx, t, s, "a second web", 0, define("web")), ids[0], catalog.AttrName)
 	isDuplicate(t, "a name to take", refusedEdit[*catalog.DuplicateError](ctx, t, s, "to rename to web", 0, rename(ids[1], "web")), ids[0], catalog.AttrName)
 	more := defined(ctx, t, s, "Web", "web ", "we", "\u00e9", "e\u0301")
-	// To keep its own name is no duplicate; what is given up is free.
+	// A template may be renamed to its own name, and a name that was given up is free.
 	edit(ctx, t, s, shop, rename(ids[0], "web"))
 	edit(ctx, t, s, shop, rename(ids[0], "front"))
 	edit(ctx, t, s, shop, rename(ids[1], "web"))
@@ -130,7 +130,8 @@ func othersUnique(ctx context.Context, t T, s Subject) {
 	isDuplicate(t, "a function id", refusedEdit[*catalog.DuplicateError](ctx, t, s, "id 7 again", 0, one("b", "7", "", "nginx")), a, catalog.AttrFuncID)
 	isDuplicate(t, "a pattern and program", refusedEdit[*catalog.DuplicateError](ctx, t, s, "-c a again", 0, one("b", "8", "-c a", "nginx")),
 		a, catalog.AttrArgsPattern, catalog.AttrFuncName)
-	// What is empty is no duplicate, nor is a half.
+	// Empty attributes, and incomplete sets of attributes, are not checked for
+	// uniqueness.
 	b := edit(ctx, t, s, shop, one("b", "", "", "nginx"), one("c", "", "", "nginx"), one("d", "9", "-c a", "java"), one("e", "", "-c b", "nginx"))[0].ID
 	set := values{catalog.AttrArgsPattern: catalog.Text("-c a")}
 	isDuplicate(t, "a pattern to take", refusedEdit[*catalog.DuplicateError](ctx, t, s, "to take -c a", 0, catalog.Edit{ID: b, Set: set}),
@@ -158,7 +159,7 @@ func uniqueAfterAll(ctx context.Context, t T, s Subject) {
 	}
 	equal(t, "templates", outline(templates(ctx, t, s, shop, ids...)...), []string{"b", "a", "d"})
 	edit(ctx, t, s, shop, define("x"))
-	// The swapped names belong to their new templates.
+	// After the exchange, each name belongs to its new template.
 	isDuplicate(t, "a", refusedEdit[*catalog.DuplicateError](ctx, t, s, "a second a", 0, define("a")), ids[1], catalog.AttrName)
 	isDuplicate(t, "b", refusedEdit[*catalog.DuplicateError](ctx, t, s, "a second b", 0, define("b")), ids[0], catalog.AttrName)
 }
@@ -187,7 +188,7 @@ func allOrNone(ctx context.Context, t T, s Subject) {
 	equal(t, "templates", templates(ctx, t, s, shop, ids...), want)
 	equal(t, "found", found(ctx, t, s), []string{"a", "b", "c"})
 	equal(t, "found in the module", found(ctx, t, s, condition(catalog.AttrModule, catalog.Is, catalog.Text("web"))), []string(nil))
-	edit(ctx, t, s, shop, good...) // nothing that was refused is in the way
+	edit(ctx, t, s, shop, good...) // the rejected edits must not have reserved anything
 	equal(t, "templates", outline(templates(ctx, t, s, shop, ids...)...), []string{"x", "b web", "c"})
 }
 
@@ -303,7 +304,7 @@ func templatesApart(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// definers is how many want the same name at once.
+// definers is the number of concurrent callers that create a template of the same name.
 const definers = 50
 
 func oneDefines(ctx context.Context, t T, s Subject) {

@@ -15,14 +15,14 @@ type values = map[catalog.Attribute]catalog.Value
 
 var shop = catalog.Business{Account: catalog.DefaultAccount, ID: 2}
 
-// named is a value for the name, and for what else is given.
+// named returns values with a name and with further values.
 func named(name string, more values) values {
 	set := values{catalog.AttrName: catalog.Text(name)}
 	maps.Copy(set, more)
 	return set
 }
 
-// define makes a template that is bound to modules.
+// define returns an edit that creates a template bound to modules.
 func define(name string, modules ...string) catalog.Edit {
 	return catalog.Edit{Set: named(name, nil), Bind: modules}
 }
@@ -46,8 +46,7 @@ func edit(ctx context.Context, t T, s catalog.Store, b catalog.Business, edits .
 	return done
 }
 
-// defined makes templates of shop, one after the other in one call, and
-// returns their ids.
+// defined creates templates in business shop in one call, and returns their ids.
 func defined(ctx context.Context, t T, s catalog.Store, names ...string) []int64 {
 	t.Helper()
 	var edits []catalog.Edit
@@ -65,7 +64,7 @@ func idsOf(done []catalog.Edited) []int64 {
 	return ids
 }
 
-// refused makes edits that must not be done, and returns why they are not.
+// refused makes edits that the store must reject, and returns the error.
 func refused(ctx context.Context, t T, s catalog.Store, b catalog.Business, what string, edits ...catalog.Edit) error {
 	t.Helper()
 	done, err := s.EditTemplates(ctx, b, edits)
@@ -75,7 +74,8 @@ func refused(ctx context.Context, t T, s catalog.Store, b catalog.Business, what
 	return err
 }
 
-// refusedEdit is refused because of one edit, for a reason of type E.
+// refusedEdit makes edits that the store must reject because of one edit, and returns
+// the cause, which must have type E.
 func refusedEdit[E error](ctx context.Context, t T, s catalog.Store, what string, index int, edits ...catalog.Edit) E {
 	t.Helper()
 	err := refused(ctx, t, s, shop, what, edits...)
@@ -87,7 +87,7 @@ func refusedEdit[E error](ctx context.Context, t T, s catalog.Store, what string
 	return why
 }
 
-// isOfEdit checks which edit is to blame.
+// isOfEdit checks which edit an EditError names.
 func isOfEdit(t T, what string, err error, index int, id int64) {
 	t.Helper()
 	if of, _ := errors.AsType[*catalog.EditError](err); of == nil || of.Index != index || of.ID != id {
@@ -110,7 +110,7 @@ func templates(ctx context.Context, t T, s catalog.Store, b catalog.Business, id
 	return ts
 }
 
-// template returns one that must be there.
+// template returns a template, which must exist.
 func template(ctx context.Context, t T, s catalog.Store, b catalog.Business, id int64) catalog.Template {
 	t.Helper()
 	one := templates(ctx, t, s, b, id)[0]
@@ -120,7 +120,7 @@ func template(ctx context.Context, t T, s catalog.Store, b catalog.Business, id 
 	return *one
 }
 
-// outline says in a word what templates are; "-" is none.
+// outline returns a short text for each template; "-" for nil.
 func outline(ts ...*catalog.Template) []string {
 	out := make([]string, len(ts))
 	for i, one := range ts {
@@ -142,8 +142,8 @@ func search(ctx context.Context, t T, s catalog.Store, b catalog.Business, q cat
 	return page, total
 }
 
-// found returns the names of all templates of shop that meet conditions, in
-// the order in which they were made.
+// found returns the names of all templates of shop that meet the conditions, in the
+// order of creation.
 func found(ctx context.Context, t T, s catalog.Store, conditions ...catalog.Condition) []string {
 	t.Helper()
 	page, _ := search(ctx, t, s, shop, catalog.Search{Limit: catalog.MaxTemplatePage, Conditions: conditions})
@@ -162,7 +162,7 @@ func condition(a catalog.Attribute, c catalog.Comparison, vs ...catalog.Value) c
 	return catalog.Condition{Attribute: a, Comparison: c, Values: vs}
 }
 
-// wholeValues have something of everything.
+// wholeValues returns a value for every attribute.
 func wholeValues() values {
 	return values{
 		catalog.AttrName: catalog.Text("web \"1\" <a&b> {x} 进程\n"), catalog.AttrDescription: catalog.Text("é\u2028\x01\\"),
@@ -176,8 +176,8 @@ func wholeValues() values {
 	}
 }
 
-// place is a topology of sets, each given as its name and then its modules
-// with how many hosts they have: "s1", "web 2", "db 0".
+// place returns a topology. Each argument is the name of a set, followed by its modules
+// with their numbers of hosts: "s1", "web 2", "db 0".
 func place(sets ...[]string) catalog.Topology {
 	t := catalog.Topology{Version: -1}
 	for _, of := range sets {
@@ -211,7 +211,7 @@ func topology(ctx context.Context, t T, s catalog.Store, b catalog.Business) cat
 	return *got
 }
 
-// isFieldError reports whether err says what is wrong with a field.
+// isFieldError reports whether err is or contains a FieldError.
 func isFieldError(err error) bool {
 	_, ok := errors.AsType[*procfleet.FieldError](err)
 	return ok

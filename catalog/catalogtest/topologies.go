@@ -27,7 +27,7 @@ func topologyChecks() []Check {
 	}
 }
 
-// wholeTopology has something of everything.
+// wholeTopology returns a topology with a value in every field.
 func wholeTopology(t T) catalog.Topology {
 	t.Helper()
 	return catalog.Topology{Version: 1, AutoRegister: true, Sets: []catalog.Set{
@@ -212,7 +212,7 @@ func topologyMany(ctx context.Context, t T, s Subject) {
 	sameTopology(ctx, t, s, want)
 }
 
-// sameTopology is for what is too large to be shown.
+// sameTopology compares a topology that is too large to print.
 func sameTopology(ctx context.Context, t T, s catalog.Store, want catalog.Topology) {
 	t.Helper()
 	if got := topology(ctx, t, s, shop); !reflect.DeepEqual(got, want) {
