@@ -54,8 +54,8 @@ func Parse(name string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// Read reads the file at a path. It rejects a file that other accounts may read or
-// change; see [Open].
+// Read reads the file at a path. Like [Open] it rejects a file that every account may
+// read or that an account other than its owner may write.
 func Read(path string) (*File, error) {
 	file, _, err := read(path)
 	return file, err
