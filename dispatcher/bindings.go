@@ -119,7 +119,6 @@ func bindingAction(t *catalog.Template, b catalog.Business) procfleet.Action {
 	return procfleet.ActionSupervise
 }
 
-// add adds the differences of one process.
 func (u *pendingBindings) add(
 	spec procfleet.ProcessSpec, action procfleet.Action, ps []catalog.Process, registered []*catalog.Registration, bound map[procfleet.Host]bool,
 ) error {

@@ -211,7 +211,6 @@ func (b *unauthenticatedBody) release() {
 	b.held, b.segments = 0, nil
 }
 
-// reserve reserves memory for one step.
 func (b *unauthenticatedBody) reserve(ctx context.Context, size int64) error {
 	bounded, cancel := context.WithTimeout(ctx, segmentWait)
 	defer cancel()

@@ -34,7 +34,6 @@ func newPart(action procfleet.Action, id int64, spec procfleet.ProcessSpec, plac
 	return p
 }
 
-// expansion is the result of expanding one operation.
 type expansion struct {
 	parts    []part
 	problems []v1.PlanProblem

@@ -119,7 +119,6 @@ func singleSlashes(next http.Handler) http.Handler {
 
 var manySlashes = regexp.MustCompile(`/{2,}`)
 
-// servedCall is a call and its endpoint.
 type servedCall struct {
 	*dialect.Call
 	endpoint

@@ -96,7 +96,6 @@ func (m *dispatcherMetrics) eventsRefused(ctx context.Context, byReason map[stri
 	}
 }
 
-// submitted counts a published submission.
 func (m *dispatcherMetrics) submitted(ctx context.Context, o outcome) {
 	m.submissions.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", string(o))))
 }

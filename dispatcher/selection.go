@@ -54,7 +54,6 @@ func newSelector(ctx context.Context, store Selectable, business string) (*selec
 	return c, nil
 }
 
-// selected is the result of a selection.
 type selected struct {
 	parts    []part
 	problems []v1.PlanProblem

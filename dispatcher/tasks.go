@@ -72,7 +72,7 @@ func (*exchange) decodeOutcomes(_ context.Context, codec dialect.Outcomes, in *d
 
 // outcomes streams the results of all items of a task as one map.
 func (e *exchange) outcomes(ctx context.Context, codec dialect.Outcomes, id *procfleet.TaskID, task *procfleet.Task) error {
-	first, err := e.api.store.Chunk(ctx, *id, 0) // read before the header is written, so that an unavailable store still results in an error response
+	first, err := e.api.store.Chunk(ctx, *id, 0) // before the header, so that an unavailable store is an error response
 	if err != nil {
 		return about(*id, err)
 	}
@@ -152,7 +152,6 @@ func allChunks(ctx context.Context, store Queries, task *procfleet.Task, first [
 	}
 }
 
-// chunkRead is the result of reading one chunk.
 type chunkRead struct {
 	items []procfleet.ItemResult
 	err   error

@@ -38,7 +38,6 @@ func (e *exchange) editTemplates(ctx context.Context, q *dialect.TemplateEdits, 
 	return dialect.TemplatesEdited{Edits: edits, Task: task}, nil
 }
 
-// noteEdits logs a change of the catalog.
 func (e *exchange) noteEdits(q *dialect.TemplateEdits, done []catalog.Edited) {
 	ids, bound, unbound := make([]int64, len(done)), 0, 0
 	for i := range done {

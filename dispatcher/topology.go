@@ -11,7 +11,6 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// setTopology replaces a topology.
 func (e *exchange) setTopology(ctx context.Context, q *dialect.TopologyChange, _ string) (int64, error) {
 	if err := e.auditChange(ctx, topologyOf(q.Business, q.Sets)); err != nil {
 		return 0, err
