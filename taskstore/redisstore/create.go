@@ -133,8 +133,8 @@ type maker struct {
 	uncertain procfleet.Task
 }
 
-// makeWithin returns how long after its entry into the index the task of a number may
-// be created. The sweep removes a number without a task at its first visit or later.
+// makeWithin returns the time limit for creating a task, from the moment at which its
+// number was entered into the index. The sweep removes a number without a task at its first visit or later.
 // The remaining tenth of the time allows for clock differences between the servers of a
 // cluster.
 func makeWithin(visit time.Duration) time.Duration { return visit - visit/10 }

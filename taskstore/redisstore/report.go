@@ -44,9 +44,9 @@ const (
 // ARGV[3..] for each report: address, report with its head, and, if touched, the
 // expected digest of the stored report. If not touched, the expected digest is that of
 // the report itself.
-// Returns for each report that was not written, its position and the stored report, or
-// "old" if the stored report is as new. If not touched, it omits reports for which the
-// stored report is as new.
+// Returns for each report that was not written: its position and the stored report, or
+// "old" if the stored report is as new or newer. If not touched, it omits the reports
+// for which the stored report is as new or newer.
 var reportScript = redis.NewScript(luaNow + `
 local sub, none, touched = string.sub, string.rep('0', 16), ARGV[1] ~= ''
 local size = touched and 3 or 2
@@ -114,7 +114,6 @@ func (s *Store) Report(ctx context.Context, reports []catalog.Report) error {
 	return nil
 }
 
-// newest returns the newest report of each host.
 func newest(reports []catalog.Report) []*news {
 	byHost := make(map[procfleet.Host]*news, len(reports))
 	list := make([]*news, 0, len(reports))

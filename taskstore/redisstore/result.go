@@ -66,7 +66,6 @@ func (s *Store) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]pr
 	return rows, nil
 }
 
-// openChunk reads a chunk and its task.
 func (s *Store) openChunk(ctx context.Context, id procfleet.TaskID, chunk int) (procfleet.Task, *pack.View, error) {
 	keys := s.keys.task(id)
 	var fields *redis.SliceCmd
