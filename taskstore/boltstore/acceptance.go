@@ -49,7 +49,7 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 		uncertain.Store(&task)
 		if err := ctx.Err(); err != nil {
 			uncertain.Store(nil)
-			return made{}, fmt.Errorf("%w: create a task: %v", taskstore.ErrUnavailable, err) //nolint:errorlint // %v, not %w, so that clean does not match: the number was already written
+			return made{}, fmt.Errorf("%w: create a task: %v", taskstore.ErrUnavailable, err) //nolint:errorlint // %v hides err from clean: the number is already written
 		}
 		return made{task: taskOf(r), created: true}, t.putNew(r, d.BodyHash, packed)
 	})

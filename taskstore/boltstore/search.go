@@ -24,8 +24,8 @@ const (
 // templateView holds the templates of one business in memory, for searches. The first
 // search loads it from the file. From then on every commit adds its changes, in order,
 // before its callers receive their results. The next search applies them to the view.
-// Applying many changes at once takes hardly longer than applying one, and the writer,
-// which blocks all other changes, must not do it.
+// Applying many changes at once takes hardly longer than applying one, so the writer,
+// which blocks all other changes, applies them itself only above missedMost.
 //
 // A transaction must not wait for mu: a writer that grows the file waits for all
 // transactions to end, so both would wait forever.
