@@ -1,11 +1,11 @@
-// Package supervise decides what the agent does about one process: when an
-// operation may begin, when a dead process is started again, when to give up.
+// Package supervise decides what the agent does with one process: when an operation may
+// begin, when a dead process is restarted, and when restarting it is given up.
 //
-// It is one pure function, [Step]. It has no clock, since the time comes with each
-// event, starts nothing and imports nothing of ours; the goroutine that owns a process feeds it events and
-// performs the effects that it returns, in their order.
+// The package is one pure function, [Step]. The goroutine that owns a process calls Step
+// with events and the time, and performs the returned effects in their order. Step reads
+// no clock, starts nothing, and depends on no other package of procfleet.
 //
-// Three rules are its reason to exist: one piece of work at a time, no
-// automatic start unless the process is wanted up, and nothing that was
-// scheduled in an earlier situation acts in a later one (see [State.Gen]).
+// Step exists for three rules: one piece of work at a time; no automatic start unless the
+// desired state is [Up]; and a timer or search that began in an earlier state is ignored
+// (see [State.Gen]).
 package supervise

@@ -7,61 +7,61 @@ type Observation int
 
 // The observations.
 const (
-	Unseen        Observation = iota // it was not searched for
-	Gone                             // it does not run
-	Alive                            // it runs
-	Indeterminate                    // the truth could not be read
+	Unseen        Observation = iota // no search was made
+	Gone                             // the process does not run
+	Alive                            // the process runs
+	Indeterminate                    // the search could not determine whether the process runs
 )
 
 // Event is something that happened to a process.
 type Event interface{ event() }
 
-// Submitted is an operation that a caller submitted.
+// Submitted reports an operation that a caller submitted.
 type Submitted struct{ Op Op }
 
-// Class is how a piece of work ended.
+// Class classifies the result of an operation, an automatic start or a termination.
 type Class int
 
 // The classes.
 const (
-	Done        Class = iota // the goal is reached
-	Already                  // it was reached before
-	Failed                   // it was not reached
-	Refused                  // nothing was tried
-	Interrupted              // an automatic start yielded to an operation
+	Done        Class = iota // goal reached
+	Already                  // goal reached before the work began
+	Failed                   // goal not reached
+	Refused                  // rejected without acting
+	Interrupted              // ended early: an operation was submitted, or the engine ended
 )
 
-// Fault is why a start could not be tried, if the process did not cause it.
+// Fault is the cause of a failed start if the cause lies in the host, not in the process.
 type Fault int
 
 // The faults.
 const (
 	NoFault  Fault = iota
-	BadSetup       // the host is not set up for the process: its account, its folder, its program
-	NoRoom         // the host cannot run another process now
+	BadSetup       // account, folder or program of the process is missing or unusable
+	NoRoom         // the host cannot spawn another process now
 )
 
-// Outcome is the end of an operation, an automatic start or a termination.
+// Outcome is the result of an operation, an automatic start or a termination.
 type Outcome struct {
 	Class       Class
-	Fault       Fault // of a start that failed
+	Fault       Fault // cause of a failed start
 	Observation Observation
-	Main        Identity // Sight == Alive: the process
-	// Other says that the operation's spec describes another program than the
-	// kept one, so that the observation says nothing about the kept one.
+	Main        Identity // process found; set if Observation == Alive
+	// Other reports that the operation's spec describes another program than the stored
+	// spec: the observation does not apply to the supervised process.
 	Other bool
 }
 
-// determinate reports whether the outcome says if the process runs.
+// determinate reports whether the observation is Alive or Gone.
 func (o Outcome) determinate() bool { return o.Observation == Alive || o.Observation == Gone }
 
-// Finished ends the operation with this ID.
+// Finished reports the end of the operation with this ID.
 type Finished struct {
 	ID      string
 	Outcome Outcome
 }
 
-// AutoStarted ends an automatic start.
+// AutoStarted reports the end of an automatic start.
 type AutoStarted struct {
 	Outcome Outcome
 	Ran     bool // a start command was run
@@ -76,31 +76,31 @@ const (
 	Unhealthy Why = "health"
 )
 
-// TerminateRequested asks to terminate exactly this process. It has no effect unless
-// the process is the one that runs, no work is going on and the process is not held:
-// the sender repeats it as long as there is reason to.
+// TerminateRequested requests the termination of the process Main. It is ignored if Main
+// is not the running process, if work is in progress or if the process is held: the sender
+// repeats the request while its reason persists.
 type TerminateRequested struct {
 	Main Identity
 	Why  Why
 }
 
-// Terminated ends a termination.
+// Terminated reports the end of a termination.
 type Terminated struct{ Outcome Outcome }
 
 // Hold suspends automatic starts and terminations until the next Hold with On false.
-// Operations are carried out nevertheless.
+// Operations are still carried out.
 type Hold struct{ On bool }
 
-// PidFileConflict says which other process the pid file names while Main lives. If
-// Other is zero, it names Main again, or no process.
+// PidFileConflict reports the process, other than Main, that the pid file names while Main
+// lives. Other is zero if the pid file names Main or no process.
 type PidFileConflict struct {
 	Main, Other Identity
-	// Kin says that Main is an ancestor or a sibling of Other: a program that
-	// replaces itself.
+	// Kin reports whether Main is an ancestor or a sibling of Other: such a program is
+	// replacing itself.
 	Kin bool
 }
 
-// Suspended says that a signal has stopped Main, or that Main continues.
+// Suspended reports that a signal has stopped Main (On) or that Main has continued.
 type Suspended struct {
 	Main Identity
 	On   bool
@@ -113,22 +113,23 @@ type Observed struct {
 	Main        Identity
 }
 
-// Died says that a watched process ended.
+// Died reports the end of a watched process.
 type Died struct{ Main Identity }
 
-// Swept is the regular reminder to check what no event reports.
+// Swept is the periodic request to check for changes that no event reports.
 type Swept struct{}
 
-// Ticked says that the next run of a periodic process is due; see [State.Ticks].
+// Ticked reports that the next run of a periodic process is due; see [State.Ticks].
 type Ticked struct{}
 
-// Fired is a timer of [Arm] that has expired.
+// Fired reports the expiry of a timer that was armed by [Arm].
 type Fired struct {
 	Timer Timer
 	Gen   int
 }
 
-// Recovered is the first event of a state that an earlier agent process left.
+// Recovered is the first event after an agent restart, for a state that the earlier agent
+// process stored.
 type Recovered struct {
 	// NotBefore is the earliest time of an automatic start.
 	NotBefore Moment
@@ -149,101 +150,102 @@ func (Ticked) event()             {}
 func (Fired) event()              {}
 func (Recovered) event()          {}
 
-// Timer is the purpose of a timer. A process has at most one: arming it replaces the
+// Timer is the purpose of a timer. A process has at most one timer; arming it replaces the
 // previous one.
 type Timer int
 
 // The timers.
 const (
-	RetryTimer  Timer = iota // an automatic start is due; after giving up, one of the rare attempts
-	StableTimer              // the process has proven itself
+	RetryTimer  Timer = iota // next automatic start due; after giving up: next attempt of Policy.ProbeTries due
+	StableTimer              // Main has run for Policy.StableAfter
 )
 
 // Effect is something that the caller of [Step] must do.
 type Effect interface{ effect() }
 
-// Perform carries out an operation, which ends with [Finished].
+// Perform carries out an operation. [Finished] reports its end.
 type Perform struct {
 	Op Op
-	// Main is the process as known when the operation began.
+	// Main is the process that was known when the operation began.
 	Main Identity
 }
 
-// Refuse ends an operation that never began.
+// Refuse rejects an operation that has not begun.
 type Refuse struct {
 	ID  string
 	Why Refusal
 }
 
-// Refusal is why an operation never begins.
+// Refusal is the reason for a [Refuse].
 type Refusal int
 
 // The refusals.
 const (
 	QueueFull  Refusal = iota
-	Superseded         // a later one has begun already
+	Superseded         // a later operation has already begun
 )
 
-// End makes the result of an operation final and durable.
+// End persists the final result of an operation.
 type End struct{ ID string }
 
-// Keep makes the operation's spec the process's own.
+// Keep stores the operation's spec as the spec of the process.
 type Keep struct{ ID string }
 
-// Save makes the state durable.
+// Save persists the state.
 type Save struct{}
 
-// AutoStart starts the process if it does not run. It ends with [AutoStarted].
+// AutoStart starts the process if it does not run. [AutoStarted] reports the end.
 type AutoStart struct{}
 
-// Terminate ends exactly this process by whatever means it takes. It ends with
-// [Terminated].
+// Terminate ends the process Main: by the stop command, the kill command, SIGTERM and
+// SIGKILL, until one of them succeeds. [Terminated] reports the end.
 type Terminate struct {
 	Main Identity
 	Why  Why
 }
 
-// Emit emits an event about something that happened without an operation.
+// Emit emits an event about a change that no operation caused.
 type Emit struct {
 	Notice Notice
-	Main   Identity // the process, or the last one if none runs
-	// Other is the previous process (PIDChanged) or the other one (ConflictPersists).
+	Main   Identity // running process; if none runs, the last one
+	// Other is the previous process (PIDChanged) or the process that the pid file names
+	// (ConflictPersists).
 	Other  Identity
-	Reason Reason // GivenUp: why
+	Reason Reason // cause of GivenUp
 }
 
-// Notice is what the event is about.
+// Notice is the subject of an event.
 type Notice int
 
 // The notices.
 const (
-	Restarted          Notice = iota // it had ended and was started again
-	GivenUp                          // see Reason
-	ExternalStart                    // another program started it
-	PIDChanged                       // a successor replaced it
-	ConflictPersists                 // the pid file still names another process while it lives
-	StoppedBySignal                  // a signal has stopped it
-	StillIndeterminate               // its state is indeterminate; emitted once an hour
-	Overlapping                      // runs were skipped, since the previous one had not ended
+	Restarted          Notice = iota // the process died and was restarted
+	GivenUp                          // automatic starts were given up; see Reason
+	ExternalStart                    // another program started the process
+	PIDChanged                       // a successor replaced the process
+	ConflictPersists                 // the pid file still names another process while the supervised one lives
+	StoppedBySignal                  // a signal stopped the process
+	StillIndeterminate               // the state of the process is indeterminate; emitted at most once an hour
+	Overlapping                      // runs were skipped because the previous run had not ended
 	RunsFailed                       // several runs in a row failed
 )
 
-// Yield asks an automatic start to end as soon as it can.
+// Yield asks the automatic start in progress to end early.
 type Yield struct{}
 
-// Search asks for one search for the process, which ends with [Observed].
+// Search requests one search for the process. [Observed] reports the result.
 type Search struct{ Gen int }
 
-// Watch reports the death of exactly this process with [Died], and replaces the previous
-// watch. The zero identity watches nothing.
+// Watch watches the process Main, whose end [Died] reports, and replaces the previous
+// watch. The zero identity ends the watch.
 type Watch struct{ Main Identity }
 
-// Arm starts the process's timer, which ends with [Fired].
+// Arm starts the timer of the process. [Fired] reports its expiry.
 type Arm struct {
 	Timer Timer
 	Gen   int
-	Delay time.Duration // of a RetryTimer: to be spread by [Jitter]
-	Least time.Duration // lower bound of the spread delay
+	Delay time.Duration // for a RetryTimer: before [Jitter]
+	Least time.Duration // lower bound of the delay after [Jitter]
 }
 
 func (Perform) effect()   {}

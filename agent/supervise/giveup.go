@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Reason is why a process was given up.
+// Reason is the cause of giving up a process.
 type Reason string
 
 // The reasons.
@@ -16,26 +16,26 @@ const (
 	Unstartable  Reason = "setup"
 )
 
-// History is what is stored of a process to distinguish a loop from single failures. It
-// is valid until the host boots again.
+// History holds the past starts and failures of a process, which distinguish a crash loop
+// from single failures. It is valid until the host reboots.
 type History struct {
-	Starts     []Moment `json:"starts,omitempty"`      // automatic ones within Policy.FlapWindow
-	LimitKills []Moment `json:"limit_kills,omitempty"` // within Policy.LimitWindow
-	BadSetups  int      `json:"bad_setups,omitempty"`  // starts in a row that failed by it
+	Starts     []Moment `json:"starts,omitempty"`      // automatic starts within Policy.FlapWindow
+	LimitKills []Moment `json:"limit_kills,omitempty"` // terminations [OverLimit] within Policy.LimitWindow
+	BadSetups  int      `json:"bad_setups,omitempty"`  // consecutive starts that failed by [BadSetup]
 
-	// GaveUp is why the process was given up; "" = it was not. It stays until the
-	// process is proven or an operation starts it: a process that dies again before
-	// that stays given up.
+	// GaveUp is the reason for giving the process up; "" = not given up. It is reset when
+	// the process has run for Policy.StableAfter or an operation starts it: a process that
+	// dies earlier remains given up.
 	GaveUp   Reason `json:"gave_up,omitempty"`
 	GaveUpAt Moment `json:"gave_up_at,omitempty"`
-	Probes   int    `json:"probes,omitempty"` // attempts since
+	Probes   int    `json:"probes,omitempty"` // start attempts since GaveUpAt
 
-	// Due is the time of the next automatic start: repeated restarts of the agent do
-	// not postpone it for ever.
+	// Due is the time of the next automatic start. It is stored so that repeated agent
+	// restarts do not postpone the start forever.
 	Due Moment `json:"due,omitempty"`
 }
 
-// within removes what is older than the window.
+// within returns the moments that are not older than window.
 func within(moments []Moment, now, window Moment) []Moment {
 	return slices.DeleteFunc(slices.Clone(moments), func(at Moment) bool { return now-at > window })
 }
@@ -43,8 +43,8 @@ func within(moments []Moment, now, window Moment) []Moment {
 // forgive resets all failures of the process.
 func (m *machine) forgive() { m.Failures, m.History = 0, History{} }
 
-// proven ends a row of failures. Events within a window still count: a process may run
-// long and exceed its limit in the end every time.
+// proven resets the consecutive failures of a process that has run for Policy.StableAfter.
+// Events within a window still count: a process may exceed its limit after each long run.
 func (m *machine) proven() {
 	m.Proven, m.Failures, m.History.BadSetups = true, 0, 0
 	if m.History.GaveUp != "" {
@@ -58,7 +58,7 @@ func (m *machine) started() {
 	m.History.Starts = append(within(m.History.Starts, m.now, Moment(m.Policy.FlapWindow)), m.now)
 }
 
-// setUp counts consecutive starts that failed because the host is not set up.
+// setUp counts consecutive starts that failed because the host is not set up for the process.
 func (m *machine) setUp(fault Fault) {
 	if fault == BadSetup {
 		m.History.BadSetups++
@@ -67,7 +67,7 @@ func (m *machine) setUp(fault Fault) {
 	}
 }
 
-// hopeless returns why no further start is useful, "" if one is.
+// hopeless returns the reason to give up; "" if another start is useful.
 func (m *machine) hopeless() Reason {
 	p, h := m.Policy, &m.History
 	reached := func(n, limit int) bool { return limit > 0 && n >= limit }
@@ -86,7 +86,7 @@ func (m *machine) hopeless() Reason {
 	return ""
 }
 
-// giveUp reduces the starts of a process that is down to rare attempts.
+// giveUp gives up a process that is down and schedules the rare attempts to start it.
 func (m *machine) giveUp(why Reason, last Identity) {
 	m.Phase = Fatal
 	if m.History.GaveUp == "" {

@@ -2,11 +2,11 @@ package supervise
 
 import "time"
 
-// noticeEvery is the time between events about a process in state [Uncertain].
+// noticeEvery is the least time between events about a process in phase [Uncertain].
 const noticeEvery = time.Hour
 
-// hold suspends automatic starts and terminations, or has what became due meanwhile
-// happen now. A start searches again before it acts.
+// hold suspends automatic starts and terminations, or resumes them and runs an overdue
+// start at once. Each start searches for the process before it acts.
 func (m *machine) hold(on bool) {
 	m.Held = on
 	switch {
@@ -18,8 +18,8 @@ func (m *machine) hold(on bool) {
 	}
 }
 
-// pidFileConflict decides which of two living processes is the supervised one: the known
-// one, unless that one is replacing itself.
+// pidFileConflict decides which of two living processes is supervised: the known one, unless
+// the pid file names its replacement.
 func (m *machine) pidFileConflict(e PidFileConflict) {
 	if m.Work != Idle || m.Phase != Running || e.Main == (Identity{}) || e.Main != m.Main || e.Other == m.Main {
 		return
@@ -44,10 +44,10 @@ func (m *machine) forgetConflict() {
 	m.Conflict, m.conflictSince, m.conflictReported = Identity{}, 0, false
 }
 
-// succeed emits that another process than the known one is supervised now.
+// succeed emits an event if main is another process than the supervised one.
 func (m *machine) succeed(main Identity) {
 	switch {
-	case m.Policy.Periodic: // its schedule or an operation begins a run
+	case m.Policy.Periodic: // a run is begun by the schedule or an operation: nothing to report
 	case !m.supervised() || main == (Identity{}) || main == m.Main:
 	case m.Main == Identity{}:
 		m.emit(Emit{Notice: ExternalStart, Main: main})
@@ -56,8 +56,8 @@ func (m *machine) succeed(main Identity) {
 	}
 }
 
-// suspended records that a signal has stopped the process. The agent does not resume it:
-// the sender of the signal had a reason.
+// suspended records whether a signal has stopped the process. The agent does not resume the
+// process: the sender of the signal had a reason.
 func (m *machine) suspended(e Suspended) {
 	if e.Main == (Identity{}) || e.Main != m.Main || e.On == m.Suspended {
 		return

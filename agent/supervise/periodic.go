@@ -1,25 +1,26 @@
 package supervise
 
-// maxOverlaps is the number of consecutive runs that are skipped, because the previous run
-// has not ended, after which an event is emitted.
+// maxOverlaps is the number of consecutive skipped runs after which an event is emitted. A
+// run is skipped if the previous run has not ended.
 const maxOverlaps = 3
 
-// registers reports whether a process is supervised after it was started.
+// registers reports whether an operation with this policy makes the process supervised.
 func (p Policy) registers() bool { return p.Resident || p.Periodic }
 
-// Ticks reports whether a tick can be served now. One that cannot waits as long as it may
-// be late.
+// Ticks reports whether the run of a tick can begin now. If it cannot, the tick waits until
+// its grace period ends (see [Timetable.Due]).
 func (s State) Ticks(now Moment) bool {
 	return s.supervised() && s.Policy.Periodic && !s.Held && !s.recovering && now >= s.notBefore &&
 		(s.Work == Idle && s.Phase != Uncertain && s.Phase != Exited || s.Work == AutoStarting)
 }
 
-// rests reports whether a periodic process waits for its next tick, which searches for it.
+// rests reports whether a periodic process waits for its next tick. It needs no sweep
+// meanwhile: the tick searches for the process.
 func (s State) rests() bool {
 	return s.Policy.Periodic && s.Phase == Stopped && !s.recovering
 }
 
-// ticked begins a run, unless the previous one has not ended.
+// ticked begins a run, or skips it if the previous run has not ended.
 func (m *machine) ticked() {
 	if !m.Ticks(m.now) {
 		return
@@ -34,7 +35,7 @@ func (m *machine) ticked() {
 	m.emit(AutoStart{})
 }
 
-// overlap skips a run.
+// overlap counts a skipped run.
 func (m *machine) overlap() {
 	m.Overlaps++
 	if m.Overlaps == maxOverlaps {
@@ -42,8 +43,7 @@ func (m *machine) overlap() {
 	}
 }
 
-// await waits for the next tick. That a run has ended is no failure: only a
-// start that fails is.
+// await waits for the next tick. The end of a run is not a failure; only a failed start is.
 func (m *machine) await(failed bool) {
 	m.Phase = Stopped
 	if !failed {

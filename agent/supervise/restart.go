@@ -2,48 +2,48 @@ package supervise
 
 import "time"
 
-// Policy says how a process is kept alive. There are no defaults: zero is zero.
+// Policy configures how a process is kept alive. Zero fields have no defaults.
 type Policy struct {
-	Resident bool // kept alive; else it is started and may end
-	Periodic bool // started at its ticks (see [Timetable]); never with Resident
-	// Retries is the number of starts of a dead process before giving up.
+	Resident bool // kept alive; any other process may end
+	Periodic bool // started at the ticks of its [Timetable]; never with Resident
+	// Retries is the number of consecutive automatic starts before giving up.
 	Retries int
-	// Interval is the delay of the first retry; each further one doubles it.
+	// Interval is the delay before the first retry; each further retry doubles the delay.
 	Interval time.Duration
-	MaxDelay time.Duration // the doubling stops here
-	// StableAfter is the run of a process after which its failures are reset.
+	MaxDelay time.Duration // upper bound of the doubled delay
+	// StableAfter is the run time after which the failures of a process are reset.
 	StableAfter time.Duration
-	// LongRun is the run of a process after which its first failure is followed by an
-	// immediate start: Interval is for rows of failures.
+	// LongRun is the run time after which the first failure of a process is followed by an
+	// immediate start. Interval applies to repeated failures.
 	LongRun time.Duration
-	// RecoverDelay is the least delay right after the agent started, so that a host
-	// whose processes all died is not overloaded.
+	// RecoverDelay is the least delay right after the agent started, so that a host whose
+	// processes have all died is not overloaded.
 	RecoverDelay time.Duration
 
-	// FlapStarts automatic starts within FlapWindow lead to giving up, even if each of
-	// them succeeded; 0 = no such rule.
+	// FlapStarts is the number of automatic starts within FlapWindow that leads to giving
+	// up, even if each of them succeeded; 0 = no limit.
 	FlapStarts int
 	FlapWindow time.Duration
-	// SetupTries consecutive starts that failed by [BadSetup] lead to giving up; 0 = no
-	// such rule.
+	// SetupTries is the number of consecutive starts failed by [BadSetup] that leads to
+	// giving up; 0 = no limit.
 	SetupTries int
-	// LimitKills terminations [OverLimit] within LimitWindow lead to giving up; 0 = no
-	// such rule.
+	// LimitKills is the number of terminations [OverLimit] within LimitWindow that leads to
+	// giving up; 0 = no limit.
 	LimitKills  int
 	LimitWindow time.Duration
 
-	// A process that was given up is tried once in ProbeInterval, ProbeTries
-	// times and for ProbeFor at most.
+	// A process that was given up is started once per ProbeInterval, at most ProbeTries
+	// times and until ProbeFor has passed.
 	ProbeInterval time.Duration
 	ProbeTries    int
 	ProbeFor      time.Duration
 
-	// ConflictWait is how long the pid file may name another process while the
-	// known one lives, before that is reported.
+	// ConflictWait is how long the pid file may name another process, while the known one
+	// lives, before an event is emitted.
 	ConflictWait time.Duration
 }
 
-// Delay returns the delay after so many consecutive failures:
+// Delay returns the delay after the given number of consecutive failures:
 // Interval × 2^(failures−1), at most MaxDelay.
 func (p Policy) Delay(failures int) time.Duration {
 	delay := p.Interval
@@ -53,7 +53,7 @@ func (p Policy) Delay(failures int) time.Duration {
 	return min(delay, p.MaxDelay)
 }
 
-// exhausted reports whether so many consecutive failures lead to giving up.
+// exhausted reports whether the given number of consecutive failures leads to giving up.
 func (p Policy) exhausted(failures int) bool { return failures > p.Retries }
 
 // Jitter spreads a delay by ±20 %, so that processes that died together do not

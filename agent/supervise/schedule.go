@@ -11,37 +11,38 @@ import (
 )
 
 const (
-	// maxSpread bounds how far the first tick of a cycle is put off, so that
-	// processes that were registered together do not run together.
+	// maxSpread bounds the additional delay of a cycle's ticks, so that processes that were
+	// registered together do not run together.
 	maxSpread = 30 * time.Second
 
-	// graceShare of a period is how late a tick may still be served.
+	// A tick may be served late by 1/graceShare of the time to the next tick, within
+	// minGrace and maxGrace.
 	graceShare = 10
 	minGrace   = time.Second
-	maxGrace   = time.Hour // by a crontab, whose periods may be years
+	maxGrace   = time.Hour // also bounds the search for missed crontab ticks
 
-	// clockMend is the least correction of the clock backwards after which
-	// ticks by a crontab come again. After a smaller one they wait until the
-	// clock is where it was.
+	// clockMend is the least backward correction of the clock after which crontab ticks are
+	// served again. After a smaller correction they are skipped until the clock has passed
+	// the latest served tick.
 	clockMend = 3 * time.Hour
 
-	// farthest is how far ahead a crontab's next tick is looked for: it covers
-	// 29 February around a year that is no leap year for being a century.
+	// farthest bounds the search for the next tick of a crontab. It covers 29 February
+	// around a year such as 2100, which is no leap year.
 	farthest = 9 * 366 * 24 * time.Hour
 )
 
-// Timetable says when a periodic process is run: at its ticks. The zero
-// Timetable has none. Make it with [Cycle] or [Crontab].
+// Timetable defines the ticks of a periodic process: the times at which it is run. The
+// zero Timetable has none. Create it with [Cycle] or [Crontab].
 type Timetable struct {
 	every time.Duration
-	first time.Time // of every
+	first time.Time // first tick of a cycle
 
 	rule *cron.SpecSchedule
 }
 
-// Cycle has a tick every so often after its beginning, and a bit later for
-// each of them by what key comes to: at most 30 s. Its times are those of a
-// clock that nobody sets. every must be positive.
+// Cycle returns a timetable with a tick at begin + n × every, delayed by an offset below
+// 30 s that is derived from key. Its times belong to a clock that is never set. every must
+// be positive.
 func Cycle(every time.Duration, begin time.Time, key string) Timetable {
 	h := fnv.New32a()
 	h.Write([]byte(key))
@@ -49,10 +50,9 @@ func Cycle(every time.Duration, begin time.Time, key string) Timetable {
 	return Timetable{every: every, first: begin.Add(every + spread)}
 }
 
-// Crontab has ticks at the minutes that a rule of five fields matches, in the
-// time zone of the times it is asked about: once in each minute of the wall
-// clock, also when the hour comes twice as summer ends. What the clock skips
-// has no tick.
+// Crontab returns a timetable with ticks at the minutes that a rule of five fields matches,
+// in the time zone of the times passed to its methods. A minute that the wall clock shows
+// twice, when daylight saving time ends, has one tick; a minute that it skips has none.
 func Crontab(rule string) (Timetable, error) {
 	fields := strings.Fields(rule)
 	if len(fields) != 5 || strings.Contains(rule, "=") {
@@ -74,14 +74,14 @@ func Crontab(rule string) (Timetable, error) {
 	return t, nil
 }
 
-// IsZero reports whether there are no ticks at all.
+// IsZero reports whether the timetable has no ticks.
 func (t Timetable) IsZero() bool { return t.every == 0 && t.rule == nil }
 
-// ByWallClock reports whether ticks are meant by the clock on the wall; else
-// by one that nobody sets.
+// ByWallClock reports whether the ticks are wall clock times (a crontab), rather than times
+// of a clock that is never set (a cycle).
 func (t Timetable) ByWallClock() bool { return t.rule != nil }
 
-// Next is the first tick after a time; zero if there is none.
+// Next returns the first tick after a time; zero if there is none.
 func (t Timetable) Next(after time.Time) time.Time {
 	switch {
 	case t.rule != nil:
@@ -94,14 +94,14 @@ func (t Timetable) Next(after time.Time) time.Time {
 	return t.last(after).Add(t.every)
 }
 
-// last is the latest tick of a cycle up to now, which is not before the first.
+// last returns the latest tick of a cycle up to now. now must not be before t.first.
 func (t Timetable) last(now time.Time) time.Time {
 	return t.first.Add(now.Sub(t.first).Truncate(t.every))
 }
 
-// Due is the tick to serve now; zero if there is none. served is the latest
-// one that was. Of ticks that were missed only the last can be due, and only
-// for a tenth of the time until the next one.
+// Due returns the tick to serve now; zero if there is none. served is the latest served
+// tick. Of several missed ticks only the last one can be due, and only within its grace
+// period.
 func (t Timetable) Due(served, now time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -113,8 +113,8 @@ func (t Timetable) Due(served, now time.Time) time.Time {
 	return tick
 }
 
-// since is the time after which a tick counts. One that lies ahead comes from
-// a clock that was set back.
+// since returns the time after which a tick counts: served, unless it lies so far in the
+// future that the clock must have been set back.
 func (t Timetable) since(served, now time.Time) time.Time {
 	ahead, tolerated := served.Sub(now), t.every
 	if t.rule != nil {
@@ -126,7 +126,7 @@ func (t Timetable) since(served, now time.Time) time.Time {
 	return served.In(now.Location())
 }
 
-// latest is the last tick after served up to now; zero if there is none.
+// latest returns the last tick after served up to now; zero if there is none.
 func (t Timetable) latest(served, now time.Time) (tick time.Time) {
 	if t.rule == nil {
 		if now.Before(t.first) || !t.last(now).After(served) {
@@ -144,13 +144,13 @@ func (t Timetable) latest(served, now time.Time) (tick time.Time) {
 	return tick
 }
 
-// grace is how late a tick may be served.
+// grace returns how late a tick may be served.
 func (t Timetable) grace(tick time.Time) time.Duration {
 	return min(maxGrace, max(minGrace, t.Next(tick).Sub(tick)/graceShare))
 }
 
-// nextMatch goes through months, days, hours and minutes as the clock shows
-// them, and leaves out quickly what does not match.
+// nextMatch returns the first matching minute after a time; zero if there is none within
+// farthest. It skips days and hours that do not match as a whole.
 func (t Timetable) nextMatch(after time.Time) time.Time {
 	at := after.Truncate(time.Minute).Add(time.Minute)
 	for limit := after.Add(farthest); at.Before(limit); {
@@ -168,8 +168,8 @@ func (t Timetable) nextMatch(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// later is next, or a minute after at where the clock was moved around
-// midnight and next is not ahead.
+// later returns next, or one minute after at if next is not later, because the clock was set
+// around midnight.
 func later(at, next time.Time) time.Time {
 	if next.After(at) {
 		return next
@@ -177,10 +177,11 @@ func later(at, next time.Time) time.Time {
 	return at.Add(time.Minute)
 }
 
-// anyDay is set in a field of days that says "*".
+// anyDay is set in a day field that was written as "*".
 const anyDay = 1 << 63
 
-// matchesDay follows crontabs: where both fields name days, either will do.
+// matchesDay reports whether the rule matches a day. If both day fields name days, one of
+// them has to match, as in crontab(5).
 func (t Timetable) matchesDay(at time.Time) bool {
 	r := t.rule
 	byMonth, byWeek := r.Dom&(1<<at.Day()) != 0, r.Dow&(1<<at.Weekday()) != 0
@@ -193,8 +194,8 @@ func (t Timetable) matchesDay(at time.Time) bool {
 	return byMonth || byWeek
 }
 
-// comesAgain reports whether the clock on the wall has shown this minute
-// before, since it was put back.
+// comesAgain reports whether the wall clock shows this minute for the second time, because
+// it was set back.
 func comesAgain(at time.Time) bool {
 	begin, _ := at.ZoneBounds()
 	if begin.IsZero() {

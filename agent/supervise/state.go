@@ -2,14 +2,14 @@ package supervise
 
 import "time"
 
-// Desired is what the process should be.
+// Desired is the state of the process that callers requested.
 type Desired string
 
 // The desired states.
 const (
 	None Desired = "none" // not supervised
 	Up   Desired = "up"   // supervised
-	Down Desired = "down" // stopped on purpose
+	Down Desired = "down" // stopped by an operation
 )
 
 // Phase is the state of the process; its values are shown to users.
@@ -24,32 +24,31 @@ const (
 	Stopping   Phase = "stopping"
 	Restarting Phase = "restarting"
 	Reloading  Phase = "reloading"
-	Exited     Phase = "exited"     // it died; a search for a successor runs
+	Exited     Phase = "exited"     // process died; a search for a successor is in progress
 	Backoff    Phase = "backoff"    // waiting for the next automatic start
-	Fatal      Phase = "fatal"      // given up except for rare attempts; followed again should it appear
+	Fatal      Phase = "fatal"      // given up except for rare attempts; supervised again if another program starts it
 	LimitKill  Phase = "limit_kill" // being terminated without an operation
-	Uncertain  Phase = "uncertain"  // the state cannot be read; the agent does not act
+	Uncertain  Phase = "uncertain"  // state indeterminate; the agent does not act
 )
 
-// Identity names one process for ever; the zero value names none.
+// Identity identifies one process across pid reuse and reboots; zero = no process.
 type Identity struct {
 	BootID string
 	PID    int
 	Start  uint64
 }
 
-// Moment is a time of this host: the time since it booted, including suspension. It is
-// invalid after the next boot.
+// Moment is the time since this host booted, including suspension. It is invalid after the
+// next boot.
 type Moment time.Duration
 
 // since returns the time from an earlier moment to t.
 func (t Moment) since(earlier Moment) time.Duration { return time.Duration(t - earlier) }
 
-// Action is what an operation does.
+// Action is the kind of an operation.
 type Action string
 
-// The actions that the machine puts in order. Status operations change nothing and bypass
-// it.
+// The actions that the machine orders. Status operations change nothing and bypass it.
 const (
 	Start     Action = "start"
 	Stop      Action = "stop"
@@ -67,8 +66,8 @@ type Op struct {
 	// Fence and Item order the operations of one process.
 	Fence int64
 	Item  int
-	// Policy is that of the operation's spec. It becomes the process's when the operation
-	// has succeeded.
+	// Policy is derived from the operation's spec. It becomes the policy of the process if
+	// the operation succeeds.
 	Policy Policy
 }
 
@@ -80,7 +79,7 @@ func (op Op) before(other Op) bool {
 	return op.Item < other.Item
 }
 
-// Work is the work on a process that is going on.
+// Work is the kind of work in progress on a process.
 type Work int
 
 // The kinds of work.
@@ -91,50 +90,50 @@ const (
 	Terminating
 )
 
-// MaxQueue bounds the operations that wait for their turn on one process.
+// MaxQueue bounds the operations that wait on one process.
 const MaxQueue = 32
 
-// State is the state of one process. The zero State is that of a process that is not
-// known. States are values: [Step] never changes its argument.
+// State is the state of one process. The zero State is that of an unknown process. States
+// are values: [Step] never changes its argument.
 type State struct {
 	Desired  Desired
 	Phase    Phase
-	Main     Identity // the process as last verified; zero = none known
-	Since    Moment   // since when it is known to be Main
-	Failures int      // consecutive failed attempts to keep it up
+	Main     Identity // last verified process; zero = none
+	Since    Moment   // first observation of Main
+	Failures int      // consecutive failed attempts to keep the process running
 	Proven   bool     // Main has run for Policy.StableAfter
-	Restarts int      // automatic starts that ran a command since it was registered
-	Overlaps int      // runs in a row that were skipped, since the previous one had not ended
+	Restarts int      // automatic starts since registration that ran a command
+	Overlaps int      // consecutive runs skipped because the previous run had not ended
 	History  History
-	Kept     bool   // Policy and a spec are kept for this process
-	Policy   Policy // of the kept spec
+	Kept     bool   // a spec, and its Policy, are stored for the process
+	Policy   Policy // derived from the stored spec
 
 	Work  Work
-	Op    Op   // Work == Operating: the one that runs; else the last one
-	Queue []Op // in fence order
+	Op    Op   // operation in progress if Work == Operating; else the last one
+	Queue []Op // waiting operations, in fence order
 
-	// Gen is a generation number. Timers and searches carry the number that was valid
-	// when they began, and are ignored when it has changed: a timer that fires late
-	// never acts on a state that it was not set for.
+	// Gen is a generation number. Timers and searches carry the generation in which they
+	// began and are ignored once it has changed: a late timer never acts on a state that it
+	// was not armed for.
 	Gen int
 
-	Held      bool     // see [Hold]
+	Held      bool     // automatic starts and terminations are suspended; see [Hold]
 	Suspended bool     // a signal has stopped Main
 	Conflict  Identity // living process that the pid file names instead of Main; zero = none
 
-	before           Phase  // phase when the work began, to return to if it did nothing
-	indeterminate    int    // searches in a row that were indeterminate
+	before           Phase  // phase before the work began, restored if the work changed nothing
+	indeterminate    int    // consecutive indeterminate searches
 	recovering       bool   // no search was conclusive since the agent started
-	notBefore        Moment // of automatic starts
-	overdue          bool   // a start became due while held, and nothing has happened since
-	terminating      Why    // Work == TakingDown
+	notBefore        Moment // earliest automatic start after recovery
+	overdue          bool   // an automatic start became due while held and has not run yet
+	terminating      Why    // reason of the termination if Work == Terminating
 	conflictSince    Moment
 	conflictReported bool
-	nextNotice       Moment // when StillIndeterminate may be emitted again
+	nextNotice       Moment // earliest time of the next StillIndeterminate
 }
 
-// Settled reports whether a search was conclusive since the agent started, or whether
-// searches are known to be indeterminate.
+// Settled reports whether a search was conclusive since the agent started, or the process
+// is known to be [Uncertain].
 func (s State) Settled() bool { return !s.recovering || s.Phase == Uncertain }
 
 // supervised reports whether the process is kept alive.

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// maxIndeterminate is the number of indeterminate searches in a row after which the
-// process is [Uncertain]; a single one may be a race with its start or end.
+// maxIndeterminate is the number of consecutive indeterminate searches after which the
+// process is [Uncertain]; a single one may be a race with the start or end of the process.
 const maxIndeterminate = 3
 
-// Step applies one event that happens now and returns the new state and the effects, to
-// be performed in their order. It is pure: it depends on its arguments alone and does not
-// change s.
+// Step applies the event e, which happens at now, and returns the new state and the
+// effects, to be performed in their order. It is pure: it depends on its arguments alone
+// and does not change s.
 func Step(s State, now Moment, e Event) (State, []Effect) {
 	m := machine{State: s, now: now}
 	switch e := e.(type) {
@@ -47,7 +47,7 @@ func Step(s State, now Moment, e Event) (State, []Effect) {
 	return m.State, m.effects
 }
 
-// machine is one step.
+// machine is the working state of one [Step].
 type machine struct {
 	State
 	now     Moment
@@ -56,7 +56,7 @@ type machine struct {
 
 func (m *machine) emit(effects ...Effect) { m.effects = append(m.effects, effects...) }
 
-// supersede invalidates every timer and search that has begun.
+// supersede invalidates all pending timers and searches.
 func (m *machine) supersede() {
 	m.Gen++
 	m.overdue = false
@@ -105,8 +105,8 @@ func (m *machine) next() {
 	m.emit(Perform{Op: op, Main: m.Main})
 }
 
-// begin begins work. Until it ends the machine starts nothing else, and the work notices
-// deaths itself.
+// begin begins work. Until the work ends, the machine starts no other work and ignores
+// deaths, which the work detects itself.
 func (m *machine) begin(w Work) {
 	m.supersede()
 	m.before = m.Phase
@@ -129,14 +129,14 @@ func (m *machine) finished(e Finished) {
 	m.next()
 }
 
-// decide changes the desired state by the operation that ended. A failed operation
-// changes nothing, except that a kill that was tried ends supervision.
+// decide changes the desired state according to the operation that ended. A failed operation
+// does not change it, except that a kill that acted ends supervision.
 func (m *machine) decide(o Outcome) {
 	reached := o.Class == Done || o.Class == Already
 	switch m.Op.Action {
 	case Start, Restart, Supervise:
 		if o.Class != Refused && (!o.Other || m.keeps(o)) {
-			m.forgive() // an operator handles it
+			m.forgive() // an operator is handling the process
 		}
 		if reached {
 			m.want(o)
@@ -157,8 +157,8 @@ func (m *machine) decide(o Outcome) {
 	}
 }
 
-// keeps reports whether the operation's spec becomes the process's own. A start that
-// found a supervised process running does not change its spec.
+// keeps reports whether the operation's spec is stored as the spec of the process. A start
+// that found a supervised process running does not replace the stored spec.
 func (m *machine) keeps(o Outcome) bool {
 	switch m.Op.Action {
 	case Start, Restart, Supervise:
@@ -170,7 +170,7 @@ func (m *machine) keeps(o Outcome) bool {
 
 func (m *machine) want(o Outcome) {
 	if !m.keeps(o) {
-		if m.Desired == Down { // it runs, as the caller wanted
+		if m.Desired == Down { // the caller wants the process running
 			m.Desired = None
 		}
 		return
@@ -187,12 +187,12 @@ func (m *machine) want(o Outcome) {
 }
 
 // attempted reports whether the operation counts as a failed attempt if the process does
-// not run afterwards. Registering starts nothing itself.
+// not run afterwards. A supervise operation starts nothing itself.
 func (m *machine) attempted(o Outcome) bool {
 	return m.Op.Action != Supervise && o.Class != Refused
 }
 
-// resume returns to the phase before work that did not change the process.
+// resume returns to the phase before the work, which did not change the process.
 func (m *machine) resume() {
 	m.Phase = m.before
 	if !m.supervised() {
@@ -245,12 +245,12 @@ func (m *machine) putOff() {
 	}
 }
 
-// brought emits how the process was started again.
+// brought emits the event for a process that runs after an automatic start.
 func (m *machine) brought(o Outcome, ran bool) {
 	switch {
 	case o.Observation != Alive:
 	case m.Policy.Periodic && !ran:
-		m.overlap() // it started late, or another program began a run
+		m.overlap() // the previous run appeared late, or another program began a run
 	case m.Policy.Periodic:
 	case ran:
 		m.emit(Emit{Notice: Restarted, Main: o.Main})
@@ -259,15 +259,15 @@ func (m *machine) brought(o Outcome, ran bool) {
 	}
 }
 
-// markIndeterminate suspends all actions until a search is conclusive again.
+// markIndeterminate suspends automatic actions until a search is conclusive again.
 func (m *machine) markIndeterminate() {
 	m.supersede()
 	m.Phase, m.indeterminate = Uncertain, maxIndeterminate
 	m.emitIndeterminate()
 }
 
-// conclude applies a conclusive observation. failed says that a missing process counts as
-// one more failure.
+// conclude applies a conclusive observation. failed means that a process that is gone
+// counts as one more failure.
 func (m *machine) conclude(o Outcome, failed bool) {
 	m.indeterminate = 0
 	if m.Policy.Periodic {
@@ -290,7 +290,7 @@ func (m *machine) running(main Identity) {
 	m.watchStable()
 }
 
-// watchStable watches the process and sets the timer after which it is proven.
+// watchStable watches the process and arms the [StableTimer].
 func (m *machine) watchStable() {
 	if !m.supervised() {
 		m.emit(Watch{})
@@ -331,8 +331,8 @@ func (m *machine) gone(failed bool) {
 	m.retry()
 }
 
-// ranLong reports whether the end of the process is not part of a crash loop: it was
-// proven, or it ran for long and its end is the first failure in a row.
+// ranLong reports whether the end of the process is not part of a crash loop: it was proven,
+// or it ran for Policy.LongRun and its end is the first failure in a row.
 func (m *machine) ranLong() bool {
 	first := m.Main != (Identity{}) && m.Failures == 0
 	return m.Proven || first && m.now.since(m.Since) >= m.Policy.LongRun
@@ -418,8 +418,8 @@ func (m *machine) due() {
 	m.emit(AutoStart{})
 }
 
-// recovered continues a state that an earlier agent process left. Timers are set again,
-// and a search finds out whether the process survived.
+// recovered resumes a state that an earlier agent process stored: it arms the timer again
+// and requests a search to determine whether the process still runs.
 func (m *machine) recovered(e Recovered) {
 	m.recovering, m.notBefore = true, e.NotBefore
 	switch {

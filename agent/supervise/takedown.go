@@ -1,7 +1,7 @@
 package supervise
 
-// terminateRequested terminates the process if it is the requested one and no other work
-// is going on.
+// terminateRequested begins the termination unless the request must be ignored; see
+// [TerminateRequested].
 func (m *machine) terminateRequested(e TerminateRequested) {
 	if m.Work != Idle || m.Phase != Running || !m.Kept || m.Held || e.Main == (Identity{}) || e.Main != m.Main {
 		return
@@ -26,7 +26,7 @@ func (m *machine) terminated(o Outcome) {
 		if m.terminating == OverLimit {
 			m.History.LimitKills = append(within(m.History.LimitKills, m.now, Moment(m.Policy.LimitWindow)), m.now)
 		}
-		m.Proven, m.Since = false, m.now // an immediate start would not remove the cause of its end
+		m.Proven, m.Since = false, m.now // an immediate restart would not remove the reason for the termination
 		m.conclude(o, true)
 	}
 	m.emit(Save{})
