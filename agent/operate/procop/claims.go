@@ -7,10 +7,9 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Claims records which key each process belongs to, so that two keys that describe
-// the same process by mistake do not act on it in turns, and so that instances of
-// one program are not confused. A key has one main process and, if it has several
-// instances, all of those.
+// Claims records to which key each process belongs. It prevents two keys that describe the
+// same process by mistake from acting on it by turns, and keeps instances of one program
+// apart. A key claims one main process and, if its spec has several instances, all of them.
 type Claims struct {
 	mu        sync.Mutex
 	byKey     map[string]proc.Identity
@@ -18,23 +17,23 @@ type Claims struct {
 	byPID     map[int]string
 	byMark    map[string]program
 
-	instances     map[string][]proc.Identity // of keys that have several
+	instances     map[string][]proc.Identity // only keys with several instances
 	byInstance    map[proc.Identity]string
 	byInstancePID map[int]string
 }
 
-// claim is the key that has a process.
+// claim is the claim of a key on a process.
 type claim struct {
 	key string
-	// proven says that a pid file or a mark made the process the key's. Such a
-	// claim prevails over one that rests on a search by name and place.
+	// proven reports that a pid file or a mark identified the process. A proven claim
+	// prevails over a claim by name and path.
 	proven bool
 }
 
-// program is what carries a mark, and the key that it belongs to.
+// program identifies the program whose processes carry a mark, and its key.
 type program struct{ key, name, setup string }
 
-// NewClaims returns no claims.
+// NewClaims returns an empty registry of claims.
 func NewClaims() *Claims {
 	return &Claims{
 		byKey: map[string]proc.Identity{}, byProcess: map[proc.Identity]claim{},
@@ -43,8 +42,8 @@ func NewClaims() *Claims {
 	}
 }
 
-// Conflict returns the other key whose claim on the process prevails over one of
-// key; "" = there is none.
+// Conflict returns the other key whose claim on the process prevails over a claim of key;
+// "" = none. proven applies to the claim of key.
 func (c *Claims) Conflict(id proc.Identity, key string, proven bool) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +60,8 @@ func (c *Claims) conflict(id proc.Identity, key string, proven bool) string {
 	return ""
 }
 
-// Claim makes id the main process of key. If another key's claim prevails, it
-// changes nothing and returns that key.
+// Claim makes id the main process of key. If another key's claim prevails, Claim changes
+// nothing and returns that key.
 func (c *Claims) Claim(id proc.Identity, key string, proven bool) (conflict string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +90,7 @@ func (c *Claims) release(key string) {
 	}
 	delete(c.byKey, key)
 	delete(c.byProcess, id)
-	if c.byPID[id.PID] == key { // the pid may be in use again by another key's process
+	if c.byPID[id.PID] == key { // the pid may have been reused by the process of another key
 		delete(c.byPID, id.PID)
 	}
 }
@@ -114,7 +113,7 @@ func (c *Claims) ClaimInstances(key string, ids []proc.Identity) {
 	}
 }
 
-// OtherHas reports whether the pid belongs to another key than key.
+// OtherHas reports whether a key other than key has claimed the pid.
 func (c *Claims) OtherHas(pid int, key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,9 +153,8 @@ func (c *Claims) RemoveMarks(key string) {
 	}
 }
 
-// otherInstance reports whether another key for the same program uses the mark. The
-// mark of a key for another program proves nothing: one command may start several
-// programs.
+// otherInstance reports whether another key with the same program uses the mark. The mark
+// of a key with another program proves nothing: one command may start several programs.
 func (c *Claims) otherInstance(mark string, s *agentproto.Spec) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,29 +14,29 @@ import (
 	"github.com/procfleet/procfleet/agent/supervise"
 )
 
-// waitEnd is why waiting for a command ended.
+// waitEnd is the reason why waiting for a command ended.
 type waitEnd int
 
 const (
 	exited   waitEnd = iota
-	timedOut         // it ran for op_timeout
-	accepted         // it is the process itself and continues to run
+	timedOut         // the command exceeded op_timeout
+	accepted         // the command is the process itself and continues to run
 	left             // ctx ended; the command continues to run
 )
 
-// command is a control command that runs.
+// command is a control command in progress.
 type command struct {
-	exec   *proc.Execution // nil until it is spawned
-	output string          // file
+	exec   *proc.Execution // nil before the command is spawned
+	output string          // path of the output file
 
-	leaveGroup func() // makes its process group an ordinary one
-	freeSlot   func() // gives its slot back: what follows the command, above all a start window, needs none
-	finish     func() // does both
-	release    func() // gives everything back; call it once its output is not needed any more
+	leaveGroup func() // removes the process group of the command from Host.Groups
+	freeSlot   func() // frees the slot early: the start window after the command needs none
+	finish     func() // calls leaveGroup and freeSlot
+	release    func() // calls finish and discards the output; required when the output is not needed any more
 }
 
-// spawn runs a command line as soon as the limit of commands allows it. was is the
-// process that ran before.
+// spawn runs a command line once the command limit allows it. was is the process that ran
+// before.
 func (w *work) spawn(ctx context.Context, line string, was proc.Identity) (*command, *Completion) {
 	h := w.host
 	if !h.Commands.Acquire(ctx) {
@@ -48,7 +48,7 @@ func (w *work) spawn(ctx context.Context, line string, was proc.Identity) (*comm
 			c.release()
 		}
 	}()
-	if w.late() { // after waiting for the slot
+	if w.late() { // again, since waiting for the slot may have taken long
 		return nil, new(Expired(&w.op))
 	}
 	if bad := w.execute(was, proc.Identity{}); bad != nil {
@@ -72,15 +72,15 @@ func (w *work) spawn(ctx context.Context, line string, was proc.Identity) (*comm
 	c.leaveGroup = h.Groups.Add(exec.Identity().PID)
 	h.Engine.Crash(CrashAfterSpawn)
 	if bad := w.execute(was, exec.Identity()); bad != nil {
-		// The command runs, and that it may run is durable: an agent that recovers
-		// the operation only knows less about it.
+		// The command runs, and it is persisted that it may run: without the pid, a
+		// recovering agent only knows less about it.
 		w.warn("the command's pid was not recorded: %s", bad.Message)
 	}
 	spawned = true
 	return c, nil
 }
 
-// newCommand returns a command that has a slot and is not spawned yet.
+// newCommand returns a command that has a slot and has not been spawned.
 func (w *work) newCommand() *command {
 	h := w.host
 	c := &command{output: h.Outputs.Path(h.Mark(w.spec)), freeSlot: sync.OnceFunc(h.Commands.Release), leaveGroup: func() {}}
@@ -106,19 +106,19 @@ func (w *work) commandLine(line, output string) proc.Command {
 	}
 }
 
-// late reports whether the operation must not begin any more. One that has acted
-// continues: half an operation is worse than a late one.
+// late reports whether the operation is too late to begin. An operation that has acted
+// continues: a half-finished operation is worse than a late one.
 func (w *work) late() bool { return !w.acted && w.host.Late(&w.op) }
 
-// before is the part of [journal.Exec] for the agent process that recovers the
+// before is the content of [journal.Exec].Before, for the agent process that recovers the
 // operation.
 type before struct {
 	Main  proc.Identity `json:"main"`
 	Ticks uint64        `json:"ticks,omitempty"`
 }
 
-// execute makes durable that the work acts now. was is the process that runs,
-// command what the work has spawned; zero before.
+// execute persists that the work acts now. was is the process that runs; command is the
+// spawned command, zero before it is spawned.
 func (w *work) execute(was, command proc.Identity) *Completion {
 	if w.record == nil {
 		return nil
@@ -137,9 +137,9 @@ func (w *work) execute(was, command proc.Identity) *Completion {
 	return new(Abnormal(err.Error()))
 }
 
-// await waits until the command has ended, at most for the operation's timeout. It
-// calls accept, if not nil, at every poll to learn whether to wait no longer though
-// the command runs. The caller ends a command that timed out (see endGroup).
+// await waits until the command has ended, at most for the operation's timeout. It calls
+// accept, if not nil, at each poll, and stops waiting if accept returns true. The caller
+// kills a command that timed out (see endGroup).
 func (w *work) await(ctx context.Context, c *command, accept func(ran time.Duration) bool) waitEnd {
 	started := time.Now()
 	timeout := time.NewTimer(procspec.OpTimeout(w.spec))
@@ -162,7 +162,7 @@ func (w *work) await(ctx context.Context, c *command, accept func(ran time.Durat
 	}
 }
 
-// endGroup ends a command that timed out, but not the process itself.
+// endGroup kills the process group of a command that timed out, except for the main process.
 func (w *work) endGroup(ctx context.Context, c *command) {
 	var keep []proc.Identity
 	if main := w.main(); !main.IsZero() {
@@ -171,8 +171,8 @@ func (w *work) endGroup(ctx context.Context, c *command) {
 	if err := proc.KillGroup(ctx, c.exec.Identity(), w.host.Timing.KillGrace, keep...); err != nil {
 		w.warn("hung command: %v", err)
 	}
-	// KillGroup has waited for its end. Only reaping remains, unless the leader was
-	// kept or cannot be killed.
+	// KillGroup has waited until the group is gone. Only reaping remains, unless the leader
+	// was spared or cannot be killed.
 	select {
 	case <-c.exec.Done():
 	case <-time.After(w.host.Timing.Settle):
@@ -180,9 +180,9 @@ func (w *work) endGroup(ctx context.Context, c *command) {
 	}
 }
 
-// runCommand runs a command to its end and returns how it failed, "" for success. bad is
-// set if it did not run at all. The caller calls release when it needs the
-// command's output no longer.
+// runCommand runs a command to its end and returns how the command failed, "" for success.
+// bad is set if the command did not run at all. The caller calls release when it no longer
+// needs the command's output.
 func (w *work) runCommand(ctx context.Context, line string, was proc.Identity) (trouble string, release func(), bad *Completion) {
 	c, bad := w.spawn(ctx, line, was)
 	if bad != nil {
@@ -213,8 +213,8 @@ func (w *work) warn(format string, args ...any) {
 	w.warnings = append(w.warnings, fmt.Sprintf(format, args...))
 }
 
-// tail returns what the latest command has written by now, for messages: a script in
-// background may report only after its shell has ended why it failed.
+// tail returns the end of the latest command's output up to now, for messages: a background
+// script may write the cause of a failure after its shell has ended.
 func (w *work) tail() string {
 	if w.command == nil {
 		return ""
@@ -222,7 +222,8 @@ func (w *work) tail() string {
 	return w.command.tail()
 }
 
-// tail returns the end of the command's output, for messages.
+// tail returns the end of the output of a command that has ended, for messages; "" if the
+// command still runs.
 func (c *command) tail() string {
 	select {
 	case <-c.exec.Done():

@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Completion is how a piece of work ended.
+// Completion is the result of a piece of work.
 type Completion struct {
 	Class   supervise.Class
 	Code    int
@@ -41,7 +41,7 @@ func commandFailed(parts ...string) Completion {
 	return completion(supervise.Failed, agentproto.CodeFailed, agentproto.ReasonCommandFailed, parts...)
 }
 
-// notRun completes work whose command could not be run.
+// notRun completes work whose command could not be run, and sets the fault.
 func notRun(err error) Completion {
 	c := commandFailed(err.Error())
 	switch {
@@ -53,13 +53,13 @@ func notRun(err error) Completion {
 	return c
 }
 
-// checkFailed completes work whose command ran, without the process being in the
-// wanted state.
+// checkFailed completes work whose command ran but did not bring the process into the
+// requested state.
 func checkFailed(parts ...string) Completion {
 	return completion(supervise.Failed, agentproto.CodeCheckFailed, agentproto.ReasonCheckFailed, parts...)
 }
 
-// Refused completes work of which nothing was tried.
+// Refused completes work that was rejected without acting on the process.
 func Refused(parts ...string) Completion {
 	return completion(supervise.Refused, agentproto.CodeFailed, agentproto.ReasonRefused, parts...)
 }
@@ -69,27 +69,27 @@ func Expired(op *journal.Op) Completion {
 	return Refused("expired, not executed: its turn came after not_after " + op.NotAfter.UTC().Format(time.RFC3339Nano))
 }
 
-// UnknownAction refuses an operation that this agent does not know.
+// UnknownAction refuses an operation whose action this agent does not know.
 func UnknownAction(action string) Completion {
 	return completion(supervise.Refused, agentproto.CodeUnknownAction, agentproto.ReasonRefused, fmt.Sprintf("unknown action %q", action))
 }
 
-// Abnormal refuses work that the agent itself is unable to do.
+// Abnormal refuses work that failed for a reason in the agent itself.
 func Abnormal(parts ...string) Completion {
 	return completion(supervise.Refused, agentproto.CodeAgentAbnormal, agentproto.ReasonRefused, parts...)
 }
 
-// interrupted completes work that ended early, because its engine ended or
-// something else has to be done first. It makes no result.
+// interrupted completes work that ended early, because the engine ended or an operation
+// has precedence. It produces no result for the caller.
 func interrupted() Completion { return Completion{Class: supervise.Interrupted} }
 
 func completion(class supervise.Class, code int, reason string, parts ...string) Completion {
 	return Completion{Class: class, Code: code, Reason: reason, Message: Join(parts...)}
 }
 
-// tried replaces a refusal by a failed check. Callers repeat what was refused, so an
-// operation that has acted, or may have acted before the agent restarted, must not
-// be reported as refused.
+// tried replaces a refusal by a failed check. Callers retry refused operations, so an
+// operation that has acted, or may have acted before the agent restarted, must not be
+// reported as refused.
 func (c Completion) tried() Completion {
 	if c.Class != supervise.Refused {
 		return c
@@ -101,8 +101,7 @@ func (c Completion) tried() Completion {
 	return c
 }
 
-// Text returns the message of a result: "success", or the operation's name and what
-// failed.
+// Text returns the message of a result: "success", or the operation's name and the failure.
 func (c Completion) Text(name string) string {
 	switch c.Code {
 	case agentproto.CodeSuccess:
@@ -113,7 +112,7 @@ func (c Completion) Text(name string) string {
 	return Clip(name+": "+c.Message, agentproto.MaxMessage)
 }
 
-// Join makes one message of its parts and leaves out empty ones.
+// Join joins the parts that are not empty by "; ".
 func Join(parts ...string) string {
 	var text []string
 	for _, part := range parts {
@@ -124,8 +123,8 @@ func Join(parts ...string) string {
 	return strings.Join(text, "; ")
 }
 
-// Fit shortens the texts of a result until it is no longer than results may be;
-// code and reason stay.
+// Fit shortens the texts of a result until it fits into agentproto.MaxResult bytes. Code
+// and reason are not changed.
 func Fit(r *agentproto.Result) {
 	const brief = 256 // bytes, of each text that is cut
 	for _, shorten := range []func(){
@@ -144,7 +143,8 @@ func Fit(r *agentproto.Result) {
 	}
 }
 
-// clipAll keeps as many texts as fit into limit bytes.
+// clipAll returns the leading texts that fit into limit bytes; it clips the first text that
+// does not fit and replaces the others by a remark.
 func clipAll(texts []string, limit int) []string {
 	used := 0
 	for i, text := range texts {
@@ -155,8 +155,8 @@ func clipAll(texts []string, limit int) []string {
 	return texts
 }
 
-// Clip cuts a text to limit bytes of valid UTF-8. It cuts the end, where the output
-// of commands is, which was already cut to fit.
+// Clip cuts a text to limit bytes of valid UTF-8. It cuts the end: that is where a message
+// contains the output of commands, which was already shortened.
 func Clip(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	return strings.ToValidUTF8(text[:min(limit, len(text))], "")

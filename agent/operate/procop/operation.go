@@ -12,17 +12,17 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Report is what a piece of work did and what it observed last.
+// Report is the result of a piece of work and of its last search.
 type Report struct {
 	Completion
 	Outcome   supervise.Outcome
-	Found     proc.Identity   // the process or, failing that, a look-alike; zero = none
-	Instances []proc.Identity // of a process that has several
+	Found     proc.Identity   // the process or, if it was not found, a look-alike; zero = none
+	Instances []proc.Identity // all running instances, if the spec has several
 	Aliases   []string
 	Evidence  []string
 	Warnings  []string
 
-	PidFileWritten time.Time // of the pid file that named the process; zero = none did
+	PidFileWritten time.Time // modification time of the pid file that named the process; zero = no file did
 }
 
 func (w *work) report(c Completion) Report {
@@ -32,8 +32,8 @@ func (w *work) report(c Completion) Report {
 	}
 }
 
-// outcome returns what the process's state machine learns of completed work. Refused
-// work makes no process the key's.
+// outcome returns the result of work for the state machine. Refused work does not change
+// which process is the key's.
 func (w *work) outcome(c Completion) supervise.Outcome {
 	if c.Class == supervise.Refused && w.main() != w.known.Main {
 		return supervise.Outcome{Class: c.Class}
@@ -48,16 +48,16 @@ type Operation struct {
 	interrupted *journal.Exec
 }
 
-// Operation returns the work of an operation. interrupted is what an earlier agent
-// process had done of it; nil = nothing.
+// Operation returns the work of an operation. interrupted is the command that an earlier
+// agent process recorded for the operation; nil = it had not begun.
 func (h *Host) Operation(op journal.Op, known Knowledge, interrupted *journal.Exec) *Operation {
 	o := &Operation{work: h.work(op, known), interrupted: interrupted}
 	o.record = func(e journal.Exec) error { return h.Engine.Execute(op.ID, e) }
 	return o
 }
 
-// Run carries the operation out. If ctx ends first, the class of the report is
-// [supervise.Interrupted], and the operation stays open.
+// Run carries out the operation. If ctx ends first, the class of the report is
+// [supervise.Interrupted], and the operation remains open.
 func (o *Operation) Run(ctx context.Context) Report { return o.complete(o.attempt(ctx)) }
 
 // Failed returns the report of an operation that panicked.
@@ -104,8 +104,8 @@ func (o *Operation) attempt(ctx context.Context) Completion {
 	return Abnormal(fmt.Sprintf("action %q has no procedure", o.op.Action))
 }
 
-// expire refuses the operation, but searches for the process first: its state
-// machine and the caller learn its state.
+// expire refuses the operation, but searches for the process first, so that the state
+// machine and the caller receive its current state.
 func (o *Operation) expire(ctx context.Context) Completion {
 	if bad := o.ready(ctx); bad != nil && bad.Class == supervise.Interrupted {
 		return *bad
@@ -133,8 +133,8 @@ func (o *Operation) restart(ctx context.Context) Completion {
 	return start.bringUp(ctx, ctx, o.spec.StartCmd)
 }
 
-// reload runs the reload command. The command may replace the process, so the only
-// condition is that one runs afterwards.
+// reload runs the reload command. The command may replace the process: reload succeeds if
+// any process of the spec runs afterwards.
 func (o *Operation) reload(ctx context.Context) Completion {
 	if bad := o.ready(ctx); bad != nil {
 		return *bad
@@ -171,8 +171,8 @@ func (o *Operation) reload(ctx context.Context) Completion {
 	return Succeeded()
 }
 
-// register makes the process a supervised one. Supervision starts it later if it
-// does not run.
+// register completes a supervise operation. If the process does not run, supervision starts
+// it later.
 func (o *Operation) register(ctx context.Context) Completion {
 	if bad := o.ready(ctx); bad != nil {
 		return *bad
@@ -189,7 +189,7 @@ func (o *Operation) register(ctx context.Context) Completion {
 // Probe searches for a process without acting on it.
 type Probe struct{ *work }
 
-// Probe returns work that only searches.
+// Probe returns the work of a search.
 func (h *Host) Probe(spec *agentproto.Spec, known Knowledge) *Probe {
 	return &Probe{h.work(journal.Op{Spec: *spec}, known)}
 }
@@ -203,16 +203,16 @@ func (p *Probe) Run(ctx context.Context) Report {
 	return p.report(Succeeded())
 }
 
-// Observe searches for the process that supervision follows. It reports a process
-// that another key has claimed as indeterminate.
+// Observe searches for the process on behalf of supervision. A process that another key has
+// claimed is reported as indeterminate.
 func (p *Probe) Observe(ctx context.Context) Report {
 	p.look(ctx)
 	_ = p.contested(p.host.Claims.Conflict(p.main(), p.spec.Key, p.proven()))
 	return p.report(Succeeded())
 }
 
-// PidFileConflict returns the process that the pid file names, if it is another one
-// than main and no other key's, and whether it is related to main.
+// PidFileConflict returns the process that the pid file names, unless it is main or belongs
+// to another key, and reports whether it is related to main (see [proc.Kin]).
 func (p *Probe) PidFileConflict(ctx context.Context, main proc.Identity) (other proc.Identity, kin bool) {
 	p.known.Main = proc.Identity{}
 	p.look(ctx)

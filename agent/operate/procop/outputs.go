@@ -22,35 +22,34 @@ import (
 // is truncated.
 const maxOutput = 16 << 20
 
-// Outputs manages the files that receive the output of commands. A daemon that was
-// started with such a file keeps it open for life. The file must keep its name
-// meanwhile, or nothing could read or truncate it.
+// Outputs manages the files that receive the output of commands. A daemon that was started
+// with such a file keeps the file open for life. The file must then keep its name, or it
+// could be neither read nor truncated.
 type Outputs struct {
 	dir  string
 	log  logrus.FieldLogger
-	next atomic.Int64 // begins at the time, so that no name is used twice
+	next atomic.Int64 // starts at the current time, so that no name is used twice
 
 	mu    sync.Mutex
 	inUse map[string]bool
 }
 
-// NewOutputs returns the outputs in a folder.
+// NewOutputs returns the outputs in the folder dir.
 func NewOutputs(dir string, log logrus.FieldLogger) *Outputs {
 	o := &Outputs{dir: dir, log: log, inUse: map[string]bool{}}
 	o.next.Store(time.Now().UnixNano())
 	return o
 }
 
-// Path returns the path of a new file for a command with this mark. It creates the
-// folder if it is missing; if that fails, so does opening the file, which reports
-// the cause.
+// Path returns the path of a new output file for a command with this mark. It creates the
+// folder if missing. An error is not returned here: opening the file reports it.
 func (o *Outputs) Path(mark string) string {
 	_ = os.MkdirAll(o.dir, 0o700)
 	return filepath.Join(o.dir, fmt.Sprintf("op-%s-%d.out", mark, o.next.Add(1)))
 }
 
-// Discard removes the file of a command that has ended, as soon as no process has
-// it open.
+// Discard removes the output file of a command that has ended. A file that a process has
+// open is removed by Trim later.
 func (o *Outputs) Discard(path string) {
 	if proc.OutputHeld(path) {
 		o.mu.Lock()
@@ -67,7 +66,7 @@ func (o *Outputs) remove(path string) {
 	}
 }
 
-// Recover discards the files that an earlier agent process left.
+// Recover discards the output files of an earlier agent process.
 func (o *Outputs) Recover() error {
 	entries, err := os.ReadDir(o.dir)
 	if err != nil {
@@ -81,8 +80,8 @@ func (o *Outputs) Recover() error {
 	return nil
 }
 
-// Trim truncates the files that have grown and removes those that no process has
-// open.
+// Trim truncates discarded files larger than maxOutput, and removes those that no process
+// has open.
 func (o *Outputs) Trim() {
 	o.mu.Lock()
 	paths := slices.Collect(maps.Keys(o.inUse))

@@ -15,11 +15,11 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// recovery takes up work that an earlier agent process had begun.
+// recovery completes work that an earlier agent process began.
 type recovery struct{ *work }
 
-// operation completes an interrupted operation by the present state of the process.
-// Whether its command was run at all is unknown, so it is never run again.
+// operation completes an interrupted operation according to the present state of the
+// process. Its command is never run again, since it may have run already.
 func (r recovery) operation(ctx context.Context, exec journal.Exec) Completion {
 	var was before
 	if err := json.Unmarshal(exec.Before, &was); err != nil {
@@ -62,7 +62,7 @@ func (r recovery) end(ctx context.Context) Completion {
 		return *bad
 	}
 	if main := r.main(); r.op.Action == agentproto.ActionKill && !main.IsZero() {
-		if err := proc.ContinueTree(main, r.killScope()); err != nil { // the kill may have stopped it
+		if err := proc.ContinueTree(main, r.killScope()); err != nil { // KillTree may have stopped it
 			r.warn("%v", err)
 		}
 	}
@@ -73,8 +73,8 @@ func (r recovery) end(ctx context.Context) Completion {
 	return c
 }
 
-// outlast waits until the command of the earlier agent process has ended, and ends
-// it when its time is up. It reports false if ctx ended first.
+// outlast waits until the command of the earlier agent process has ended, and kills the
+// command when its timeout has passed. It reports false if ctx ended first.
 func (r recovery) outlast(ctx context.Context, exec journal.Exec) bool {
 	r.leader = proc.Identity{BootID: exec.BootID, PID: exec.PID, Start: exec.Start}
 	if exec.PID != 0 {
@@ -98,16 +98,16 @@ func (r recovery) outlast(ctx context.Context, exec journal.Exec) bool {
 	return ctx.Err() == nil
 }
 
-// unrecorded reports whether a start command may run whose pid was not recorded.
-// Without the time of its beginning none was about to be run.
+// unrecorded reports whether a start command may run whose pid was not recorded. If its
+// start time was not recorded either, no command was about to be run.
 func (r recovery) unrecorded(exec journal.Exec) bool {
 	return exec.PID == 0 && exec.BootID == r.host.BootID && r.beganTicks != 0
 }
 
-// outlastUnrecorded waits for a start command whose pid was not recorded: a process
-// that leads a session, carries the mark of the key and is not the process may be
-// it. Since that is no proof, it is not ended when its time is up. was is the process
-// that the command replaces; zero = none.
+// outlastUnrecorded waits for the end of a start command whose pid was not recorded. A
+// process that leads a session, carries the mark of the key and is not the process may be
+// that command. Since this is no proof, it is not killed after the timeout. was is the
+// process that the command replaces; zero = none.
 func (r recovery) outlastUnrecorded(ctx context.Context, was proc.Identity) bool {
 	deadline := r.began.Add(procspec.OpTimeout(r.spec))
 	for time.Now().Before(deadline) {
@@ -128,22 +128,22 @@ func (r recovery) commandRuns() bool {
 	})
 }
 
-// errStopped says that the engine ended before it recorded an automatic start.
+// errStopped is returned if the engine ended before it recorded an automatic start.
 var errStopped = errors.New("the agent is stopping")
 
 // AutoStart starts a supervised process that does not run.
 type AutoStart struct {
 	*work
 
-	left    journal.Exec // the start command that an earlier automatic start left; zero = none
-	awaited bool         // left has ended
-	resumed bool         // left has started the process
+	left    journal.Exec // start command that an earlier automatic start left running; zero = none
+	awaited bool         // the command of left has ended
+	resumed bool         // the command of left has started the process
 }
 
-// AutoStart returns the work of an automatic start. left is the start command that
-// an earlier one, of this or an earlier agent process, left running; zero = none.
-// record makes durable which start command is run, and reports false if the engine
-// ended first.
+// AutoStart returns the work of an automatic start. left is the start command that an
+// earlier automatic start, of this or an earlier agent process, left running; zero = none.
+// record persists the start command that is about to run or runs, and reports false if the
+// engine ended first.
 func (h *Host) AutoStart(spec *agentproto.Spec, known Knowledge, left journal.Exec, record func(journal.Exec) bool) *AutoStart {
 	a := &AutoStart{work: h.work(journal.Op{Action: agentproto.ActionStart, Spec: *spec}, known), left: left}
 	a.record = func(e journal.Exec) error {
@@ -158,13 +158,13 @@ func (h *Host) AutoStart(spec *agentproto.Spec, known Knowledge, left journal.Ex
 // AutoStartReport is the report of an automatic start.
 type AutoStartReport struct {
 	Report
-	Spawned bool // it ran a start command
-	Ran     bool // a start command ran, be it the one that was left
-	Over    bool // no start command runs any more
+	Spawned bool // a start command was run
+	Ran     bool // a start command ran: a new one or the one left running
+	Over    bool // no start command runs any longer
 }
 
-// Run starts the process unless it runs. It ends early if yield does, as soon as no
-// start command runs.
+// Run starts the process unless it runs. When yield ends, Run returns as soon as no start
+// command runs.
 func (a *AutoStart) Run(ctx, yield context.Context) AutoStartReport {
 	c := a.ensure(ctx, yield)
 	spawned := a.command != nil
@@ -174,8 +174,8 @@ func (a *AutoStart) Run(ctx, yield context.Context) AutoStartReport {
 	}
 }
 
-// over reports whether, though the automatic start was interrupted, no start command
-// runs and no process is about to appear.
+// over reports whether an interrupted automatic start has left no start command running and
+// no process that is about to appear.
 func (a *AutoStart) over() bool {
 	switch {
 	case !a.awaited:
@@ -209,9 +209,9 @@ func (a *AutoStart) ensure(ctx, yield context.Context) Completion {
 	return a.claimed()
 }
 
-// awaitLeft waits until the start command that was left has ended and its process
-// has had the time to appear: a second command beside it could make two processes.
-// It reports false if the process has to be started.
+// awaitLeft waits until the command of left has ended and its process has had the time to
+// appear: a second command at the same time could start a second process. It reports false
+// if the process has still to be started.
 func (a *AutoStart) awaitLeft(ctx, yield context.Context) (Completion, bool) {
 	if a.left.At.IsZero() || a.left.BootID != a.host.BootID {
 		a.awaited = true
@@ -232,8 +232,8 @@ func (a *AutoStart) awaitLeft(ctx, yield context.Context) (Completion, bool) {
 	return c, c.Class != supervise.Failed
 }
 
-// AwaitLeft waits, before an operation, until the start command that was left has
-// ended or its process runs. It reports false if ctx ended first.
+// AwaitLeft waits, before an operation, until the command of left has ended or its process
+// runs. It reports false if ctx ended first.
 func (a *AutoStart) AwaitLeft(ctx context.Context) bool {
 	hurried, hurry := context.WithCancel(ctx)
 	hurry()

@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/agent/supervise"
 )
 
-// shutdown ends the process and verifies that it is gone.
+// shutdown ends the process and verifies that no process remains.
 type shutdown struct{ *work }
 
 func (s shutdown) stop(ctx context.Context) Completion {
@@ -26,7 +26,7 @@ func (s shutdown) stop(ctx context.Context) Completion {
 	return s.bringDown(ctx)
 }
 
-// bringDown ends the running process by the stop command, or without one by SIGTERM.
+// bringDown ends the running process by the stop command or, if the spec has none, by SIGTERM.
 func (s shutdown) bringDown(ctx context.Context) Completion {
 	if s.spec.StopCmd != "" {
 		return s.endBy(ctx, s.spec.StopCmd, procspec.Milliseconds(s.spec.StopCheckMS))
@@ -35,7 +35,7 @@ func (s shutdown) bringDown(ctx context.Context) Completion {
 		return *bad
 	}
 	for _, id := range s.all() {
-		// A process that is stopped by a signal handles SIGTERM once it continues.
+		// A process that a signal has stopped handles SIGTERM only after SIGCONT.
 		if err := errors.Join(proc.Signal(id, syscall.SIGTERM), proc.Continue(id)); err != nil {
 			return commandFailed(err.Error())
 		}
@@ -67,15 +67,15 @@ func (s shutdown) kill(ctx context.Context) Completion {
 		switch {
 		case errors.Is(err, syscall.EPERM):
 			trouble = append(trouble, err.Error())
-		case err != nil: // it may only take longer to end
+		case err != nil: // the process may only need longer to end
 			s.evidence = append(s.evidence, err.Error())
 		}
 	}
 	return s.awaitGone(ctx, procs, s.host.Timing.KillWait, Join(trouble...))
 }
 
-// maySignal records durably that the process is about to be signaled. It refuses
-// that for a look-alike; command is the field of the spec that would end one.
+// maySignal persists that the process is about to be signaled. It refuses to signal a
+// look-alike; command is the spec field to set instead, for the message.
 func (s shutdown) maySignal(command string) *Completion {
 	if s.lookAlike() {
 		return new(Refused(fmt.Sprintf("pid %d has the name and place of this process, but pid file %s does not name it: not signalled; "+
@@ -89,8 +89,8 @@ func (s shutdown) maySignal(command string) *Completion {
 	return nil
 }
 
-// killOrphans ends what a process that is gone has left behind: it carries the mark
-// of the key, and the process that it came from is known.
+// killOrphans kills the orphans of a process that has ended: processes with the mark of
+// the key. It does nothing if no earlier process of the key is known.
 func (s shutdown) killOrphans(ctx context.Context) Completion {
 	orphans := s.orphans()
 	if s.known.Last.IsZero() || orphans == "" {
@@ -106,7 +106,7 @@ func (s shutdown) killOrphans(ctx context.Context) Completion {
 	return Succeeded()
 }
 
-// endBy runs a command that ends the process and gives the process time to end.
+// endBy runs a command that should end the process, and waits up to wait for the end.
 func (s shutdown) endBy(ctx context.Context, line string, wait time.Duration) Completion {
 	procs := s.seen.Procs
 	s.ending = true
@@ -119,8 +119,8 @@ func (s shutdown) endBy(ctx context.Context, line string, wait time.Duration) Co
 	return s.awaitGone(ctx, procs, wait, trouble)
 }
 
-// awaitGone waits until the processes and any successor are gone. trouble is how the
-// command failed that should have ended them; if they are gone it is only a warning.
+// awaitGone waits until the processes and any successor are gone. trouble is the error of
+// the command that should have ended them; once they are gone, it is only a warning.
 func (s shutdown) awaitGone(ctx context.Context, procs []proc.Process, wait time.Duration, trouble string) Completion {
 	deadline, ids := time.Now().Add(wait), identities(procs)
 	for polls := s.polls(); ; {
@@ -140,7 +140,7 @@ func (s shutdown) awaitGone(ctx context.Context, procs []proc.Process, wait time
 	}
 }
 
-// polls are the pauses between queries of processes that are to end: short at first,
+// polls yields the pauses between queries of processes that should end: short at first,
 // since most end at once, then doubled up to most.
 type polls struct{ next, most time.Duration }
 
@@ -148,15 +148,15 @@ const firstStopPoll = 5 * time.Millisecond
 
 func (s shutdown) polls() *polls { return &polls{firstStopPoll, s.host.Timing.StopPoll} }
 
-// pause reports whether ctx continues after the next pause.
+// pause waits for the next pause; it reports false if ctx ended first.
 func (p *polls) pause(ctx context.Context) bool {
 	d := min(p.next, p.most)
 	p.next = 2 * d
 	return pause(ctx, d)
 }
 
-// awaitEnd waits until all processes are gone or the time is up; it reports false if
-// ctx ended first.
+// awaitEnd waits until all processes are gone or wait has passed; it reports false if ctx
+// ended first.
 func (p *polls) awaitEnd(ctx context.Context, ids []proc.Identity, wait time.Duration) bool {
 	for deadline := time.Now().Add(wait); anyAlive(ids) && time.Now().Before(deadline); {
 		if !p.pause(ctx) {
@@ -166,9 +166,9 @@ func (p *polls) awaitEnd(ctx context.Context, ids []proc.Identity, wait time.Dur
 	return true
 }
 
-// succeeded reports whether the search found a successor of the processes that are
-// gone: the pid file names it. Without a pid file, a successor descends from the
-// agent's command, or is younger than they were and of their session.
+// succeeded reports whether the search found a successor of the processes that are gone.
+// With a pid file, a successor is the process that the file names. Without one, it carries
+// the mark of the key, or it is younger than the first of them and in the same session.
 func (s shutdown) succeeded(gone []proc.Process) bool {
 	switch {
 	case s.main().IsZero():
@@ -183,8 +183,8 @@ func (s shutdown) succeeded(gone []proc.Process) bool {
 	})
 }
 
-// gone completes work whose process is gone. A look-alike that continues to run is
-// only evidence.
+// gone completes work whose process is gone. A look-alike that still runs is only added to
+// the evidence.
 func (s shutdown) gone(trouble string) Completion {
 	if id := s.found(); !id.IsZero() {
 		s.seen = proc.Probe{
@@ -201,7 +201,7 @@ func (s shutdown) gone(trouble string) Completion {
 	return Succeeded()
 }
 
-// remaining completes work whose process did not end in time.
+// remaining completes work whose process did not end within wait.
 func (s shutdown) remaining(ctx context.Context, ids []proc.Identity, wait time.Duration, trouble string) Completion {
 	s.look(ctx)
 	still := "still running pid " + PIDList(ids)

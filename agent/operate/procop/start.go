@@ -18,7 +18,7 @@ import (
 // startup starts the process and verifies that it runs.
 type startup struct {
 	*work
-	was proc.Identity // has to be replaced; zero = none
+	was proc.Identity // process to be replaced; zero = none
 }
 
 // start starts the process unless it runs.
@@ -44,11 +44,12 @@ func (w *work) start(ctx context.Context) Completion {
 	return startup{work: w}.bringUp(ctx, ctx, procspec.StartLine(w.spec))
 }
 
-// bringUp runs a command that ends with the process running, and waits until it does.
+// bringUp runs a command that starts or replaces the process, and waits until the process
+// runs.
 //
-// The end of yield ends the wait before the command, and the wait after it as soon
-// as the process is seen. It does not end the wait for the command itself: a second
-// one must not run beside it.
+// When yield ends, bringUp stops waiting for a command slot, and stops waiting for the
+// process as soon as it is found. The wait for the command itself continues: a second
+// command must not run at the same time.
 func (s startup) bringUp(ctx, yield context.Context, line string) Completion {
 	stale := s.seen.StalePidFile
 	if bad := s.begin(); bad != nil {
@@ -86,7 +87,7 @@ func (s startup) bringUp(ctx, yield context.Context, line string) Completion {
 	return s.window(ctx, yield)
 }
 
-// begin records the time before the command.
+// begin records the time before the command is run.
 func (w *work) begin() *Completion {
 	ticks, err := proc.NowTicks()
 	if err != nil {
@@ -96,14 +97,14 @@ func (w *work) begin() *Completion {
 	return nil
 }
 
-// moveStalePidFile renames a pid file that provably names no process of the key:
-// many daemons refuse to start while there is one.
+// moveStalePidFile renames a pid file that provably names no process of the key: many
+// daemons refuse to start if a pid file exists.
 func (s startup) moveStalePidFile() *Completion {
 	if bad := s.execute(s.was, proc.Identity{}); bad != nil {
 		return bad
 	}
 	path := s.spec.PidPath
-	aside := path + ".stale" // always the same name, so that the files do not pile up
+	aside := path + ".stale" // always the same name, so that stale files do not accumulate
 	if err := proc.RenameBeside(path, filepath.Base(aside)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.warn("stale pid file was not moved: %v", err)
 		return nil
@@ -112,8 +113,9 @@ func (s startup) moveStalePidFile() *Completion {
 	return nil
 }
 
-// foreground reports whether the command is the process itself, or has it in its
-// group, and may continue to run. It never is before the end of the start window.
+// foreground reports whether the command is the process itself, or the process is in the
+// command's group, so that the command may continue to run. It reports false before the end
+// of the start window.
 func (s startup) foreground(ctx context.Context, ran time.Duration) bool {
 	_, end := procspec.StartWindow(s.spec)
 	if ran < max(end, s.host.Timing.ForegroundAfter) {
@@ -123,8 +125,8 @@ func (s startup) foreground(ctx context.Context, ran time.Duration) bool {
 	return s.inCommand()
 }
 
-// inCommand reports whether the process found belongs to the command's group and
-// has lasted.
+// inCommand reports whether the process found belongs to the command's group and has run
+// for Timing.Settle.
 func (s startup) inCommand() bool {
 	main := s.main()
 	return !main.IsZero() && main != s.was && s.complete(s.was) && s.seen.Procs[0].PGID == s.leader.PID &&
@@ -154,7 +156,8 @@ func (s startup) hung(ctx context.Context, c *command) Completion {
 	return commandFailed(s.timeoutText(), s.runningText(), c.tail())
 }
 
-// runningText says that the process runs although its command failed.
+// runningText returns a message that the process runs although its command failed; "" if no
+// process runs.
 func (s startup) runningText() string {
 	main := s.main()
 	switch {
@@ -166,19 +169,19 @@ func (s startup) runningText() string {
 	return fmt.Sprintf("process is running, pid %d, not registered", main.PID)
 }
 
-// maxPidChanges bounds changes of the pid inside the start window: launchers and
-// double forks hand over to the daemon.
+// maxPidChanges bounds the pid changes within a start window: launchers and double forks
+// legitimately replace the first pid.
 const maxPidChanges = 3
 
-// slowWindow is the age from which a start window is polled half as often.
+// slowWindow is the age of a start window from which it is polled half as often.
 const slowWindow = 30 * time.Second
 
-// sightings are what the searches within one start window found.
+// sightings summarizes the searches within one start window.
 type sightings struct {
-	id      proc.Identity // latest process; zero = none now
-	seen    bool          // there was one
+	id      proc.Identity // process of the latest search; zero = none
+	seen    bool          // a process was found at least once
 	changes int
-	lost    time.Time // when the latest process was missed; zero = it runs
+	lost    time.Time // when the process disappeared; zero = it runs or never appeared
 }
 
 func (s *sightings) add(id proc.Identity, now time.Time) {
@@ -196,11 +199,11 @@ func (s *sightings) add(id proc.Identity, now time.Time) {
 	}
 }
 
-// window observes the process from the successful end of its command to the end of
-// the start window.
+// window observes the process from the successful end of its command to the end of the
+// start window.
 //
-// Once yield has ended, seeing the process is enough. Not seeing it is not: the
-// operation that follows, a stop for instance, would miss a process that is about
+// Once yield has ended, window returns as soon as the process is found. It does not return
+// earlier: the operation that follows, such as a stop, would miss a process that is about
 // to appear.
 func (s startup) window(ctx, yield context.Context) Completion {
 	begin, end := procspec.StartWindow(s.spec)
@@ -233,8 +236,8 @@ func (s startup) window(ctx, yield context.Context) Completion {
 	}
 }
 
-// windowPoll returns the pause before the next search: before begin a search only
-// observes, and without a pid file it reads the whole host.
+// windowPoll returns the pause before the next search. Before begin, searches only observe
+// and are rarer: without a pid file each one reads all processes of the host.
 func (s startup) windowPoll(begin, passed time.Duration) time.Duration {
 	poll := s.host.Timing.WindowPoll
 	switch {
@@ -246,9 +249,9 @@ func (s startup) windowPoll(begin, passed time.Duration) time.Duration {
 	return poll
 }
 
-// absent completes a start at the end of whose window the process did not run. One
-// that is expected to end by itself may have done so: it has if it was seen, or if
-// its command succeeded, which is known of commands of this agent process only.
+// absent completes a start after whose window the process does not run. A process that may
+// end by itself counts as started if a search found it, or if its command succeeded, which
+// is known only of commands that this agent process ran.
 func (s startup) absent(appeared bool) Completion {
 	_, end := procspec.StartWindow(s.spec)
 	main := s.main()

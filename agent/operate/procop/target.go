@@ -16,24 +16,24 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// target is the process that a spec describes, as the latest search found it.
+// target is the process of a spec and the result of the latest search for it.
 type target struct {
 	host  *Host
 	spec  *agentproto.Spec
 	known Knowledge
-	args  *regexp.Regexp // compiled from the spec; nil = not yet, or the spec has no pattern
-	seen  proc.Probe     // what the latest search found
+	args  *regexp.Regexp // compiled Spec.ArgsPattern; nil = not compiled yet, or the spec has none
+	seen  proc.Probe     // result of the latest search
 
-	// began and beganTicks are the time before the command that starts the process:
-	// a younger process was started by it.
+	// began and beganTicks are the time before the start command was run: younger processes
+	// were started by the command.
 	began      time.Time
 	beganTicks uint64
-	leader     proc.Identity // of that command; members of its group may be the process
+	leader     proc.Identity // leader of the start command's process group, of which the process may be a member
 }
 
-// look searches for the process. If that search is the first to observe that the
-// known process has ended, a look-alike may have run beside it until now and must
-// not be accepted as its successor: the search is repeated with that knowledge.
+// look searches for the process. If this search is the first to observe the end of the known
+// process, a look-alike may have been running all the time and must not be accepted as the
+// successor: look records that time and repeats the search.
 func (t *target) look(ctx context.Context) {
 	t.search(ctx)
 	if main := t.known.Main; !t.known.Watched || main.IsZero() || !t.lookAlike() || proc.Alive(main) {
@@ -55,7 +55,7 @@ func (t *target) search(ctx context.Context) {
 		}
 	}
 	if h.Claims.Conflict(t.known.Main, spec.Key, spec.PidPath != "") != "" {
-		t.known.Main = proc.Identity{} // another key has claimed it meanwhile
+		t.known.Main = proc.Identity{} // another key has claimed the process since
 	}
 	if !h.Searches.Acquire(ctx) {
 		t.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: "the agent is stopping"}
@@ -70,13 +70,13 @@ func (t *target) search(ctx context.Context) {
 		Taken: func(pid int) bool { return h.Claims.OtherHas(pid, spec.Key) },
 	})
 	if t.seen.Alias != "" {
-		// The engine shares the list with other work.
+		// Clip the list so that append copies it: other work uses it too.
 		t.known.Aliases = append(slices.Clip(t.known.Aliases), t.seen.Alias)
 	}
 }
 
-// foreign matches processes that the search must skip: those of other keys and,
-// where a pid file names the process, those that ran beside it.
+// foreign matches processes that the search must skip: those of other keys and, if the spec
+// has a pid file, unmarked processes that already ran while the known process did.
 func (t *target) foreign(p proc.Process, mark string) bool {
 	switch {
 	case t.host.Claims.OtherHas(p.PID, t.spec.Key), t.host.Claims.otherInstance(mark, t.spec):
@@ -87,9 +87,9 @@ func (t *target) foreign(p proc.Process, mark string) bool {
 	return p.BootID == t.host.BootID && p.Start <= t.known.AliveAt
 }
 
-// holder returns the other key that supervises a process, "" if there is none. A
-// key with the same pid file does not count: the file belongs to it as well, and a
-// start must not move it aside.
+// holder returns the other key that supervises a process; "" = none. A key with the same pid
+// file is ignored: the file belongs to that key as well, and a start must not rename it as
+// stale.
 func (t *target) holder(p proc.Process) string {
 	key := t.host.Claims.Conflict(p.Identity, t.spec.Key, true)
 	if key == "" {
@@ -101,8 +101,7 @@ func (t *target) holder(p proc.Process) string {
 	return key
 }
 
-// main returns the process, as the latest search found it; zero = none. It is
-// never a look-alike.
+// main returns the process that the latest search found, never a look-alike; zero = none.
 func (t *target) main() proc.Identity {
 	if t.lookAlike() {
 		return proc.Identity{}
@@ -110,7 +109,7 @@ func (t *target) main() proc.Identity {
 	return t.found()
 }
 
-// found returns the process or, failing that, the look-alike.
+// found returns the process or, if there is none, the look-alike; zero = neither.
 func (t *target) found() proc.Identity {
 	if t.seen.Verdict != proc.Running || len(t.seen.Procs) == 0 {
 		return proc.Identity{}
@@ -118,19 +117,18 @@ func (t *target) found() proc.Identity {
 	return t.seen.Procs[0].Identity
 }
 
-// lookAlike reports whether the search found only a process with the right name
-// and place, which the pid file of the spec does not name. It may be the process
-// or somebody else's: reason enough to not start a second one, but not to signal
-// it or to keep it alive.
+// lookAlike reports whether the search found only a process with the right name and path
+// that the spec's pid file does not name. It may be the process or a foreign one: a second
+// one must not be started, but this one must be neither signaled nor supervised.
 func (t *target) lookAlike() bool {
 	return t.seen.Verdict == proc.Running && t.seen.Searched && !t.seen.Marked && t.spec.PidPath != ""
 }
 
-// proven reports whether a pid file or a mark, rather than a search by name and
-// place, makes the process the key's.
+// proven reports whether a pid file or a mark, rather than name and path alone, identifies
+// the process.
 func (t *target) proven() bool { return t.spec.PidPath != "" || t.seen.Marked }
 
-// sight returns what the latest search means to the process's state machine.
+// sight returns the result of the latest search for the state machine.
 func (t *target) sight() supervise.Observation {
 	switch t.seen.Verdict {
 	case proc.Running:
@@ -142,7 +140,7 @@ func (t *target) sight() supervise.Observation {
 	return supervise.Indeterminate
 }
 
-// ready searches for the process, and refuses to continue if its state is
+// ready searches for the process. It refuses to continue if the state of the process is
 // indeterminate or another key has claimed it.
 func (t *target) ready(ctx context.Context) *Completion {
 	t.look(ctx)
@@ -155,12 +153,12 @@ func (t *target) ready(ctx context.Context) *Completion {
 	return t.contested(t.host.Claims.Conflict(t.main(), t.spec.Key, t.proven()))
 }
 
-// claim claims the process for the key, unless another key has it.
+// claim claims the process for the key; it fails if another key's claim prevails.
 func (t *target) claim() *Completion {
 	return t.contested(t.host.Claims.Claim(t.main(), t.spec.Key, t.proven()))
 }
 
-// claimed completes work that ends with the process being the key's.
+// claimed claims the process and completes the work: successfully, unless that fails.
 func (t *target) claimed() Completion {
 	if bad := t.claim(); bad != nil {
 		return *bad
@@ -168,7 +166,7 @@ func (t *target) claimed() Completion {
 	return Succeeded()
 }
 
-// contested refuses to continue if another key has the process.
+// contested refuses to continue if another key has claimed the process; "" = none has.
 func (t *target) contested(other string) *Completion {
 	if other == "" {
 		return nil
@@ -178,8 +176,7 @@ func (t *target) contested(other string) *Completion {
 	return &c
 }
 
-// instances returns all instances that the latest search found; nil unless the
-// process has several.
+// instances returns all instances that the latest search found; nil if the spec has only one.
 func (t *target) instances() []proc.Identity {
 	if !procspec.HasInstances(t.spec) || t.main().IsZero() {
 		return nil
@@ -187,7 +184,7 @@ func (t *target) instances() []proc.Identity {
 	return identities(t.seen.Procs)
 }
 
-// all returns the processes that a stop ends: the main one, and the other instances.
+// all returns the processes that a stop ends: the main process or all instances.
 func (t *target) all() []proc.Identity {
 	if procspec.HasInstances(t.spec) {
 		return t.instances()
@@ -195,8 +192,8 @@ func (t *target) all() []proc.Identity {
 	return []proc.Identity{t.main()}
 }
 
-// complete reports whether as many instances run as the spec wants. If was had to
-// be replaced, only those that were started since count.
+// complete reports whether as many instances run as the spec requires. If was had to be
+// replaced, only instances that were started since then count.
 func (t *target) complete(was proc.Identity) bool {
 	if !procspec.HasInstances(t.spec) {
 		return true
@@ -210,9 +207,9 @@ func (t *target) complete(was proc.Identity) bool {
 	return n >= t.spec.Instances
 }
 
-// lookAfresh searches without preferring the known process if a pid file tells
-// which of several candidates is the process: for a moment a launcher lives beside
-// its daemon.
+// lookAfresh searches without preferring the known process if a pid file decides which of
+// several candidates is the process: a launcher and its daemon run at the same time for a
+// moment.
 func (t *target) lookAfresh(ctx context.Context) {
 	if procspec.HasInstances(t.spec) {
 		t.look(ctx)
@@ -225,21 +222,20 @@ func (t *target) lookAfresh(ctx context.Context) {
 	t.look(ctx)
 	t.known.Main = known
 	if t.main().IsZero() && proc.Alive(known) {
-		t.look(ctx) // no pid file names another one
+		t.look(ctx) // the pid file names no other process
 	}
 }
 
-// killScope covers what a kill ends together with the process. Programs that only
-// their arguments distinguish may have been started by one shell and share its
-// session.
+// killScope selects the processes that a kill ends together with the process. It leaves out
+// the session for programs that differ only in their arguments: one shell may have started
+// all of them.
 func (t *target) killScope() proc.KillScope {
 	return proc.KillScope{Key: t.host.Mark(t.spec), LedOnly: t.spec.ArgsPattern != "", Protected: func(pid int) bool {
 		return t.host.Groups.has(pid) || t.host.Claims.OtherHas(pid, t.spec.Key)
 	}}
 }
 
-// orphans lists the pids that the process left behind; "" if there are none or
-// they cannot be listed.
+// orphans lists the pids of the key's orphans; "" if there are none or they cannot be listed.
 func (t *target) orphans() string {
 	found, err := t.host.Finder.Orphans(t.killScope())
 	if err != nil {
@@ -267,7 +263,7 @@ func identities(procs []proc.Process) []proc.Identity {
 
 func anyAlive(ids []proc.Identity) bool { return slices.ContainsFunc(ids, proc.Alive) }
 
-// PIDList names the pids of the processes that live, or of all if none does.
+// PIDList lists the pids of the processes that are alive, or all pids if none is.
 func PIDList(ids []proc.Identity) string {
 	var alive, all []string
 	for _, id := range ids {
@@ -282,7 +278,7 @@ func PIDList(ids []proc.Identity) string {
 	return strings.Join(alive, ", ")
 }
 
-// lasted reports whether a process has existed for d.
+// lasted reports whether a process has existed for at least d.
 func lasted(id proc.Identity, d time.Duration) bool {
 	now, err := proc.NowTicks()
 	age := time.Duration(now-min(now, id.Start)) * (time.Second / proc.TicksPerSecond) //nolint:gosec // a clock of the kernel: it would take 292 years

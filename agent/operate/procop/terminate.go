@@ -15,15 +15,14 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Termination ends a process without an operation, because it exceeds a limit or is
-// unhealthy.
+// Termination ends a process that exceeds a limit or is unhealthy, without an operation.
 type Termination struct {
 	shutdown
 
-	how string // what was done last
+	how string // latest means tried: a command or signal
 }
 
-// Termination returns work that ends the process of a spec.
+// Termination returns the work of terminating the process of a spec.
 func (h *Host) Termination(spec *agentproto.Spec, known Knowledge) *Termination {
 	return &Termination{shutdown: shutdown{h.work(journal.Op{Action: agentproto.ActionKill, Spec: *spec}, known)}}
 }
@@ -31,14 +30,14 @@ func (h *Host) Termination(spec *agentproto.Spec, known Knowledge) *Termination 
 // TerminationEnd is the result of a termination.
 type TerminationEnd struct {
 	Outcome  supervise.Outcome
-	Begun    bool   // false = the process was not touched
+	Begun    bool   // false = nothing was done to the process
 	Gone     bool   // the process has ended
-	How      string // what was done last
-	Trouble  string // why the process has not ended
+	How      string // latest means tried: a command or signal
+	Trouble  string // reason why the process has not ended
 	Warnings []string
 }
 
-// Text describes the result.
+// Text returns the result as a sentence for events.
 func (t TerminationEnd) Text() string {
 	if t.Gone {
 		return Join(append([]string{"ended by " + t.How}, t.Warnings...)...)
@@ -46,7 +45,7 @@ func (t TerminationEnd) Text() string {
 	return Join(append([]string{"it still runs: " + t.Trouble}, t.Warnings...)...)
 }
 
-// Run ends main if it is still the key's process, and no other one.
+// Run ends the process main if it is still the key's process, and no other process.
 func (t *Termination) Run(ctx context.Context, main proc.Identity) TerminationEnd {
 	c := t.terminate(ctx, main)
 	return TerminationEnd{
@@ -60,8 +59,8 @@ func (t *Termination) Failed(cause string) TerminationEnd {
 	return TerminationEnd{Outcome: outcome, Begun: t.acted, Trouble: "internal error: " + cause}
 }
 
-// terminate ends the process as a stop would, then as a kill would, then by signals
-// to its whole tree.
+// terminate ends the process by the stop command, then the kill command, then signals to its
+// process tree.
 func (t *Termination) terminate(ctx context.Context, main proc.Identity) Completion {
 	if bad := t.ready(ctx); bad != nil {
 		return *bad
@@ -93,9 +92,10 @@ func (t *Termination) terminate(ctx context.Context, main proc.Identity) Complet
 	return t.endTrees(ctx, all)
 }
 
-// endTrees sends SIGTERM to whole trees, and SIGKILL when their time is up. Workers
-// that outlive the main process are ended as well, since they use what the limit is
-// about. So are all instances: nothing starts a missing one while others live.
+// endTrees sends SIGTERM to the process trees of roots, and SIGKILL after the grace period.
+// Descendants that outlive the main process are killed too, since their usage counts
+// towards the limit. All instances are ended, since a missing one is not started while
+// others run.
 func (t *Termination) endTrees(ctx context.Context, roots []proc.Identity) Completion {
 	t.acted, t.how = true, "SIGTERM"
 	members := slices.Clone(roots)
@@ -118,8 +118,8 @@ func (t *Termination) endTrees(ctx context.Context, roots []proc.Identity) Compl
 	return c
 }
 
-// treeScope covers the processes that are measured together. Other processes that
-// carry the mark of the key do not count towards the limit.
+// treeScope selects the processes that are measured together. Other processes with the mark
+// of the key do not count towards the limit.
 func (t *Termination) treeScope() proc.KillScope {
 	scope := t.killScope()
 	scope.Key, scope.LedOnly = "", true

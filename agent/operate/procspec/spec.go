@@ -1,5 +1,5 @@
-// Package procspec interprets the specs of processes: which ones an action
-// accepts, and what their fields mean.
+// Package procspec interprets process specs: it checks whether an action accepts a spec, and
+// defines the meaning of the fields.
 package procspec
 
 import (
@@ -19,16 +19,16 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// The process types with a meaning of their own. Resident processes are kept
-// alive; manual ones are expected to live on as well. A process of any other type
-// is started and may end; a periodic one is started by its schedule.
+// The process types with special semantics. Resident and manual processes should run
+// permanently, and resident ones are kept alive. A periodic process is started by its
+// schedule. A process of any other type is started and may end.
 const (
 	Resident = "resident"
 	Manual   = "manual"
 	Periodic = "periodic"
 )
 
-// LivesOn reports whether a process is not expected to end by itself.
+// LivesOn reports whether a process should run permanently.
 func LivesOn(s *agentproto.Spec) bool { return s.Type == Resident || s.Type == Manual }
 
 // HasSchedule reports whether a process is run by a schedule. A periodic process
@@ -37,11 +37,10 @@ func HasSchedule(s *agentproto.Spec) bool {
 	return s.Type == Periodic && (s.CycleTimeMS > 0 || s.Crontab != "")
 }
 
-// HasInstances reports whether one start command makes several processes that
-// live on.
+// HasInstances reports whether one start command starts several permanent processes.
 func HasInstances(s *agentproto.Spec) bool { return LivesOn(s) && s.Instances > 1 }
 
-// Instances returns the number of processes that a spec stands for.
+// Instances returns the number of processes that one start command starts.
 func Instances(s *agentproto.Spec) int {
 	if HasInstances(s) {
 		return s.Instances
@@ -49,7 +48,7 @@ func Instances(s *agentproto.Spec) int {
 	return 1
 }
 
-// actionNames are the operations' names in the published APIs, by action.
+// actionNames maps actions to the names of the operations in the published APIs.
 var actionNames = map[string]string{
 	agentproto.ActionStart:     "start",
 	agentproto.ActionStop:      "stop",
@@ -61,11 +60,11 @@ var actionNames = map[string]string{
 	agentproto.ActionKill:      "kill",
 }
 
-// ActionName returns the operation's name in the published APIs, with which its
-// messages begin; "" if the action is unknown.
+// ActionName returns the operation's name in the published APIs, which is also the prefix of
+// its messages; "" if the action is unknown.
 func ActionName(action string) string { return actionNames[action] }
 
-// Bounds of a spec's fields.
+// Upper bounds of spec fields.
 const (
 	maxOpTimeout = 24 * time.Hour
 	maxCheck     = time.Hour
@@ -73,9 +72,9 @@ const (
 	maxPattern   = 4096 // bytes
 )
 
-// Check returns an error that names the fields of a spec that prevent an action.
-// A shell that this host does not run prevents every action. The fields about the
-// life of the process are checked only for actions that start or supervise it.
+// Check returns an error that names the fields of a spec that are invalid for an action. A
+// shell that this host cannot run is invalid for every action. The fields about the life of
+// the process are checked only for actions that start or supervise it.
 func Check(action string, s *agentproto.Spec) error {
 	if err := checkSystem(runtime.GOOS, action, s); err != nil {
 		return err
@@ -90,8 +89,8 @@ func Check(action string, s *agentproto.Spec) error {
 	return err
 }
 
-// checkSystem rejects what an operating system, named as in [runtime.GOOS],
-// cannot do.
+// checkSystem rejects specs that the operating system, named as in [runtime.GOOS], does not
+// support.
 func checkSystem(system, action string, s *agentproto.Spec) error {
 	if err := proc.Shell(s.Shell).RunsOn(system); err != nil {
 		return fmt.Errorf("control.shell (cmd_shell_ext): %w", err)
@@ -103,7 +102,7 @@ func checkSystem(system, action string, s *agentproto.Spec) error {
 	return nil
 }
 
-// StartsProcess reports whether an action starts the process or keeps it alive.
+// StartsProcess reports whether an action starts the process or registers it for supervision.
 func StartsProcess(action string) bool {
 	return action == agentproto.ActionStart || action == agentproto.ActionSupervise || action == agentproto.ActionRestart
 }
@@ -123,7 +122,7 @@ func checkIdentity(s *agentproto.Spec) error {
 	return err
 }
 
-// CompileArgs compiles a spec's pattern of command lines; nil if it has none.
+// CompileArgs compiles the pattern of command lines of a spec; nil if the spec has none.
 func CompileArgs(s *agentproto.Spec) (*regexp.Regexp, error) {
 	if s.ArgsPattern == "" {
 		return nil, nil
@@ -157,7 +156,7 @@ func checkTimes(s *agentproto.Spec) error {
 	return nil
 }
 
-// checkLife rejects what the agent cannot do for a process that it starts or
+// checkLife rejects settings that the agent cannot apply to a process that it starts or
 // keeps alive.
 func checkLife(s *agentproto.Spec) error {
 	switch {
@@ -189,8 +188,7 @@ func checkCommands(action string, s *agentproto.Spec) error {
 	return nil
 }
 
-// Unenforced returns a warning for each field of a spec that is stored without
-// having an effect.
+// Unenforced returns a warning for each spec field that is stored but has no effect.
 func Unenforced(s *agentproto.Spec) []string {
 	if LivesOn(s) || s.Instances <= 1 {
 		return nil
@@ -198,27 +196,26 @@ func Unenforced(s *agentproto.Spec) []string {
 	return []string{fmt.Sprintf("alive.instances (instance_num) %d: the command is run once, and one process is looked at", s.Instances)}
 }
 
-// Milliseconds returns a field that counts milliseconds as a duration.
+// Milliseconds converts a field in milliseconds to a duration.
 func Milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// OpTimeout returns how long one command of the process may run.
+// OpTimeout returns the timeout of each command of the process.
 func OpTimeout(s *agentproto.Spec) time.Duration { return Milliseconds(s.OpTimeoutMS) }
 
-// StartWindow returns how long after the end of the start command the process must
-// begin to run at the earliest and at the latest. An end before the begin counts
-// as the begin.
+// StartWindow returns the earliest and the latest time, after the end of the start command,
+// at which the process must run. end is at least begin.
 func StartWindow(s *agentproto.Spec) (begin, end time.Duration) {
 	return Milliseconds(s.StartCheckBeginMS), Milliseconds(max(s.StartCheckBeginMS, s.StartCheckEndMS))
 }
 
-// Budget returns how long an operation may take in total.
+// Budget returns the longest duration of a whole operation.
 func Budget(s *agentproto.Spec) time.Duration {
 	_, end := StartWindow(s)
 	return 2*OpTimeout(s) + end + Milliseconds(s.StopCheckMS)
 }
 
-// StartLine returns the command that starts a process. A process that was
-// registered by a restart may have a restart command only.
+// StartLine returns the command that starts a process. A spec that was registered by a
+// restart may have only a restart command.
 func StartLine(s *agentproto.Spec) string {
 	if s.StartCmd == "" {
 		return s.RestartCmd
@@ -229,24 +226,24 @@ func StartLine(s *agentproto.Spec) string {
 // Account returns the user that runs the commands of a spec.
 func Account(s *agentproto.Spec) string { return cmp.Or(s.Account, proc.DefaultAccount) }
 
-// SameProgram reports whether two specs describe the same program: a process found
-// by one of them is the process of the other.
+// SameProgram reports whether two specs describe the same program, so that a process found
+// by one spec is also the process of the other.
 func SameProgram(a, b *agentproto.Spec) bool {
 	return a.ProcName == b.ProcName && a.ArgsPattern == b.ArgsPattern && Account(a) == Account(b) &&
 		filepath.Clean(a.SetupPath) == filepath.Clean(b.SetupPath) &&
 		filepath.Clean(a.PidPath) == filepath.Clean(b.PidPath)
 }
 
-// Mark returns the value of the environment mark that commands of a spec carry.
-// It identifies the program (see [SameProgram]): after a key's spec changed to
-// another setup path, the program that still runs in the old one carries another
-// mark. It is a hash because keys may hold bytes that an environment cannot. The
-// pattern of arguments is not part of it: adding or correcting one means the
-// program that already runs, and must find it.
+// Mark returns the value of the environment mark that commands of a spec carry. It
+// identifies the program (see [SameProgram]): after a key's setup path has changed, a
+// program that still runs in the old path carries another mark. The mark is a hash because
+// keys may contain bytes that an environment cannot. The pattern of arguments is not part of
+// it: a process that already runs must still be found after the pattern was added or
+// corrected.
 //
-// Without a setup path or a pid file, instance is part of the mark: another agent
-// on the same machine may have a process with the same key. Instance is "" where
-// there is no other agent.
+// Without a setup path and a pid file, instance is part of the mark: another agent on the
+// same machine may have a process with the same key. instance is "" if this agent is the
+// only one.
 func Mark(s *agentproto.Spec, instance string) string {
 	identity := []string{s.Key, s.ProcName, Account(s), filepath.Clean(s.SetupPath), filepath.Clean(s.PidPath)}
 	if s.SetupPath == "" && s.PidPath == "" {
