@@ -16,48 +16,47 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// actor owns the state of one process key. It has a goroutine while there are
-// messages to handle. Only that goroutine uses the fields below the snapshot.
+// actor owns the state of one process key. It has a goroutine only while messages wait. Only
+// that goroutine uses the fields below the snapshot.
 type actor struct {
 	engine   *Engine
 	key      string
-	turn     int // of the sweep; see turnOf
+	turn     int // turn of the sweep that queries the process; see turnOf
 	log      logrus.FieldLogger
 	mailbox  *mailbox
 	snapshot atomic.Pointer[snapshot]
 
 	state       supervise.State
-	ops         map[string]order // submitted and not completed
-	memory      memory           // what the journal stores of the process
-	watch       watch            // how the process is observed
-	auto        automatic        // what is done without an operation
+	ops         map[string]order // submitted and not completed operations, by opID
+	memory      memory           // persisted data of the process
+	watch       watch            // observation of the process
+	auto        automatic        // automatic starts and terminations
 	health      health
 	schedule    schedule
 	frozenUntil time.Time // server's time; zero = not frozen
-	panics      int       // see quarantine
+	panics      int       // panics in the work on this key; see quarantine
 }
 
-// order is an operation with what an earlier agent process had done of it.
+// order is an operation and the progress of an earlier agent process on it.
 type order struct {
 	op          journal.Op
-	interrupted *journal.Exec // nil = not begun
+	interrupted *journal.Exec // recorded execution; nil = the operation had not begun
 }
 
-// Messages besides the events of supervise.
+// Messages in addition to the events of package supervise.
 type (
 	submission struct{ order order }
 
-	// completed ends an operation.
+	// completed reports the end of an operation.
 	completed struct {
 		id     string
 		report procop.Report
 		result agentproto.Result
 		facts  facts
-		waited bool // for a start command that was left running
+		waited bool // the operation waited for a start command that was left running
 	}
 
-	// forgetDown says that too many processes are remembered as stopped, and that
-	// this one is to be forgotten.
+	// forgetDown requests to forget a stopped process, because too many are remembered.
 	forgetDown struct{}
 )
 
@@ -75,8 +74,7 @@ func newActor(e *Engine, key string) *actor {
 	return a
 }
 
-// work handles messages until there are none, the engine ends or the key is
-// forgotten.
+// work handles messages until none waits, the engine ends or the actor is retired.
 func (a *actor) work(ctx context.Context) {
 	for messages := a.mailbox.take(); len(messages) > 0; messages = a.mailbox.take() {
 		for _, msg := range messages {
@@ -92,7 +90,7 @@ func (a *actor) work(ctx context.Context) {
 	}
 }
 
-// leave ends everything that sends messages. The goroutine must have ended.
+// leave stops all senders of messages. It must not run concurrently with work.
 func (a *actor) leave() {
 	a.mailbox.close()
 	a.auto.disarm()
@@ -101,14 +99,13 @@ func (a *actor) leave() {
 	a.watch.setInstances(nil)
 }
 
-// forgettable reports whether the next operation would learn nothing from the actor
-// that it cannot find by itself.
+// forgettable reports whether the actor has no state that the next operation needs.
 func (a *actor) forgettable() bool {
 	return a.state.Work == supervise.Idle && len(a.ops) == 0 && !a.watch.searching &&
 		a.state.Desired != supervise.Up && a.state.Main == (supervise.Identity{}) && a.memory.Last.IsZero()
 }
 
-// guarded keeps a panic in the work on one key from ending the agent.
+// guarded calls do and keeps a panic in it from ending the agent.
 func (a *actor) guarded(do func()) {
 	defer a.engine.rescue(a.key, "process handling", nil)
 	do()
@@ -185,9 +182,9 @@ func (a *actor) completed(ctx context.Context, msg completed) {
 	}
 }
 
-// step passes an event to the state machine and performs the effects. done is the
-// operation that the event ends, if any. A panic in one effect must not prevent the
-// others, which the machine counts on.
+// step passes an event to the state machine and performs the effects. done is the operation
+// that the event completes; nil = none. A panic in one effect must not prevent the others,
+// since the machine relies on all of them.
 func (a *actor) step(ctx context.Context, event supervise.Event, done *completed) {
 	was := a.state
 	state, todo := supervise.Step(a.state, a.engine.clock.now(), event)
@@ -201,13 +198,13 @@ func (a *actor) step(ctx context.Context, event supervise.Event, done *completed
 	reporter{a}.logChange(was)
 }
 
-// follow adjusts what depends on the state that the step changed.
+// follow updates the fields that depend on the state. was is the state before the step.
 func (a *actor) follow(was supervise.State) {
 	if a.state.Main != was.Main {
 		if was.Main != (supervise.Identity{}) {
 			a.memory.Last = proc.Identity(was.Main)
 			if a.watch.follows(a.memory.Last) {
-				a.watch.seenAlive() // until just now
+				a.watch.seenAlive() // it ran until now
 			}
 			a.recordExit(a.memory.Last, was)
 		}
@@ -237,7 +234,7 @@ func (a *actor) follow(was supervise.State) {
 	}
 }
 
-// settle claims the process that the machine follows now.
+// settle claims the new main process, and records that it runs.
 func (a *actor) settle() {
 	if a.state.Main != (supervise.Identity{}) {
 		a.watch.seenAlive()
@@ -245,8 +242,8 @@ func (a *actor) settle() {
 	a.claim()
 }
 
-// claim claims the process for the key. The operation that found it may have done so
-// already.
+// claim claims the main process for the key, or releases the key's claim if there is none.
+// The operation that found the process may have claimed it already.
 func (a *actor) claim() {
 	main := proc.Identity(a.state.Main)
 	switch {
@@ -257,11 +254,11 @@ func (a *actor) claim() {
 	}
 }
 
-// recordExit records that a process of the key has ended, how, and which operation
-// or termination ended it, as far as that is known.
+// recordExit records the end of a process of the key: time, exit status and the operation
+// or termination that ended it, as far as these are known.
 func (a *actor) recordExit(main proc.Identity, was supervise.State) {
 	if proc.Alive(main) {
-		return // a successor has replaced it
+		return // a successor has replaced it as the main process
 	}
 	exit := &agentproto.LastExit{At: time.Now().UTC()}
 	if death := &a.watch.death; death.Identity == main {

@@ -15,8 +15,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Ledger stores the progress of operations and the records of processes. Its methods
-// block until the write is durable; an error means that nothing was written.
+// Ledger persists the progress of operations and the records of processes. Its methods block
+// until the write is durable; an error means that nothing was written.
 type Ledger interface {
 	// Execute records that an operation is about to act on the host, and later which
 	// command it spawned.
@@ -27,7 +27,7 @@ type Ledger interface {
 	SaveProcess(key string, record json.RawMessage) error
 }
 
-// Config is what an engine needs.
+// Config holds the dependencies and settings of an engine.
 type Config struct {
 	Ledger Ledger
 	Log    logrus.FieldLogger
@@ -39,30 +39,30 @@ type Config struct {
 	// alive. It must not block.
 	Restarted func()
 
-	// Changed is called whenever the state of a process that [Engine.Processes] returns
-	// changes; measurements do not count. It must not block and must not call the engine.
+	// Changed is called whenever a process in the result of [Engine.Processes] changes its
+	// state; measurements do not count. It must not block and must not call the engine.
 	Changed func()
 
-	// Emit is called with what the engine did or noticed without an operation. Kind, the
-	// process, Message and Details are filled in. It must not block.
+	// Emit is called with each event that no operation caused. Kind, process, Message and
+	// Details are set. It must not block.
 	Emit func(agentproto.Event)
 
 	// InTime reports whether the server's time is still before a deadline. It must not
-	// block. Default: by this host's clock.
+	// block. Default: compares with this host's clock.
 	InTime func(deadline time.Time) bool
 
-	AgentID  string // shown in statuses; "" = none
-	Instance string // distinguishes this agent from every other one, and never changes; "" = there is no other on this machine
-	RunDir   string // existing folder for the output of commands; absolute
+	AgentID  string // reported in statuses; "" = none
+	Instance string // unique and permanent name of this agent; "" = the only agent on this machine
+	RunDir   string // absolute path of an existing folder for the output of commands
 
-	CommandLimit int // commands at a time; default 64
-	StartLimit   int // automatic starts at a time; default 8
-	// DownLimit bounds the processes that are remembered as stopped; the one that was
+	CommandLimit int // concurrent commands; default 64
+	StartLimit   int // concurrent automatic starts; default 8
+	// DownLimit bounds the processes that are remembered as stopped; the process that was
 	// stopped longest ago is forgotten first. Default 4096.
 	DownLimit int
 
-	// Scopes has commands run outside of the agent's systemd unit, whose processes end
-	// with the agent. Where that is impossible, they run in the unit.
+	// Scopes runs commands outside of the agent's systemd unit, since processes of the unit
+	// end with the agent. If that is impossible, commands run in the unit.
 	Scopes bool
 
 	Timing Timing
@@ -76,47 +76,47 @@ type Config struct {
 const (
 	CrashBeforeExec = procop.CrashBeforeExec
 	CrashAfterSpawn = procop.CrashAfterSpawn
-	CrashBeforeDone = "agent.before-done" // the result is known, not durable
-	CrashAfterDone  = "agent.after-done"  // the result is durable, not reported
+	CrashBeforeDone = "agent.before-done" // the result is known, not persisted
+	CrashAfterDone  = "agent.after-done"  // the result is persisted, not reported
 )
 
 // Timing holds the engine's intervals and timeouts. Zero fields get the default.
 type Timing struct {
-	Sweep           time.Duration // between queries of pid files and of processes that are not quiet; quiet ones are queried in every sixth sweep; default 5 s
-	StopPoll        time.Duration // longest pause between queries of a process that is to end, which doubles from 5 ms; default 200 ms
-	WindowPoll      time.Duration // between queries of a process that is to start; default 250 ms
-	Settle          time.Duration // how long a started process must have kept its identity, and how long a successor or a pid file may take to appear; default 1 s
-	ForegroundAfter time.Duration // least run of a start command that is accepted as the process itself; default 5 s
-	KillWait        time.Duration // how long a killed process may take to end; default 5 s
-	ReloadWait      time.Duration // longest wait after a reload before the process is queried; default 2 s
-	KillGrace       time.Duration // between SIGTERM and SIGKILL of a hung command; default 3 s
+	Sweep           time.Duration // period of queries of pid files and processes; quiet processes are queried in every sixth sweep; default 5 s
+	StopPoll        time.Duration // longest pause between queries of a process that should end, doubling from 5 ms; default 200 ms
+	WindowPoll      time.Duration // pause between queries of a process that should start; default 250 ms
+	Settle          time.Duration // time for which a started process must keep its identity, or in which a successor or pid file must appear; default 1 s
+	ForegroundAfter time.Duration // least run time of a start command that is accepted as the process itself; default 5 s
+	KillWait        time.Duration // time in which a killed process must end; default 5 s
+	ReloadWait      time.Duration // longest wait between a reload and the query of the process; default 2 s
+	KillGrace       time.Duration // time between SIGTERM and SIGKILL for a command that timed out; default 3 s
 	MaxDelay        time.Duration // longest back-off; default 5 min
-	StableAfter     time.Duration // least run of a process that resets its failures; default 10 min
-	FlapWindow      time.Duration // ten automatic starts within it make the engine give up; default 30 min
-	LimitWindow     time.Duration // three terminations for a limit within it make the engine give up; default 1 h
-	ProbeInterval   time.Duration // between the five attempts to start what was given up; default 10 min
-	ProbeFor        time.Duration // how long after giving up attempts are made at most; default 2 h
-	ConflictWait    time.Duration // how long a pid file may name another process, while the known one lives, before that is reported; default 5 s
-	FreezeCheck     time.Duration // between checks for freezes that have ended; default 1 s
-	StartEvery      time.Duration // between automatic starts on the host once StartBurst of them have been used up; default 3 s
-	StartBurst      int           // automatic starts that may begin at once; each StartEvery allows one more; default 40
-	HostPause       time.Duration // how long automatic starts wait after the host could not run another process; default 30 s
-	BootGrace       time.Duration // least wait of automatic starts after the agent started on a host that has booted; default 30 s
-	BootUptime      time.Duration // least wait of automatic starts after the boot; default 1 min
-	LongRun         time.Duration // least run of a process whose first failure is followed by an immediate start; default 10 s
+	StableAfter     time.Duration // run time after which the failures of a process are reset; default 10 min
+	FlapWindow      time.Duration // window in which ten automatic starts lead to giving up; default 30 min
+	LimitWindow     time.Duration // window in which three terminations for a limit lead to giving up; default 1 h
+	ProbeInterval   time.Duration // time between the five start attempts after giving up; default 10 min
+	ProbeFor        time.Duration // time after giving up in which start attempts are made; default 2 h
+	ConflictWait    time.Duration // time for which a pid file may name another process, while the known one lives, before an event; default 5 s
+	FreezeCheck     time.Duration // period of checks for freezes that have ended; default 1 s
+	StartEvery      time.Duration // time per further automatic start on the host once StartBurst is used up; default 3 s
+	StartBurst      int           // automatic starts that may begin at once; each StartEvery adds one; default 40
+	HostPause       time.Duration // pause of automatic starts after the host could not spawn another process; default 30 s
+	BootGrace       time.Duration // least delay of automatic starts after the agent started on a rebooted host; default 30 s
+	BootUptime      time.Duration // least uptime of the host for automatic starts; default 1 min
+	LongRun         time.Duration // run time after which the first failure of a process is followed by an immediate start; default 10 s
 	RecoverDelay    time.Duration // least back-off right after the agent started, before jitter; default 2.5 s
-	JournalRetry    time.Duration // between attempts to store a result; default 1 s
-	Drain           time.Duration // how long Stop waits for running operations; default 10 s
-	Inquiry         time.Duration // timeout of version and health commands, and of a status operation with both; default 9 s
-	AnswerAge       time.Duration // how long their answers are valid for status operations; default 1 min
+	JournalRetry    time.Duration // pause between attempts to persist a result; default 1 s
+	Drain           time.Duration // longest wait of Stop for operations in progress; default 10 s
+	Inquiry         time.Duration // timeout of version and health commands, and of a status operation that runs both; default 9 s
+	AnswerAge       time.Duration // validity of version and health answers for status operations; default 1 min
 	VersionAge      time.Duration // age of a reported version after which the version command runs again; default 10 min
-	Health          time.Duration // between health checks of a supervised process; default 30 s
-	UsageSample     time.Duration // between measurements of processes with limits; default 5 s, thrice that on a host with 10,000 processes
-	UsageWindow     time.Duration // CPU usage is the mean over it; default 1 min
-	UsageArm        time.Duration // after its start a process is not limited for so long; default 1 min
-	TakeDownGrace   time.Duration // between SIGTERM and SIGKILL of a process over its limit; default 10 s
-	TakeDownSpacing time.Duration // between two terminations on the host; default 10 s
-	TrimOutputs     time.Duration // between truncations of output files that daemons keep open; default 1 min
+	Health          time.Duration // period of the health checks of a supervised process; default 30 s
+	UsageSample     time.Duration // period of the measurements of processes with limits; default 5 s, thrice that on a host with 10,000 processes
+	UsageWindow     time.Duration // time over which CPU usage is averaged; default 1 min
+	UsageArm        time.Duration // time after the start of a process in which no limit applies to it; default 1 min
+	TakeDownGrace   time.Duration // time between SIGTERM and SIGKILL for a terminated process; default 10 s
+	TakeDownSpacing time.Duration // least time between two terminations on the host; default 10 s
+	TrimOutputs     time.Duration // period of truncations of output files that daemons hold open; default 1 min
 }
 
 func (t Timing) withDefaults() Timing {
@@ -170,7 +170,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports everything that is wrong.
+// Validate returns an error that names all invalid fields.
 func (c Config) Validate() error {
 	var errs []error
 	if c.Ledger == nil {

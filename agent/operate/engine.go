@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// searchLimit bounds the searches at a time. Those that read the whole host share
-	// one reading, so many at a time make a burst cheap.
+	// searchLimit bounds concurrent searches. Searches that read the whole host share one
+	// reading, so concurrent searches are cheap.
 	searchLimit = 256
 
-	// runLimit bounds the periodic processes that are started at a time. Their commands
-	// may take long and must not delay restarts of resident processes.
+	// runLimit bounds concurrent starts of periodic processes. Their commands may take long
+	// and must not delay restarts of resident processes.
 	runLimit = 16
-	manyRuns = 1 << 20 // that may begin at once: their schedules decide how many do
+	manyRuns = 1 << 20 // unlimited burst of periodic runs: their schedules decide how many are due
 
-	// scopeTimeout is how long systemd may take to create the first scope.
+	// scopeTimeout bounds the wait for systemd to create the first scope.
 	scopeTimeout = 5 * time.Second
 )
 
-// Engine carries out operations and keeps processes alive. Make it with [New], call
-// [Engine.Recover] once, [Engine.Resume] when the server's time is known, then
-// [Engine.Submit]; [Engine.Stop] ends it.
+// Engine carries out operations and keeps processes alive. Create it with [New], call
+// [Engine.Recover] once and [Engine.Resume] when the server's time is known, then pass
+// operations to [Engine.Submit]. [Engine.Stop] ends it.
 type Engine struct {
 	lifecycle
 	registry
@@ -46,55 +46,55 @@ type Engine struct {
 	clock   clock
 
 	starts    *startLimiter
-	runs      *startLimiter // of periodic processes
+	runs      *startLimiter // automatic starts of periodic processes
 	gauges    *gauges
 	inquiries *inquiries
 	limiter   *limiter
 	settings  atomic.Pointer[agentproto.Settings]
-	damage    string // the latest one of the journal; "" = none
+	damage    string // ID of the journal's latest damage; "" = none
 }
 
-// lifecycle ends what the engine has begun.
+// lifecycle starts and ends the goroutines of the engine.
 type lifecycle struct {
-	// life ends with Stop. It is a field because operations are handed over without
-	// waiting for them: no caller's context lives as long as they do.
+	// life is canceled by Stop. It is a field because callers do not wait for their
+	// operations: no caller's context lives as long as an operation.
 	life   context.Context //nolint:containedctx // see above
 	cancel context.CancelFunc
-	work   sync.WaitGroup // all goroutines but those of the actors
-	loops  sync.WaitGroup // those of the actors
+	work   sync.WaitGroup // all goroutines except actor loops
+	loops  sync.WaitGroup // running actor loops
 	drain  *drain
 }
 
-// registry holds the actors and what is remembered of keys without one.
+// registry holds the actors, and the state of keys without an actor.
 type registry struct {
 	mu        sync.Mutex
 	actors    map[string]*actor
 	resting   map[string]resting
-	downs     map[string]time.Time // keys whose process is wanted down, since when
-	recovered []journal.Op         // by Recover, not begun; they wait for Resume
+	downs     map[string]time.Time // keys whose process was stopped by request, and the time of the stop
+	recovered []journal.Op         // operations of Recover that have not begun; they wait for Resume
 	stopped   bool
 }
 
-// clock is the time of the state machines and schedules.
+// clock is the time source of the state machines and schedules.
 type clock struct {
-	began     time.Time // by this host's clock, at beganAt
+	began     time.Time // host's clock at beganAt
 	beganAt   supervise.Moment
-	lastTicks atomic.Uint64 // since boot
+	lastTicks atomic.Uint64 // latest reading, in clock ticks since boot
 }
 
-// now returns the time that the state machines count in. If it cannot be read it
-// stands still, which ends no wait early.
+// now returns the time of the state machines. If the clock cannot be read, now returns the
+// latest reading, so that no wait ends early.
 func (c *clock) now() supervise.Moment {
 	ticks, err := proc.NowTicks()
 	if err != nil {
 		ticks = c.lastTicks.Load()
 	}
 	c.lastTicks.Store(ticks)
-	return supervise.Moment(time.Duration(ticks) * (time.Second / proc.TicksPerSecond)) //nolint:gosec // a clock of the kernel: it would take 292 years
+	return supervise.Moment(time.Duration(ticks) * (time.Second / proc.TicksPerSecond)) //nolint:gosec // kernel clock: overflows after 292 years
 }
 
-// schedule returns the time that schedules count in: this host's, or one that runs
-// evenly from the beginning of the engine, whatever happens to the host's.
+// schedule returns the time of schedules: the host's clock if byWall, else a clock that began
+// with the engine and does not change when the host's clock is set.
 func (c *clock) schedule(byWall bool) time.Time {
 	if byWall {
 		return time.Now()
@@ -102,7 +102,7 @@ func (c *clock) schedule(byWall bool) time.Time {
 	return c.began.Add(time.Duration(c.now() - c.beganAt))
 }
 
-// New returns a running engine that knows no process yet.
+// New starts an engine that knows no process yet.
 func New(cfg Config) (*Engine, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -130,7 +130,7 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// openHost gives the engine access to the processes of this host.
+// openHost opens the engine's access to the processes of this host.
 func (e *Engine) openHost() error {
 	host, err := proc.ReadHost()
 	if err != nil {
@@ -171,16 +171,15 @@ func (e *Engine) openHost() error {
 	return nil
 }
 
-// useScopes has commands run outside of the agent's unit, if systemd answers.
+// useScopes makes r run commands outside of the agent's systemd unit, if systemd responds.
 func useScopes(r *proc.Runner) error {
 	ctx, cancel := context.WithTimeout(context.Background(), scopeTimeout)
 	defer cancel()
 	return r.UseScopes(ctx)
 }
 
-// Submit takes over an operation that is already durable. It does not wait; the result
-// is passed to Config.Finished. After Stop operations are left to the next agent
-// process.
+// Submit accepts an operation that is already durable. It does not wait; the result is
+// passed to Config.Finished. After Stop, Submit leaves operations to the next agent process.
 func (e *Engine) Submit(op journal.Op) { e.submit(order{op: op}) }
 
 func (e *Engine) submit(o order) {
@@ -204,8 +203,7 @@ func (e *Engine) submit(o order) {
 	}
 }
 
-// actor returns the actor of a key and starts it if there is none. The caller holds
-// e.mu.
+// actor returns the actor of a key and creates it if there is none. The caller holds e.mu.
 func (e *Engine) actor(key string) *actor {
 	a, ok := e.actors[key]
 	if !ok {
@@ -220,7 +218,7 @@ func (e *Engine) actor(key string) *actor {
 	return a
 }
 
-// retire removes an actor unless a message has just arrived for it.
+// retire removes an actor. It reports false if a message has arrived for the actor.
 func (e *Engine) retire(a *actor) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -235,8 +233,8 @@ func (e *Engine) retire(a *actor) bool {
 	return true
 }
 
-// withActor calls do, which must not block, with the actor of a key. It reports false if
-// there is none.
+// withActor calls do with the actor of a key while it holds r.mu; do must not block. It
+// reports false if there is no actor.
 func (r *registry) withActor(key string, do func(*actor)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,7 +257,7 @@ func (r *registry) snapshotOf(key string) *snapshot {
 	return &snapshot{}
 }
 
-// snapshots returns those of all processes that are listed, by key.
+// snapshots returns the snapshots of all listed processes, by key.
 func (r *registry) snapshots() map[string]*snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -275,7 +273,7 @@ func (r *registry) snapshots() map[string]*snapshot {
 	return known
 }
 
-// Supervised returns the number of processes that are kept alive.
+// Supervised returns the number of supervised processes.
 func (r *registry) Supervised() (n int) {
 	for _, inPhase := range r.Survey().Supervised {
 		n += inPhase
@@ -283,13 +281,13 @@ func (r *registry) Supervised() (n int) {
 	return n
 }
 
-// Survey is the state of the processes of this host.
+// Survey counts the processes of this host by state.
 type Survey struct {
-	Supervised map[string]int // number in each phase of those that are kept alive
-	Unsettled  int            // those that were not searched for since the agent started
+	Supervised map[string]int // supervised processes, by phase
+	Unsettled  int            // processes that were not searched for since the agent started
 }
 
-// Survey waits for no operation.
+// Survey counts the processes. It does not wait for operations.
 func (r *registry) Survey() Survey {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,7 +304,7 @@ func (r *registry) Survey() Survey {
 	return s
 }
 
-// every calls fn at intervals until the engine ends.
+// every calls fn once per interval until the engine ends.
 func (l *lifecycle) every(interval time.Duration, fn func()) {
 	l.work.Go(func() {
 		tick := time.NewTicker(interval)
@@ -322,9 +320,9 @@ func (l *lifecycle) every(interval time.Duration, fn func()) {
 	})
 }
 
-// Stop ends the engine: no further operation begins, and those that run have
-// Timing.Drain, and ctx, to end. Commands and processes that still run then continue;
-// the journal describes them for the next agent process.
+// Stop ends the engine. No further operation begins; operations in progress may continue for
+// Timing.Drain, but not beyond ctx. Commands and processes that still run are left running,
+// and the journal describes them for the next agent process.
 func (e *Engine) Stop(ctx context.Context) {
 	e.drain.wait(ctx, e.cfg.Timing.Drain)
 	e.mu.Lock()
@@ -339,7 +337,7 @@ func (e *Engine) Stop(ctx context.Context) {
 	}
 }
 
-// endActors waits for the goroutines of the actors and ends what sends them messages.
+// endActors ends the actor loops, waits for them and stops the senders of messages.
 func (e *Engine) endActors() {
 	e.mu.Lock()
 	actors := slices.Collect(maps.Values(e.actors))

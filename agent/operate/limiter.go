@@ -15,13 +15,13 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// crowded is the number of processes from which a host is measured three times less
-// often: that costs about 5 µs for each of them.
+// crowded is the number of processes from which a host is measured three times less often: a
+// measurement costs about 5 µs per process.
 const crowded = 10_000
 
-// limiter measures the processes that have a limit of their own or share one, and
-// terminates those that exceed it. It measures nothing while there are none. Only its
-// goroutine, run, uses its fields, except for shown.
+// limiter measures the processes with a limit of their own or of their group, and terminates
+// those that exceed it. Without such processes it measures nothing. Only its goroutine, run,
+// uses its fields, except for shown.
 type limiter struct {
 	engine  *Engine
 	judge   *limits.Judge
@@ -29,7 +29,7 @@ type limiter struct {
 	failing bool // the latest measurement failed
 	period  time.Duration
 
-	ended chan func() // capacity 1: there is one termination at a time
+	ended chan func() // capacity 1: at most one termination is in progress
 
 	// shown is the latest measurement, for statuses.
 	shown atomic.Pointer[map[proc.Identity]proc.TreeUsage]
@@ -54,20 +54,20 @@ func (l *limiter) run(ctx context.Context) {
 			end()
 		case <-next.C:
 			l.sample()
-			// Count from the end, so that a slow host is not measured all the time.
+			// Restart the timer after the sample, so that a slow host is not measured permanently.
 			next.Reset(l.period)
 		}
 	}
 }
 
-// subject is a process that is measured.
+// subject is a process to measure.
 type subject struct {
 	main     proc.Identity
 	snapshot *snapshot
 	deferred bool
 }
 
-// sample measures once and acts on a limit that is exceeded.
+// sample measures all subjects once and acts on an exceeded limit.
 func (l *limiter) sample() {
 	defer l.engine.rescue("", "watching limits", nil)
 	pools := l.pools()
@@ -114,7 +114,7 @@ func (l *limiter) measure(subjects map[string]subject) (proc.Usage, error) {
 	return usage, err
 }
 
-// pace returns the interval of measurements on a host with so many processes.
+// pace returns the interval between measurements of a host with this number of processes.
 func pace(sample time.Duration, processes int) time.Duration {
 	if processes >= crowded {
 		return 3 * sample
@@ -122,7 +122,7 @@ func pace(sample time.Duration, processes int) time.Duration {
 	return sample
 }
 
-// pools returns the groups of this host.
+// pools returns the groups of processes that share a limit on this host.
 func (l *limiter) pools() []limits.Pool {
 	settings := l.engine.settings.Load()
 	pools := make([]limits.Pool, 0, len(settings.Groups))
@@ -135,8 +135,8 @@ func (l *limiter) pools() []limits.Pool {
 	return pools
 }
 
-// subjects returns the processes that run and have a limit or share one, by key. A
-// resident process that was released is not one.
+// subjects returns, by key, the running processes that have a limit or share one. A resident
+// process that was released is not included.
 func (l *limiter) subjects(pools []limits.Pool) map[string]subject {
 	shared := map[string]bool{}
 	for _, p := range pools {
@@ -147,8 +147,8 @@ func (l *limiter) subjects(pools []limits.Pool) map[string]subject {
 		limited := s.spec.CPULimit > 0 || s.spec.MemoryLimit > 0 || shared[s.spec.Namespace]
 		ours := s.kept && (s.supervised() || s.spec.Type != procspec.Resident)
 		if ours && limited && !s.known.Main.IsZero() {
-			// It must not be terminated now, whatever it uses, while work on it is going on,
-			// its state is unknown, or its host or namespace is frozen.
+			// No termination while work is in progress, the state is unknown, or the host or
+			// namespace is frozen.
 			deferred := s.busy != "" || s.phase != supervise.Running || !s.settled || s.held
 			subjects[key] = subject{main: s.known.Main, snapshot: s, deferred: deferred}
 		}
@@ -156,7 +156,7 @@ func (l *limiter) subjects(pools []limits.Pool) map[string]subject {
 	return subjects
 }
 
-// reading returns a measurement in the form of the judge.
+// reading converts a measurement for the judge.
 func reading(subjects map[string]subject, usage proc.Usage, pools []limits.Pool, period time.Duration) limits.Reading {
 	r := limits.Reading{At: usage.At, Period: period, Pools: pools}
 	for key, s := range subjects {
@@ -174,8 +174,9 @@ func reading(subjects map[string]subject, usage proc.Usage, pools []limits.Pool,
 	return r
 }
 
-// confirm judges memory once more by the proportional memory of trees of several
-// processes: shared memory counts for each of them in the first measurement.
+// confirm checks a breach of a memory limit again by proportional memory (PSS), since the
+// first measurement counts shared memory once for each process of a tree. It reports false
+// if the limit is not exceeded.
 func (l *limiter) confirm(b limits.Breach, subjects map[string]subject, usage proc.Usage) (limits.Breach, bool) {
 	if b.Metric != limits.Memory {
 		return b, true
@@ -204,7 +205,7 @@ func (l *limiter) confirm(b limits.Breach, subjects map[string]subject, usage pr
 	return better, still
 }
 
-// act terminates the process, and emits an event when that has ended. It does not wait.
+// act terminates the process, and emits an event after the termination. It does not wait.
 func (l *limiter) act(b limits.Breach, s subject, of proc.Capacity) {
 	l.judge.Begin(b)
 	l.engine.requestTermination(b.Key, s.main, func(end procop.TerminationEnd) {
@@ -217,8 +218,8 @@ func (l *limiter) act(b limits.Breach, s subject, of proc.Capacity) {
 	})
 }
 
-// usageOf returns the latest measured usage of a process's tree; zero if it is not
-// measured, since no limit applies to it.
+// usageOf returns the latest measured usage of a process tree; zero if no limit applies to
+// the process, which is not measured then.
 func (l *limiter) usageOf(main proc.Identity) proc.TreeUsage {
 	if trees := l.shown.Load(); trees != nil {
 		return (*trees)[main]
@@ -226,10 +227,10 @@ func (l *limiter) usageOf(main proc.Identity) proc.TreeUsage {
 	return proc.TreeUsage{}
 }
 
-// maxEventMembers bounds the members of a group that an event names.
+// maxEventMembers bounds the group members that an event lists.
 const maxEventMembers = 50
 
-// exceeded returns the event that says why a process was terminated, and how that ended.
+// exceeded returns the event about a termination: its cause and result.
 func exceeded(b limits.Breach, s subject, of proc.Capacity, end procop.TerminationEnd) agentproto.Event {
 	n := s.snapshot.names
 	event := agentproto.Event{
@@ -250,7 +251,7 @@ func exceeded(b limits.Breach, s subject, of proc.Capacity, end procop.Terminati
 	return event
 }
 
-// poolDetails says why this member was chosen.
+// poolDetails returns the usage of the members, which shows why this member was chosen.
 func poolDetails(b limits.Breach) map[string]any {
 	members := make([]map[string]any, 0, min(len(b.Members), maxEventMembers))
 	for _, m := range b.Members[:cap(members)] {

@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// names are what reports call a process by, beside its key.
+// names holds the names of a process that reports show in addition to its key.
 type names struct{ namespace, name, procName string }
 
 func namesOf(s agentproto.Spec) names { return names{s.Namespace, s.Name, s.ProcName} }
@@ -26,16 +26,16 @@ func (a *actor) names() names {
 	return a.memory.named
 }
 
-// resting is what is remembered of a key without an actor: that its process was stopped.
-// There may be thousands of them.
+// resting is the state of a key whose process was stopped and that needs no actor. There may
+// be thousands of them.
 type resting struct {
 	snapshot *snapshot
-	saved    digest // of its record in the journal
+	saved    digest // digest of the key's record in the journal
 }
 
 func (a *actor) rest() resting { return resting{snapshot: a.snapshot.Load(), saved: a.memory.saved} }
 
-// wake restores what rest returned.
+// wake restores the state that rest returned.
 func (a *actor) wake(left resting) {
 	s := left.snapshot
 	a.state.Desired, a.state.Phase = supervise.Down, s.phase
@@ -44,8 +44,8 @@ func (a *actor) wake(left resting) {
 	a.snapshot.Store(s)
 }
 
-// countDown records since when a key's process is wanted down; the zero time says that it
-// no longer is. Beyond the limit, the one that was stopped longest ago is forgotten.
+// countDown records since when a key's process is stopped by request; zero = it is not.
+// Beyond Config.DownLimit, the process that was stopped longest ago is forgotten.
 func (e *Engine) countDown(key string, since time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,7 +67,7 @@ func (e *Engine) countDown(key string, since time.Time) {
 	e.actor(oldest).mailbox.put(forgetDown{})
 }
 
-// forgetDown forgets that the process was stopped, unless work on it is going on.
+// forgetDown forgets that the process was stopped, unless it runs or work is in progress.
 func (a *actor) forgetDown() {
 	if a.state.Desired != supervise.Down || a.state.Work != supervise.Idle || a.state.Main != (supervise.Identity{}) {
 		return
@@ -77,7 +77,7 @@ func (a *actor) forgetDown() {
 	a.save()
 }
 
-// standing is the part of a snapshot whose changes are reported at once.
+// standing holds the fields of a snapshot whose changes are reported at once.
 type standing struct {
 	listed  bool
 	desired supervise.Desired
@@ -92,15 +92,15 @@ func (s *snapshot) reported() standing {
 	return standing{listed: true, desired: s.desired, phase: s.phase, main: s.known.Main}
 }
 
-// listed reports whether lists of the host's processes contain the process.
+// listed reports whether lists of the host's processes include the process.
 func (s *snapshot) listed() bool {
 	return s.kept || s.desired == supervise.Down || !s.known.Main.IsZero()
 }
 
-// Processes returns every process that the engine knows, those that are kept alive first,
-// each group by key. It searches for none: it measures the processes that are followed
-// anyway, which costs one small file each. For the others Status.At says when they were
-// seen last.
+// Processes returns all known processes: the supervised ones first, each group sorted by
+// key. It does not search: it measures only processes with a known pid, at the cost of one
+// small file each. For a process that is neither running nor supervised, Status.At is the
+// time of the last state change.
 func (e *Engine) Processes() []agentproto.ManagedProcess {
 	known := e.snapshots()
 	host := e.readHost()
@@ -110,15 +110,15 @@ func (e *Engine) Processes() []agentproto.ManagedProcess {
 		m, s := e.managed(key, known[key], host), known[key]
 		all = append(all, m)
 		if refreshes > 0 && m.Status.Running && s.busy == "" && e.inquiries.refreshVersion(s.known.Main, &s.spec) {
-			refreshes-- // each answer makes a report, which refreshes the next ones
+			refreshes-- // each answer triggers a report, which refreshes further versions
 		}
 	}
 	return all
 }
 
-// Overview returns every process that the engine knows, in the order of
-// [Engine.Processes], as it is shown on its own host: its state and what happens to it
-// next. It searches for none and waits for no operation.
+// Overview returns all known processes in the order of [Engine.Processes], with their state
+// and next automatic action, for display on this host. It neither searches nor waits for
+// operations.
 func (e *Engine) Overview() []local.Process {
 	known := e.snapshots()
 	host := e.readHost()
@@ -139,7 +139,7 @@ func (e *Engine) readHost() proc.Host {
 	return host
 }
 
-// inOrder returns the keys of those that are kept alive, then the others.
+// inOrder returns the sorted keys, those of supervised processes first.
 func inOrder(known map[string]*snapshot) []string {
 	keys := slices.Collect(maps.Keys(known))
 	slices.SortFunc(keys, func(a, b string) int {
@@ -156,7 +156,7 @@ func inOrder(known map[string]*snapshot) []string {
 
 func (e *Engine) managed(key string, s *snapshot, host proc.Host) agentproto.ManagedProcess {
 	f := facts{shown: true, at: time.Now().UTC(), host: host}
-	if s.supervised() && procspec.HasInstances(&s.spec) { // of other processes only the main one is followed
+	if s.supervised() && procspec.HasInstances(&s.spec) { // instances of other processes are not followed
 		f.pids, f.wanted = alivePIDs(s.known.Instances), s.spec.Instances
 	}
 	if main := s.known.Main; !main.IsZero() {
@@ -186,8 +186,8 @@ func (e *Engine) managed(key string, s *snapshot, host proc.Host) agentproto.Man
 	return m
 }
 
-// brief removes from a status what is only useful for a single process, and insignificant
-// digits: an agent may report thousands.
+// brief removes from a status the details that are useful only for a single process, and
+// insignificant digits: an agent may report thousands of processes.
 func brief(s *agentproto.Status) {
 	s.Evidence = ""
 	for _, t := range []*time.Time{&s.At, &s.StartedAt, &s.RegisteredAt, &s.LastStartedAt, &s.NextRetryAt, &s.NextRunAt} {
@@ -198,7 +198,7 @@ func brief(s *agentproto.Status) {
 	}
 }
 
-// overview combines a snapshot with its report.
+// overview converts a snapshot and its report for [Engine.Overview].
 func (s *snapshot) overview(m *agentproto.ManagedProcess) local.Process {
 	st := &m.Status
 	p := local.Process{
@@ -214,7 +214,7 @@ func (s *snapshot) overview(m *agentproto.ManagedProcess) local.Process {
 	return p
 }
 
-// next returns what the engine does next without an operation, and when.
+// next returns the engine's next automatic action and its time; zero = not known.
 func (s *snapshot) next(st *agentproto.Status) (action string, at time.Time) {
 	switch {
 	case s.quarantined:

@@ -19,39 +19,39 @@ type watch struct {
 	mailbox *mailbox
 	log     logrus.FieldLogger
 
-	stopMain  func()                   // ends the watch of the main process; nil = it is not watched
-	instances map[proc.Identity]func() // those that are watched, each with what ends that
-	missing   int                      // instances, as reported last
-	death     proc.Death               // reported last
-	aliveAt   uint64                   // see procop.Knowledge
+	stopMain  func()                   // ends the watch of the main process; nil = not watched
+	instances map[proc.Identity]func() // watched instances, each with the function that ends its watch
+	missing   int                      // missing instances at the latest count
+	death     proc.Death               // latest reported death
+	aliveAt   uint64                   // see procop.Knowledge.AliveAt
 
 	searching       bool
-	searchGen       int // the generation of the machine that requested a search last
+	searchGen       int // generation of the machine's latest search request
 	checkingPidFile bool
-	pidFileWritten  time.Time // when the pid file was written that was read last
+	pidFileWritten  time.Time // modification time of the pid file when it was read last
 }
 
 // Messages about observations.
 type (
-	// searched is the end of a search for a generation of the machine.
+	// searched reports the end of a search for a generation of the machine.
 	searched struct {
 		event     supervise.Observed
 		aliases   []string
 		instances []proc.Identity
 	}
 
-	// died is the end of a watched process, instanceDied that of another instance.
+	// died reports the end of the main process, instanceDied the end of any instance.
 	died         struct{ death proc.Death }
 	instanceDied struct{}
 
-	// pidFileChecked is when the pid file was written.
+	// pidFileChecked reports the modification time of the pid file.
 	pidFileChecked struct{ written time.Time }
 
-	// pidFileRead is the process that it names.
+	// pidFileRead reports the process that the pid file names.
 	pidFileRead struct{ event supervise.PidFileConflict }
 )
 
-// follow watches another main process; zero = none.
+// follow watches the main process id instead of the previous one; zero = none.
 func (w *watch) follow(id proc.Identity) {
 	w.stop()
 	if id.IsZero() {
@@ -68,8 +68,7 @@ func (w *watch) follow(id proc.Identity) {
 	}
 }
 
-// follows reports whether the end of the main process would be reported at once, and
-// was not yet.
+// follows reports whether the main process is watched and its end was not reported yet.
 func (w *watch) follows(main proc.Identity) bool {
 	return w.stopMain != nil && w.death.Identity != main
 }
@@ -81,8 +80,7 @@ func (w *watch) stop() {
 	}
 }
 
-// setInstances watches exactly these instances. The main one is watched by follow as
-// well.
+// setInstances watches exactly these instances. The main one is also watched by follow.
 func (w *watch) setInstances(ids []proc.Identity) {
 	for id, stop := range w.instances {
 		if !slices.Contains(ids, id) {
@@ -113,8 +111,8 @@ func (w *watch) seenAlive() {
 	}
 }
 
-// pidFileRead records that work has read the pid file, so that the next sweep does not
-// read it again. written is zero if the file did not name the process.
+// pidFileRead records that work has read the pid file as modified at written, so that the
+// next sweep does not read it again. written is zero if the file did not name the process.
 func (w *watch) pidFileRead(written time.Time) {
 	if !written.IsZero() {
 		w.pidFileWritten = written
@@ -124,8 +122,8 @@ func (w *watch) pidFileRead(written time.Time) {
 // observer handles observations of a process.
 type observer struct{ *actor }
 
-// search searches for the process in a goroutine of its own, since that may take
-// seconds. One search at a time is enough: a request meanwhile makes another follow.
+// search searches for the process in a separate goroutine, since this may take seconds. At
+// most one search runs; a request during a search causes another one after it.
 func (a observer) search(ctx context.Context, gen int) {
 	a.watch.searchGen = gen
 	if a.watch.searching {
@@ -142,12 +140,12 @@ func (a observer) search(ctx context.Context, gen int) {
 	})
 }
 
-// searched handles the end of a search, and repeats the search if something happened
-// since it was requested.
+// searched handles the end of a search, and starts another one if it was requested
+// meanwhile.
 func (a observer) searched(ctx context.Context, msg searched) {
 	a.watch.searching = false
 	a.memory.learn(msg.aliases)
-	current := msg.event.Gen == a.state.Gen // else an operation has changed what it found
+	current := msg.event.Gen == a.state.Gen // otherwise work has changed the process since
 	a.step(ctx, msg.event, nil)
 	if current && msg.event.Observation != supervise.Indeterminate {
 		a.countInstances(msg.instances)
@@ -161,16 +159,16 @@ func (a observer) died(ctx context.Context, msg died) {
 	a.watch.death = msg.death
 	main := supervise.Identity(msg.death.Identity)
 	if main == a.state.Main {
-		a.watch.seenAlive() // until just now
+		a.watch.seenAlive() // it ran until now
 		if a.state.Work == supervise.Idle {
-			a.recordExit(msg.death.Identity, a.state) // the search for a successor, which follows, takes longer
+			a.recordExit(msg.death.Identity, a.state) // at once: the search for a successor takes longer
 		}
 	}
 	a.step(ctx, supervise.Died{Main: main}, nil)
 }
 
-// quiet reports whether the sweep has nothing to query: the process runs, its end is
-// reported, and nothing about it is measured at intervals.
+// quiet reports whether the sweep has nothing to query: the process runs, its end will be
+// reported, and nothing about it is checked periodically.
 func (a observer) quiet() bool {
 	s, spec := &a.state, &a.memory.Spec
 	return s.Phase == supervise.Running && s.Work == supervise.Idle && s.Settled() && !s.Suspended &&
@@ -178,8 +176,8 @@ func (a observer) quiet() bool {
 		!procspec.HasInstances(spec) && spec.HealthCmd == "" && a.schedule.table.IsZero()
 }
 
-// sweep queries what no event reports: one small file of the process, and when its pid
-// file was written.
+// sweep queries what no event reports: the run state of the process, which is one small
+// file, and the modification time of its pid file.
 func (a observer) sweep(ctx context.Context) {
 	alive, suspended := false, false
 	if a.state.Phase == supervise.Running {
@@ -204,8 +202,8 @@ func (a observer) sweep(ctx context.Context) {
 	}
 }
 
-// readPidFile reads, in a goroutine of its own, which process the pid file names. A
-// file that was not written since has nothing new, unless its conflict is unresolved.
+// readPidFile reads in a separate goroutine which process the pid file names. It skips a file
+// that was not modified since it was read last, unless its conflict is unresolved.
 func (a observer) readPidFile(ctx context.Context, msg pidFileChecked) {
 	unresolved := a.state.Conflict != supervise.Identity{}
 	if msg.written.Equal(a.watch.pidFileWritten) && !unresolved || a.state.Work != supervise.Idle {
@@ -223,9 +221,9 @@ func (a observer) readPidFile(ctx context.Context, msg pidFileChecked) {
 	})
 }
 
-// countInstances records which instances of a process run, and watches them. A missing
-// one is reported and not started: the start command starts all instances, and would
-// make a second one of each that runs.
+// countInstances records and watches the running instances of a process. A missing instance
+// is reported but not started: the start command starts all instances, and would duplicate
+// the running ones.
 func (a observer) countInstances(ids []proc.Identity) {
 	if !procspec.HasInstances(&a.memory.Spec) || a.state.Desired != supervise.Up {
 		ids = nil
@@ -248,14 +246,14 @@ func (a observer) countInstances(ids []proc.Identity) {
 	a.watch.missing = missing
 }
 
-// recount searches for all instances again, unless work on them is going on.
+// recount searches for all instances again, unless work on the process is in progress.
 func (a observer) recount(ctx context.Context) {
 	if procspec.HasInstances(&a.memory.Spec) && a.state.Desired == supervise.Up && a.state.Work == supervise.Idle && a.state.Phase == supervise.Running {
 		a.search(ctx, a.state.Gen)
 	}
 }
 
-// alivePIDs returns the pids of the processes that live.
+// alivePIDs returns the pids of the processes that are alive.
 func alivePIDs(ids []proc.Identity) []int {
 	var pids []int
 	for _, id := range ids {

@@ -281,6 +281,6 @@ func PIDList(ids []proc.Identity) string {
 // lasted reports whether a process has existed for at least d.
 func lasted(id proc.Identity, d time.Duration) bool {
 	now, err := proc.NowTicks()
-	age := time.Duration(now-min(now, id.Start)) * (time.Second / proc.TicksPerSecond) //nolint:gosec // a clock of the kernel: it would take 292 years
+	age := time.Duration(now-min(now, id.Start)) * (time.Second / proc.TicksPerSecond) //nolint:gosec // kernel clock: overflows after 292 years
 	return err == nil && age >= d
 }
