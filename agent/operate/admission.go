@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// spawn runs work on one key in a goroutine that Stop waits for. After Stop it does
-// nothing.
+// spawn runs fn in a goroutine that Stop waits for. key and what name the work in the log if
+// fn panics. After Stop, spawn does nothing.
 func (e *Engine) spawn(key, what string, fn func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -27,7 +27,7 @@ func (e *Engine) spawn(key, what string, fn func()) {
 	})
 }
 
-// reject ends an operation that is not carried out.
+// reject finishes an operation that is not carried out with the completion c.
 func (e *Engine) reject(ctx context.Context, op journal.Op, c procop.Completion) {
 	e.spawn(op.Spec.Key, "refusal", func() {
 		result := e.result(op, c, time.Now().UTC())
@@ -45,7 +45,7 @@ func (e *Engine) result(op journal.Op, c procop.Completion, started time.Time) a
 	}
 }
 
-// finish makes a result durable, however long that takes, and reports it.
+// finish persists a result, retrying until that succeeds or ctx ends, and then reports it.
 func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Result) {
 	if result.Status != nil {
 		result.Status.AgentID = e.cfg.AgentID
@@ -111,7 +111,7 @@ func (e inspector) inspect(op journal.Op) (result agentproto.Result, ok bool) {
 	if report.Code == agentproto.CodeSuccess {
 		f := e.facts(&op.Spec, &report)
 		main, s := proc.Identity(report.Outcome.Main), e.snapshotOf(op.Spec.Key)
-		if f.running && !main.IsZero() && s.busy == "" { // else the last known answers are shown
+		if f.running && !main.IsZero() && s.busy == "" { // otherwise the cached answers are reported
 			f.version, f.health = e.inquiries.both(ctx, main, &op.Spec, f.version, f.health)
 		}
 		result.Status = e.snapshotOf(op.Spec.Key).status(f)
@@ -120,7 +120,7 @@ func (e inspector) inspect(op journal.Op) (result agentproto.Result, ok bool) {
 	return result, true
 }
 
-// probe returns a search that uses what is known of the spec's key.
+// probe returns the work of a search that uses the engine's knowledge of the spec's key.
 func (e inspector) probe(spec *agentproto.Spec) *procop.Probe {
 	var known procop.Knowledge
 	if s := e.snapshotOf(spec.Key); !s.kept || procspec.SameProgram(&s.spec, spec) {

@@ -12,15 +12,15 @@ import (
 	"github.com/procfleet/procfleet/agent/supervise"
 )
 
-// automatic is what the engine does with a process without an operation: automatic
+// automatic is the state of the work that the engine does without an operation: automatic
 // starts and terminations.
 type automatic struct {
 	timer   *time.Timer
-	retryAt time.Time // of the next automatic start
+	retryAt time.Time // time of the next automatic start
 
-	yield   context.CancelFunc // has the automatic start that runs end early
-	dueAt   time.Time          // since when an automatic start waits for its turn; zero = none does
-	trouble string             // why the latest automatic start failed
+	yield   context.CancelFunc // asks the automatic start in progress to end early
+	dueAt   time.Time          // since when an automatic start has been waiting for its turn; zero = none waits
+	trouble string             // error of the latest automatic start
 
 	why   supervise.Why // reason of the latest termination
 	ended func(procop.TerminationEnd)
@@ -53,23 +53,23 @@ func (auto *automatic) reportEnd(end procop.TerminationEnd) {
 
 // Messages about automatic work.
 type (
-	// startSpawned is the command of an automatic start. saved is closed when the
-	// command is recorded, or cannot be.
+	// startSpawned reports a start command that runs or is about to run. saved is closed once
+	// the command is persisted or persisting it has failed.
 	startSpawned struct {
 		exec  journal.Exec
 		saved chan struct{}
 	}
 
-	// autoStarted is the end of an automatic start.
+	// autoStarted reports the end of an automatic start.
 	autoStarted struct{ report procop.AutoStartReport }
 
-	// terminateRequest asks for the end of a process.
+	// terminateRequest requests the termination of a process.
 	terminateRequest struct {
 		event supervise.TerminateRequested
 		ended func(procop.TerminationEnd) // called exactly once; must not block
 	}
 
-	// terminated is the end of a termination.
+	// terminated reports the end of a termination.
 	terminated struct{ end procop.TerminationEnd }
 )
 
@@ -118,8 +118,8 @@ func notStarted(class supervise.Class) autoStarted {
 	return autoStarted{procop.AutoStartReport{Report: procop.Report{Outcome: supervise.Outcome{Class: class, Observation: supervise.Indeterminate}}}}
 }
 
-// startSpawned makes durable that a start command runs or is about to: no agent
-// process may run another one beside it.
+// startSpawned persists that a start command runs or is about to run, so that no agent
+// process runs a second one at the same time.
 func (a automation) startSpawned(msg startSpawned) {
 	defer close(msg.saved)
 	a.memory.Starting = msg.exec
@@ -149,10 +149,10 @@ func (a automation) autoStarted(ctx context.Context, msg autoStarted) {
 	reporter(a).logStart(r)
 }
 
-// requestTermination asks for the end of exactly this process of a key, because it
-// exceeds a limit. The request is dropped while an operation is carried out, while the
-// process is frozen or its state indeterminate; the caller repeats it as long as there
-// is reason to. It does not wait. ended is called exactly once and must not block.
+// requestTermination requests the termination of the process main of a key, because it
+// exceeds a limit. The request is dropped while an operation is in progress, the process is
+// frozen or its state is indeterminate; the caller repeats it while its reason persists. It
+// does not wait. ended is called exactly once and must not block.
 func (e *Engine) requestTermination(key string, main proc.Identity, ended func(procop.TerminationEnd)) {
 	request := terminateRequest{event: supervise.TerminateRequested{Main: supervise.Identity(main), Why: supervise.OverLimit}, ended: ended}
 	if !e.withActor(key, func(a *actor) { a.mailbox.put(request) }) {
@@ -160,7 +160,7 @@ func (e *Engine) requestTermination(key string, main proc.Identity, ended func(p
 	}
 }
 
-// terminateRequested lets the machine decide.
+// terminateRequested passes the request to the state machine, which may drop it.
 func (a automation) terminateRequested(ctx context.Context, msg terminateRequest) {
 	busy := a.state.Work != supervise.Idle
 	defer func() {
@@ -173,7 +173,7 @@ func (a automation) terminateRequested(ctx context.Context, msg terminateRequest
 	a.step(ctx, msg.event, nil)
 }
 
-// terminate ends the process, and no other one, in a goroutine of its own.
+// terminate ends the process effect.Main, and no other process, in a separate goroutine.
 func (a automation) terminate(ctx context.Context, effect supervise.Terminate) {
 	e := a.engine
 	if !e.drain.begin() {

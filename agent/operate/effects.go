@@ -55,7 +55,7 @@ func (a effects) refuse(ctx context.Context, effect supervise.Refuse) {
 	a.engine.reject(ctx, order.op, c)
 }
 
-// keep makes the spec of an operation that reached its goal the process's own.
+// keep stores the spec of a successful operation as the spec of the process.
 func (a effects) keep(id string, done *completed) {
 	m, spec := &a.memory, a.ops[id].op.Spec
 	if a.state.Kept && !procspec.SameProgram(&m.Spec, &spec) {
@@ -67,19 +67,18 @@ func (a effects) keep(id string, done *completed) {
 	}
 	was := m.Spec
 	m.Spec = spec
-	a.mailbox.put(freezesChanged{}) // the spec may have another namespace
+	a.mailbox.put(freezesChanged{}) // the new spec may have another namespace
 	scheduler(a).plan(&was)
 	if done.result.Code == agentproto.CodeSuccess && a.ops[id].op.Action != agentproto.ActionSupervise {
 		m.StartedAt = time.Now().UTC()
 	}
 }
 
-// end completes the result with what the machine decided and makes it durable. It
-// does not return before that succeeded, since nothing that follows may be known
-// earlier. Only the end of the engine ends the attempts.
+// end adds the state of the process to the result and persists it. It retries until the
+// result is durable or the engine ends: no later change may become known before the result.
 func (a effects) end(ctx context.Context, id string, done *completed) {
 	defer a.engine.drain.end()
-	a.claim() // the operation may have claimed another program's process
+	a.claim() // again: the operation may have claimed the process of another program
 	order := a.ops[id]
 	delete(a.ops, id)
 	result := done.result
@@ -88,18 +87,18 @@ func (a effects) end(ctx context.Context, id string, done *completed) {
 		result.Status = a.snapshot.Load().status(done.facts)
 	}
 	a.engine.finish(ctx, order.op, result)
-	a.save() // again, in case the journal recovered only now
+	a.save() // again: the journal may have become writable only now
 }
 
-// begin carries out an operation in a goroutine of its own.
+// begin carries out an operation in a separate goroutine.
 func (a effects) begin(ctx context.Context, o order) {
 	e := a.engine
 	if !e.drain.begin() {
-		return // it stays open in the journal
+		return // the operation remains open in the journal
 	}
 	work := e.host.Operation(o.op, a.know(&o.op.Spec), o.interrupted)
 	other := a.state.Kept && !procspec.SameProgram(&a.memory.Spec, &o.op.Spec)
-	var left *procop.AutoStart // whose start command was left running
+	var left *procop.AutoStart // waits for a start command that was left running; nil = none
 	if !a.memory.Starting.At.IsZero() {
 		left = e.host.AutoStart(&a.memory.Spec, a.know(&a.memory.Spec), a.memory.Starting, nil)
 	}
@@ -118,8 +117,8 @@ func (a effects) begin(ctx context.Context, o order) {
 	})
 }
 
-// carryOut runs an operation to its end. It reports false if the engine ended first:
-// the operation stays open then.
+// carryOut runs an operation to its end. It reports false if the engine ended first; the
+// operation then remains open.
 func (a effects) carryOut(ctx context.Context, op journal.Op, work *procop.Operation) (completed, bool) {
 	started := time.Now().UTC()
 	report := a.attempt(ctx, work)
@@ -140,8 +139,8 @@ func (a effects) attempt(ctx context.Context, work *procop.Operation) (report pr
 	return work.Run(ctx)
 }
 
-// know returns what work with the given spec may rely on: nothing if the spec that
-// is kept describes another program.
+// know returns the knowledge that work with the given spec may use: none if the stored spec
+// describes another program.
 func (a *actor) know(spec *agentproto.Spec) procop.Knowledge {
 	if a.state.Kept && !procspec.SameProgram(&a.memory.Spec, spec) {
 		return procop.Knowledge{}
@@ -160,9 +159,9 @@ func (a *actor) known() procop.Knowledge {
 	}
 }
 
-// probe returns a search for the process that is followed.
+// probe returns the work of a search for the followed process.
 func (a *actor) probe() *procop.Probe {
 	spec := a.memory.Spec
-	spec.Key = a.key // nothing else is set if no spec is kept
+	spec.Key = a.key // the other fields are zero if no spec is stored
 	return a.engine.host.Probe(&spec, a.know(&a.memory.Spec))
 }

@@ -8,19 +8,18 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// freezesChanged has a process check whether it is frozen.
+// freezesChanged requests an actor to check whether its process is frozen.
 type freezesChanged struct{}
 
-// Apply replaces what the server wants of this host. It does not wait. Call it before
-// [Engine.Recover] with the settings that are known then, so that no frozen process is
-// started meanwhile.
+// Apply replaces the server's settings for this host. It does not wait. Call it with the
+// stored settings before [Engine.Recover], so that no frozen process is started.
 func (e *Engine) Apply(s agentproto.Settings) {
 	e.settings.Store(&s)
 	e.remindAll(freezesChanged{})
 }
 
-// frozenUntil returns until when, by the server's time, the processes of a namespace
-// are frozen; zero = they are not.
+// frozenUntil returns the end, by the server's time, of the freeze of a namespace; zero = not
+// frozen.
 func (e *Engine) frozenUntil(namespace string) (until time.Time) {
 	for _, f := range e.settings.Load().Freezes {
 		if (f.Namespace == "" || f.Namespace == namespace) && f.Until.After(until) && e.cfg.InTime(f.Until) {
@@ -38,8 +37,8 @@ func (r *registry) remindAll(msg message) {
 	}
 }
 
-// thaw returns a function that notifies the actors if freezes have ended since its last
-// call.
+// thaw returns a function that reminds the actors if the settings have changed or a freeze has
+// ended since its last call.
 func (e *Engine) thaw() func() {
 	var before int
 	var seen *agentproto.Settings

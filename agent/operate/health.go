@@ -10,20 +10,20 @@ import (
 	"github.com/procfleet/procfleet/agent/supervise"
 )
 
-// maxUnhealthy is the number of failures of the health command in a row that make a
+// maxUnhealthy is the number of consecutive failures of the health command that make a
 // process unhealthy.
 const maxUnhealthy = 3
 
 // health is the state of the health checks of a supervised process.
 type health struct {
-	main     proc.Identity // that the checks are about
-	due      time.Time     // of the next check
+	main     proc.Identity // process that the checks apply to
+	due      time.Time     // time of the next check
 	checking bool
-	failures int // in a row
+	failures int // consecutive failures
 	reported bool
 }
 
-// healthChecked is the end of a health check.
+// healthChecked reports the end of a health check.
 type healthChecked struct {
 	main   proc.Identity
 	answer answer
@@ -57,18 +57,18 @@ func (a observer) healthChecked(ctx context.Context, msg healthChecked) {
 	if h.count(msg.answer) {
 		reporter(a).unhealthy(msg.main.PID, h.failures, msg.answer.text)
 	}
-	// The request is repeated after each failure: the process may be frozen now.
+	// Repeat the request after each failure: it is dropped while the process is frozen.
 	if a.memory.Spec.HealthRestart && h.failures >= maxUnhealthy && !msg.answer.ok {
 		automation(a).terminateRequested(ctx, terminateRequest{
 			event: supervise.TerminateRequested{Main: supervise.Identity(msg.main), Why: supervise.Unhealthy},
-			ended: func(procop.TerminationEnd) {}, // it is logged
+			ended: func(procop.TerminationEnd) {}, // the result is logged
 		})
 	}
 }
 
-// count counts an answer. It returns true when the process has become unhealthy, once
-// until it is healthy again. A command that could not be run, because the host cannot
-// run another process for instance, says nothing about the process.
+// count records an answer. It returns true when the process becomes unhealthy, once until the
+// process is healthy again. A command that could not be run, for example because the host is
+// out of processes, does not count.
 func (h *health) count(a answer) (unhealthy bool) {
 	switch {
 	case a.ok:

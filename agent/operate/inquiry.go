@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// inquiryLimit bounds the inquiries at a time. They have slots of their own:
-	// inquiries must not delay a stop.
+	// inquiryLimit bounds concurrent inquiries. They have slots of their own, so that they
+	// do not delay a stop.
 	inquiryLimit = 16
 
-	// maxAnswer bounds what is shown of an answer, in bytes.
+	// maxAnswer bounds the reported text of an answer, in bytes.
 	maxAnswer = 256
 
-	// noAnswer is shown for an answer that did not arrive in time.
+	// noAnswer is the text of an answer that did not arrive in time.
 	noAnswer = "timeout"
 )
 
-// question is what a command of the spec reports about the process.
+// question selects the version or the health command of a spec.
 type question int
 
 const (
 	whichVersion question = iota
 	howHealthy
-	questions // how many there are
+	questions // number of questions
 )
 
-// line returns the command; "" = the spec has none.
+// line returns the command line; "" = the spec has none.
 func (q question) line(s *agentproto.Spec) string {
 	if q == whichVersion {
 		return s.VersionCmd
@@ -43,23 +43,23 @@ func (q question) line(s *agentproto.Spec) string {
 	return s.HealthCmd
 }
 
-// answer is the end of an inquiry.
+// answer is the result of an inquiry.
 type answer struct {
 	text string // one line, at most maxAnswer bytes
-	ran  bool   // the command ran, even if too long; else the answer says nothing about the process
-	ok   bool   // it exited with 0
+	ran  bool   // the command ran, even if it timed out; false = the answer says nothing about the process
+	ok   bool   // the command exited with status 0
 	at   time.Time
 }
 
-// inquiry is one run of a command that reports about a process.
+// inquiry is one run of a version or health command.
 type inquiry struct {
 	line   string
-	over   chan struct{} // closed when answer may be read without a lock
-	answer answer        // at is zero while the command runs
+	over   chan struct{} // closed when answer is final and may be read without a lock
+	answer answer        // answer.at is zero while the command runs
 }
 
-// inquiries runs the commands that report about processes, and remembers their answers.
-// It runs one command at a time for each process.
+// inquiries runs the version and health commands and caches their answers. It runs one
+// command at a time for each process.
 type inquiries struct {
 	engine *Engine
 	slots  procop.Slots
@@ -68,19 +68,19 @@ type inquiries struct {
 	of map[proc.Identity]*dossier
 }
 
-// dossier is what is known of one process.
+// dossier holds the inquiries and cached answers of one process.
 type dossier struct {
-	turn       procop.Slots // of one
+	turn       procop.Slots // capacity 1: one command at a time
 	latest     [questions]*inquiry
-	known      [questions]string // the latest answers
-	executable string            // that the process ran when its version was checked last
+	known      [questions]string // texts of the latest answers
+	executable string            // path of the executable when the version was checked last
 }
 
 func newInquiries(e *Engine) *inquiries {
 	return &inquiries{engine: e, slots: make(procop.Slots, inquiryLimit), of: map[proc.Identity]*dossier{}}
 }
 
-// dossier needs mu.
+// dossier returns the dossier of a process and creates it if missing. The caller holds mu.
 func (i *inquiries) dossier(id proc.Identity) *dossier {
 	d := i.of[id]
 	if d == nil {
@@ -90,8 +90,8 @@ func (i *inquiries) dossier(id proc.Identity) *dossier {
 	return d
 }
 
-// open returns the inquiry whose answer is valid, and begins one unless the latest one
-// runs or has ended after notBefore.
+// open returns the latest inquiry if it still runs or ended after notBefore; otherwise it
+// begins a new one.
 func (i *inquiries) open(q question, id proc.Identity, spec *agentproto.Spec, notBefore time.Time) (in *inquiry, isNew bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -106,7 +106,7 @@ func (i *inquiries) open(q question, id proc.Identity, spec *agentproto.Spec, no
 	return in, true
 }
 
-// close ends an inquiry. A version command that fails says nothing about the version.
+// close ends an inquiry. A failed version command does not change the known version.
 func (i *inquiries) close(q question, d *dossier, in *inquiry, a answer) {
 	i.mu.Lock()
 	in.answer = a
@@ -132,7 +132,7 @@ func (i *inquiries) replaced(id proc.Identity, executable string) bool {
 	return was != "" && was != executable
 }
 
-// known returns the latest answers about a process; "" = there is none.
+// known returns the cached answers about a process; "" = none.
 func (i *inquiries) known(id proc.Identity) (version, health string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -142,7 +142,7 @@ func (i *inquiries) known(id proc.Identity) (version, health string) {
 	return "", ""
 }
 
-// prune removes processes that are gone.
+// prune removes the processes for which gone returns true.
 func (i *inquiries) prune(gone func(proc.Identity) bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -153,9 +153,9 @@ func (i *inquiries) prune(gone func(proc.Identity) bool) {
 	}
 }
 
-// ask returns what a command of the spec reports about a running process, or has
-// reported up to maxAge ago. It waits as long as ctx. The command continues meanwhile,
-// and its answer is used by later calls.
+// ask returns the answer to q about a running process: a cached one that is at most maxAge
+// old, or that of a new inquiry. It waits until ctx ends; the inquiry continues, and later
+// calls use its answer.
 func (i *inquiries) ask(ctx context.Context, q question, id proc.Identity, spec *agentproto.Spec, maxAge time.Duration) answer {
 	in, _ := i.open(q, id, spec, time.Now().Add(-maxAge))
 	select {
@@ -166,8 +166,8 @@ func (i *inquiries) ask(ctx context.Context, q question, id proc.Identity, spec 
 	}
 }
 
-// both returns version and health of a running process. Where the spec has no command
-// for one, it returns what was passed.
+// both returns the version and the health of a running process. If the spec has no command
+// for one of them, both returns the passed text.
 func (i *inquiries) both(ctx context.Context, id proc.Identity, spec *agentproto.Spec, version, health string) (newVersion, newHealth string) {
 	for q, text := range [questions]*string{whichVersion: &version, howHealthy: &health} {
 		if question(q).line(spec) != "" {
@@ -177,9 +177,9 @@ func (i *inquiries) both(ctx context.Context, id proc.Identity, spec *agentproto
 	return version, health
 }
 
-// refreshVersion runs the version command of a process if it has not run since the
-// process started, since the command or the executable changed, or for
-// Timing.VersionAge. It does not wait, and reports whether it runs the command.
+// refreshVersion runs the version command of a process if it has not run since the process
+// started or since the command or the executable changed, or if Timing.VersionAge has passed
+// since. It does not wait, and reports whether it runs the command.
 func (i *inquiries) refreshVersion(id proc.Identity, spec *agentproto.Spec) bool {
 	if spec.VersionCmd == "" || id.IsZero() {
 		return false
@@ -192,7 +192,7 @@ func (i *inquiries) refreshVersion(id proc.Identity, spec *agentproto.Spec) bool
 	return isNew
 }
 
-// executable returns the program that a process runs; "" = unknown.
+// executable returns the path of the executable of a process; "" = unknown.
 func executable(id proc.Identity) string {
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", id.PID))
 	if err != nil {
@@ -201,8 +201,8 @@ func executable(id proc.Identity) string {
 	return strings.TrimSuffix(path, " (deleted)") // the file was replaced, the process was not
 }
 
-// run carries out an inquiry. It returns when the command has ended, which may be long
-// after the answer.
+// run carries out an inquiry. It returns when the command has ended, which may be long after
+// the answer if the command timed out.
 func (i *inquiries) run(q question, d *dossier, in *inquiry, spec *agentproto.Spec) {
 	e := i.engine
 	if !d.turn.Acquire(e.life) {
@@ -231,15 +231,15 @@ func (i *inquiries) run(q question, d *dossier, in *inquiry, spec *agentproto.Sp
 	case <-exec.Done():
 		i.close(q, d, in, answerOf(exec.Result()))
 		return
-	case <-timeout.C: // which ends the command as well
+	case <-timeout.C: // proc.Command.Timeout ends the command
 		i.close(q, d, in, answer{text: noAnswer, ran: true})
 	case <-e.life.Done():
 	}
 	i.awaitEnd(exec, spec, in.line)
 }
 
-// awaitEnd waits until a command that timed out has ended. When the engine ends it kills
-// the command, since nothing would end it later.
+// awaitEnd waits until a command that timed out has ended. When the engine ends, awaitEnd
+// kills the command, since nothing would kill it later.
 func (i *inquiries) awaitEnd(exec *proc.Execution, spec *agentproto.Spec, line string) {
 	e := i.engine
 	hanging := time.NewTimer(proc.KillGrace + e.cfg.Timing.KillWait)
@@ -261,7 +261,7 @@ func (i *inquiries) awaitEnd(exec *proc.Execution, spec *agentproto.Spec, line s
 	}
 }
 
-// answerOf returns the answer of a command that ended.
+// answerOf returns the answer of a command that has ended.
 func answerOf(r proc.Result) answer {
 	said := oneLine(r.Output)
 	switch {
@@ -275,7 +275,7 @@ func answerOf(r proc.Result) answer {
 	return answer{text: said, ran: true, ok: true}
 }
 
-// oneLine returns the first line of a text that is not empty.
+// oneLine returns the first line of a text that is not empty, cut to maxAnswer bytes.
 func oneLine(text string) string {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// mailbox passes messages to one goroutine at a time, which it starts when a message
-// arrives and none runs: thousands of quiet processes need no stacks. Putting never
-// blocks, since a sender must not wait for a process's goroutine. The senders bound what
-// waits: 32 operations, and one timer, search, death and reminder of each kind.
+// mailbox passes messages to one goroutine at a time, which it starts when a message arrives
+// and none runs: thousands of idle actors need no goroutine. put never blocks, so that a
+// sender does not wait for the actor. The senders bound the waiting messages: 32 operations,
+// and one timer, search, death and reminder of each kind.
 type mailbox struct {
-	begin func() // starts a goroutine that calls take until it returns nothing
+	begin func() // starts a goroutine that calls take until it returns no messages
 
 	mu       sync.Mutex
 	messages []message
-	busy     bool // such a goroutine runs, or open was not called yet
+	busy     bool // that goroutine runs, or open was not called yet
 	closed   bool
 }
 
-// message is anything that an actor handles.
+// message is a value that an actor handles.
 type message any
 
-// newMailbox returns a mailbox that keeps its messages until open is called.
+// newMailbox returns a mailbox that stores its messages until open is called.
 func newMailbox(begin func()) *mailbox { return &mailbox{begin: begin, busy: true} }
 
 // open starts the handling of messages.
@@ -34,15 +34,15 @@ func (m *mailbox) open() {
 	m.handOver()
 }
 
-// put adds a message, which is dropped if the mailbox is closed.
+// put adds a message. A closed mailbox drops it.
 func (m *mailbox) put(msg message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.add(msg)
 }
 
-// remind adds a message unless an equal one waits: a goroutine that waits for a full disk
-// for days must not receive one for every few seconds of it.
+// remind adds a message unless an equal one waits: an actor that a full disk blocks for days
+// must not accumulate a reminder from each sweep.
 func (m *mailbox) remind(msg message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,7 +51,7 @@ func (m *mailbox) remind(msg message) {
 	}
 }
 
-// add needs mu.
+// add adds a message. The caller holds mu.
 func (m *mailbox) add(msg message) {
 	if m.closed {
 		return
@@ -60,7 +60,7 @@ func (m *mailbox) add(msg message) {
 	m.handOver()
 }
 
-// handOver needs mu.
+// handOver starts the goroutine if messages wait and none runs. The caller holds mu.
 func (m *mailbox) handOver() {
 	if !m.busy && len(m.messages) > 0 {
 		m.busy = true
@@ -68,7 +68,7 @@ func (m *mailbox) handOver() {
 	}
 }
 
-// take empties the mailbox. The goroutine that receives nothing has to end.
+// take removes and returns all messages. A goroutine that receives none must end.
 func (m *mailbox) take() []message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,14 +78,14 @@ func (m *mailbox) take() []message {
 	return messages
 }
 
-// close drops all messages from now on, including those that wait.
+// close drops all waiting messages and all later ones.
 func (m *mailbox) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed, m.messages = true, nil
 }
 
-// closeIfEmpty closes the mailbox unless a message waits.
+// closeIfEmpty closes the mailbox unless a message waits, and reports whether it is closed.
 func (m *mailbox) closeIfEmpty() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +93,7 @@ func (m *mailbox) closeIfEmpty() bool {
 	return m.closed
 }
 
-// drain counts the work that runs, and lets nothing begin after it was closed.
+// drain counts the work in progress, and admits no work after it was closed.
 type drain struct {
 	mu      sync.Mutex
 	closed  bool
@@ -123,8 +123,7 @@ func (d *drain) end() {
 	}
 }
 
-// wait closes the drain and waits until no work runs, at most for limit and until ctx
-// ends.
+// wait closes the drain and waits until no work is in progress, limit has passed or ctx ends.
 func (d *drain) wait(ctx context.Context, limit time.Duration) {
 	d.mu.Lock()
 	if !d.closed && d.running == 0 {

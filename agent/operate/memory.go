@@ -15,34 +15,33 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// memory is what the journal stores of a process, as far as the state machine does
-// not know it.
+// memory holds the persisted data of a process that the state machine does not contain.
 type memory struct {
 	recorded
 
-	named    names  // of the process, if no spec is kept
-	saved    digest // of the record in the journal
-	rebooted bool   // the record was made before the host booted
+	named    names  // names of the process if no spec is stored
+	saved    digest // digest of the record in the journal
+	rebooted bool   // the host has booted since the record was stored
 }
 
-// recorded is the part of a record that the state machine does not know.
+// recorded is the part of a record that the state machine does not contain.
 type recorded struct {
-	Spec         agentproto.Spec      `json:"spec"`          // meaningful if the state machine keeps one
-	Last         proc.Identity        `json:"last,omitzero"` // the process before the main one
+	Spec         agentproto.Spec      `json:"spec"`          // valid if supervise.State.Kept
+	Last         proc.Identity        `json:"last,omitzero"` // process before the main one
 	Aliases      []string             `json:"aliases,omitempty"`
 	LastExit     *agentproto.LastExit `json:"last_exit,omitempty"`
 	RegisteredAt time.Time            `json:"registered_at,omitzero"`
 	StartedAt    time.Time            `json:"started_at,omitzero"`
-	StoppedAt    time.Time            `json:"stopped_at,omitzero"` // zero unless wanted down
-	Starting     journal.Exec         `json:"starting,omitzero"`   // command of the automatic start that runs; zero = none
-	Instances    []proc.Identity      `json:"instances,omitempty"` // of a process that has several
-	// Confirmed is the journal's damage after which a command confirmed that the
-	// process is to run; "" = before any. See actor.unconfirmed.
+	StoppedAt    time.Time            `json:"stopped_at,omitzero"` // zero unless stopped by request
+	Starting     journal.Exec         `json:"starting,omitzero"`   // start command of the automatic start in progress; zero = none
+	Instances    []proc.Identity      `json:"instances,omitempty"` // all running instances, if the spec has several
+	// Confirmed is the ID of the journal damage after which an operation confirmed that the
+	// process should run; "" = the record is older than any damage. See actor.unconfirmed.
 	Confirmed string `json:"vouched,omitempty"`
 }
 
-// record is what the journal stores of a process: everything that the next agent
-// process needs to take it over.
+// record is the journal's record of a process: everything that the next agent process needs
+// to manage the process.
 type record struct {
 	recorded
 
@@ -52,17 +51,17 @@ type record struct {
 	Failures int               `json:"failures,omitempty"`
 	Proven   bool              `json:"proven,omitempty"`
 	Restarts int               `json:"restarts,omitempty"`
-	// Since and History are valid for the boot that is named by Boot.
+	// Since and History are valid only for the boot named by Boot.
 	Since   supervise.Moment  `json:"since,omitempty"`
 	History supervise.History `json:"history,omitzero"`
 	Boot    string            `json:"boot,omitempty"`
-	Rhythm  rhythm            `json:"rhythm,omitzero"` // of a periodic process
-	// Named says that Spec only names a process that was stopped, for reports.
+	Rhythm  rhythm            `json:"rhythm,omitzero"` // ticks of a periodic process
+	// Named reports that Spec contains only the names of a stopped process, for reports.
 	Named bool `json:"named,omitempty"`
 }
 
-// digest identifies the text of a record, which would take more memory. The zero
-// digest is that of no record.
+// digest is the hash of a record's text, which would take more memory. The zero digest means
+// that no record is stored.
 type digest [sha256.Size]byte
 
 func digestOf(text json.RawMessage) digest {
@@ -72,15 +71,15 @@ func digestOf(text json.RawMessage) digest {
 	return sha256.Sum256(text)
 }
 
-// learn adds names under which the program was seen.
+// learn stores the executable names under which the program was found.
 func (m *memory) learn(aliases []string) {
 	if len(aliases) > 0 {
 		m.Aliases = aliases
 	}
 }
 
-// save writes the record if it changed. It continues without the record if that fails:
-// supervision must not stop because a disk is full. The next change tries again.
+// save stores the record if it has changed. It only logs an error: supervision must not stop
+// because a disk is full. The next change retries.
 func (a *actor) save() {
 	text, err := a.encode()
 	if digest := digestOf(text); err == nil && digest != a.memory.saved {
@@ -93,7 +92,7 @@ func (a *actor) save() {
 	}
 }
 
-// encode returns the record, nil for a process that needs none.
+// encode returns the record; nil if the process needs none.
 func (a *actor) encode() (json.RawMessage, error) {
 	s := &a.state
 	rec := record{
@@ -116,7 +115,7 @@ func (a *actor) encode() (json.RawMessage, error) {
 	return text, nil
 }
 
-// restore restores what encode made.
+// restore sets the state of the actor from a record of encode.
 func (a *actor) restore(text json.RawMessage) error {
 	var rec record
 	if err := json.Unmarshal(text, &rec); err != nil {
@@ -139,13 +138,13 @@ func (a *actor) restore(text json.RawMessage) error {
 	return nil
 }
 
-// otherBoot reports whether the record was made before the host booted last.
+// otherBoot reports whether the record was stored before the host's latest boot.
 func (r *record) otherBoot(bootID string) bool {
 	boot := cmp.Or(r.Boot, r.Main.BootID, r.Last.BootID)
 	return boot != "" && boot != bootID
 }
 
-// forgetBoot removes from a record what ended with the boot.
+// forgetBoot removes data from the record that is invalid after a boot.
 func (r *record) forgetBoot() {
 	if !r.Main.IsZero() {
 		r.LastExit = &agentproto.LastExit{At: time.Now().UTC(), Why: "reboot"}
@@ -157,13 +156,13 @@ func (r *record) forgetBoot() {
 	}
 }
 
-// unconfirmed reports whether the record may be older than what callers wanted last,
-// because the journal lost records since. Such a process is followed and adopted, but
-// neither started nor terminated until a command confirms that it is to run.
+// unconfirmed reports whether the record may be older than the callers' latest operations,
+// because the journal has lost records. Such a process is observed and adopted, but neither
+// started nor terminated until an operation confirms that it should run.
 func (a *actor) unconfirmed() bool { return a.memory.Confirmed != a.engine.damage }
 
-// confirm accepts an operation that supervises the process as the confirmation. An
-// operation that an earlier agent process had begun is none.
+// confirm accepts a successful start, restart or supervise operation as confirmation, unless
+// an earlier agent process had begun it.
 func (a effects) confirm(ctx context.Context, msg *completed) {
 	o := a.ops[msg.id]
 	reached := msg.report.Outcome.Class == supervise.Done || msg.report.Outcome.Class == supervise.Already

@@ -9,12 +9,12 @@ import (
 	"github.com/procfleet/procfleet/agent/supervise"
 )
 
-// maxPanics is the number of panics over one process after which the agent leaves it
-// alone.
+// maxPanics is the number of panics in the work on one process after which the agent
+// quarantines the process.
 const maxPanics = 3
 
-// rescue, deferred, keeps a panic in the work on one key from ending the agent. It passes
-// the cause to handle, if not nil, and then has the key's actor count the panic.
+// rescue, which must be deferred, recovers from a panic in the work on one key. It passes the
+// cause to handle, if not nil, and makes the key's actor count the panic.
 func (e *Engine) rescue(key, what string, handle func(cause string)) {
 	if cause := recover(); cause != nil {
 		e.cfg.Log.WithField("process", key).WithField("error", fmt.Sprint(cause)).
@@ -26,13 +26,14 @@ func (e *Engine) rescue(key, what string, handle func(cause string)) {
 	}
 }
 
-// panicked says that the agent panicked over this process.
+// panicked reports a panic in the work on the process.
 type panicked struct{ cause string }
 
-// quarantine leaves a process alone over which the agent panics repeatedly.
+// quarantine stops all work on a process over which the agent panics repeatedly.
 type quarantine struct{ *actor }
 
-// countPanic makes the state of the process unknown until the next search.
+// countPanic imposes the quarantine after maxPanics panics. Before that, it makes the state of
+// the process unknown until the next search.
 func (a quarantine) countPanic(ctx context.Context, msg panicked) {
 	a.panics++
 	switch {
@@ -46,8 +47,8 @@ func (a quarantine) countPanic(ctx context.Context, msg panicked) {
 
 func (a *actor) quarantined() bool { return a.panics >= maxPanics }
 
-// impose leaves the process alone until the agent is restarted: whatever fails must
-// not harm this process or others.
+// impose stops all work on the process until the agent is restarted, so that further panics
+// do not harm this process or others.
 func (a quarantine) impose(ctx context.Context, cause string) {
 	a.state.Phase = supervise.Unknown
 	a.auto.disarm()
@@ -67,8 +68,8 @@ func inQuarantine() procop.Completion {
 	return procop.Abnormal("the agent failed at this process repeatedly and leaves it alone; see its log, and restart it")
 }
 
-// handle handles a message about a process that is left alone: what runs
-// ends, and nothing begins.
+// handle handles a message about a quarantined process: work in progress is completed, and no
+// work begins.
 func (a quarantine) handle(ctx context.Context, msg message) {
 	switch msg := msg.(type) {
 	case submission:

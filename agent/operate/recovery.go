@@ -12,10 +12,10 @@ import (
 	"github.com/procfleet/procfleet/agent/supervise"
 )
 
-// Recover takes over what an earlier agent process left. It searches for processes and
-// adopts them without running anything. Operations that had begun are completed by the
-// present state of their process and never run again; those that had not begun wait for
-// [Engine.Resume]. Call it once, before Submit.
+// Recover resumes the state that an earlier agent process left. It searches for processes and
+// adopts them without running anything. Operations that had begun are completed according to
+// the present state of their process and never run again; operations that had not begun wait
+// for [Engine.Resume]. Call Recover once, before Submit.
 func (e *Engine) Recover(left journal.Recovered) {
 	if err := e.host.Outputs.Recover(); err != nil {
 		e.cfg.Log.WithError(err).Warn("old output files not recovered")
@@ -31,8 +31,8 @@ func (e *Engine) Recover(left journal.Recovered) {
 		}
 		e.countDown(key, down)
 	}
-	// Start no actor before every operation is with its own: a command that was left may
-	// still run, and an automatic start must not run beside it.
+	// Open the mailboxes only after all operations are submitted: the command of an
+	// interrupted operation may still run, and an automatic start must not run meanwhile.
 	defer func() {
 		for _, a := range adopted {
 			a.mailbox.open()
@@ -54,9 +54,9 @@ func (e *Engine) Recover(left journal.Recovered) {
 	e.recovered = waiting
 }
 
-// Resume carries out the recovered operations that had not begun, unless they are too old
-// by Config.InTime. Call it when that knows the server's time: this host's clock may be
-// wrong by days after a boot, and an operation of yesterday would be executed today.
+// Resume carries out the recovered operations that had not begun, unless they are too old by
+// Config.InTime. Call it when Config.InTime knows the server's time: after a boot this host's
+// clock may be wrong by days, and an operation of yesterday would be executed today.
 func (e *Engine) Resume() {
 	e.mu.Lock()
 	waiting := e.recovered
@@ -68,7 +68,7 @@ func (e *Engine) Resume() {
 			// How long the agent was down is unknown: the task may have ended.
 			e.reject(e.life, op, procop.Refused("agent restarted, not executed: the servers' clock was set back"))
 		case e.host.Late(&op) || e.cfg.InTime(received.Add(procspec.Budget(&op.Spec))):
-			e.submit(order{op: op}) // which rejects what is late
+			e.submit(order{op: op}) // submit rejects late operations
 		default:
 			e.reject(e.life, op, procop.Refused("agent restarted, not executed: too old"))
 		}
@@ -78,8 +78,8 @@ func (e *Engine) Resume() {
 // clockError is the largest difference between two estimates of the servers' time.
 const clockError = 5 * time.Second
 
-// receivedAt returns when an operation was accepted, by the server's clock. Records of
-// older agents have the host's time only.
+// receivedAt returns when an operation was accepted, by the server's clock. Records of older
+// agents contain only the host's time.
 func receivedAt(op *journal.Op) time.Time {
 	if op.ReceivedAt.IsZero() {
 		return op.AcceptedAt
@@ -87,8 +87,8 @@ func receivedAt(op *journal.Op) time.Time {
 	return op.ReceivedAt
 }
 
-// adopt returns an actor that handles no messages yet, nil if the key needs none, and since
-// when the process is wanted down; zero if it is not.
+// adopt returns an actor that does not handle messages yet, nil if the key needs none, and
+// since when the process is stopped by request; zero if it is not.
 func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Time) {
 	a = newActor(e, key)
 	if err := a.restore(text); err != nil {
@@ -116,7 +116,7 @@ func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Ti
 		scheduler{a}.replan()
 	}
 	a.publish()
-	unsettled := *a.snapshot.Load() // until the first search
+	unsettled := *a.snapshot.Load() // published until the first search
 	unsettled.settled = false
 	a.snapshot.Store(&unsettled)
 	a.mailbox.put(supervise.Recovered{NotBefore: automation{a}.notBefore()})
@@ -126,8 +126,8 @@ func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Ti
 	return a, m.StoppedAt
 }
 
-// notBefore returns the first moment of an automatic start: on a host that has just
-// booted, the programs that start processes at boot go first.
+// notBefore returns the earliest moment of an automatic start: after a boot of the host, the
+// programs that start processes at boot have precedence.
 func (a automation) notBefore() supervise.Moment {
 	t := a.engine.cfg.Timing
 	earliest := supervise.Moment(t.BootUptime)

@@ -13,13 +13,12 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// reporter logs what happened to a process without an operation, and emits events
-// about it.
+// reporter logs changes of a process that no operation caused, and emits events about them.
 type reporter struct{ *actor }
 
-// logChange logs what a step changed: that a supervised process died (warning), was
-// given up (error) or runs again (info). What operations change is in their results.
-// Call it after the step's effects, when the time of the next start is known.
+// logChange logs the changes of a step: a supervised process died (warning), was given up
+// (error) or runs again (info). Results report the changes by operations. Call it after the
+// step's effects, which determine the time of the next start.
 func (r reporter) logChange(was supervise.State) {
 	now, none := &r.state, supervise.Identity{}
 	up, alone := now.Desired == supervise.Up, was.Work == supervise.Idle
@@ -46,7 +45,7 @@ func (r reporter) logChange(was supervise.State) {
 	}
 }
 
-// logStart logs how an automatic start ended.
+// logStart logs the result of an automatic start.
 func (r reporter) logStart(start *procop.AutoStartReport) {
 	pid, alive := start.Outcome.Main.PID, start.Outcome.Observation == supervise.Alive
 	switch {
@@ -63,7 +62,7 @@ func (r reporter) logStart(start *procop.AutoStartReport) {
 	}
 }
 
-// logRun logs how a run of a periodic process began, or that it did not.
+// logRun logs the result of starting a periodic run.
 func (r reporter) logRun(start *procop.AutoStartReport) {
 	entry := r.log.WithField("next_run", r.schedule.nextAt.Format(time.RFC3339))
 	switch {
@@ -74,7 +73,7 @@ func (r reporter) logRun(start *procop.AutoStartReport) {
 	}
 }
 
-// outlook returns an entry that says what comes next for a process that is down.
+// outlook returns a log entry with the next automatic action for a process that is down.
 func (r reporter) outlook() *logrus.Entry {
 	fields := logrus.Fields{"failures": r.state.Failures, "retries": r.state.Policy.Retries, "next": "nothing"}
 	if r.state.Phase == supervise.Backoff {
@@ -87,7 +86,7 @@ func (r reporter) outlook() *logrus.Entry {
 // emitNotice emits the event for a notice of the state machine.
 func (r reporter) emitNotice(notice supervise.Emit) {
 	if notice.Notice == supervise.PIDChanged && slices.Contains(r.memory.Instances, proc.Identity(notice.Main)) {
-		return // one instance has ended, and another one is the main process now
+		return // an instance has ended, and another instance is the main process now
 	}
 	pid, other := notice.Main.PID, notice.Other.PID
 	event := agentproto.Event{PID: pid}
@@ -129,7 +128,7 @@ func (r reporter) emitNotice(notice supervise.Emit) {
 	r.emit(event)
 }
 
-// givenUp returns why the process was given up, "" if it was not.
+// givenUp returns the reason for giving the process up; "" = not given up.
 func (r reporter) givenUp() string {
 	if r.state.Phase != supervise.Fatal {
 		return ""

@@ -9,29 +9,28 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// schedule is when a periodic process is run. It belongs to the actor.
+// schedule is the schedule of a periodic process. Only the actor uses it.
 type schedule struct {
 	table supervise.Timetable
 	rhythm
-	nextAt time.Time // by the host's clock; zero = not known
+	nextAt time.Time // next tick by the host's clock; zero = not known
 	timer  *time.Timer
 }
 
-// rhythm is the part of a schedule that the journal stores. Its times are those of
-// [clock.schedule].
+// rhythm is the persisted part of a schedule. Its times are times of [clock.schedule].
 type rhythm struct {
 	Anchor time.Time `json:"anchor,omitzero"` // beginning of the cycle
-	Served time.Time `json:"served,omitzero"` // latest tick that was followed by a run or by the decision to skip it
+	Served time.Time `json:"served,omitzero"` // latest tick whose run began or was skipped
 }
 
-// scheduleDue says that a run may be due.
+// scheduleDue reports that a run may be due.
 type scheduleDue struct{}
 
 // scheduler runs a periodic process.
 type scheduler struct{ *actor }
 
-// plan schedules the runs by the spec that is kept now. was is the spec before: a
-// schedule that did not change continues.
+// plan schedules the runs of the stored spec. was is the previous spec: an unchanged schedule
+// continues.
 func (a scheduler) plan(was *agentproto.Spec) {
 	spec := &a.memory.Spec
 	if !procspec.HasSchedule(spec) {
@@ -45,14 +44,14 @@ func (a scheduler) plan(was *agentproto.Spec) {
 	a.replan()
 }
 
-// replan makes the timetable of the kept spec and waits for its next tick. The sweep
-// notices a tick that was missed.
+// replan creates the timetable of the stored spec and arms the timer of its next tick. A sweep
+// detects a missed tick.
 func (a scheduler) replan() {
 	s, spec, clock := &a.schedule, &a.memory.Spec, &a.engine.clock
 	s.nextAt = time.Time{}
 	if now := clock.schedule(spec.Crontab != ""); s.Anchor.After(now) {
-		// It was stored by an agent whose clock was ahead: the cycle would not begin
-		// before this clock has reached that time.
+		// The anchor was stored while the clock was ahead: the cycle would not begin before
+		// the clock has reached that time again.
 		s.rhythm = rhythm{Anchor: now, Served: now}
 	}
 	if spec.Crontab == "" {
@@ -66,7 +65,7 @@ func (a scheduler) replan() {
 	s.await(clock.schedule(s.table.ByWallClock()), a.mailbox)
 }
 
-// drop ends a schedule.
+// drop ends the schedule.
 func (s *schedule) drop() {
 	if s.timer != nil {
 		s.timer.Stop()
@@ -74,7 +73,7 @@ func (s *schedule) drop() {
 	*s = schedule{}
 }
 
-// tick begins the run that is due, if one is, and waits for the next.
+// tick begins the run that is due, if any, and arms the timer of the next tick.
 func (a scheduler) tick(ctx context.Context) {
 	s, clock := &a.schedule, &a.engine.clock
 	if s.table.IsZero() {
@@ -83,7 +82,7 @@ func (a scheduler) tick(ctx context.Context) {
 	now := clock.schedule(s.table.ByWallClock())
 	if due := s.table.Due(s.Served, now); !due.IsZero() && a.state.Ticks(clock.now()) {
 		s.Served = due
-		// Save it before the run begins, so that no crash makes it run twice.
+		// Persist the tick before the run begins, so that a crash does not cause a second run.
 		a.save()
 		a.step(ctx, supervise.Ticked{}, nil)
 	}
@@ -91,8 +90,8 @@ func (a scheduler) tick(ctx context.Context) {
 	a.publish()
 }
 
-// await waits for the tick after now, a time of the schedule's own clock. The sweep
-// notices if the host's clock is set meanwhile.
+// await arms the timer of the first tick after now, which is a time of [clock.schedule]. A
+// sweep detects if the host's clock is set meanwhile.
 func (s *schedule) await(now time.Time, notify *mailbox) {
 	next := s.table.Next(now)
 	if next.IsZero() {

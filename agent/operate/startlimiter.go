@@ -11,23 +11,23 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// startLimiter delays automatic starts, so that restarting all processes of a host does
-// not overload it: it admits a few at a time, many at once only for a moment, and none
-// while the host cannot run more processes. Operations are not limited.
+// startLimiter delays automatic starts, so that restarting all processes of a host does not
+// overload it. It bounds concurrent starts and, after a burst, their rate, and admits none
+// while the host cannot spawn more processes. Operations are not limited.
 type startLimiter struct {
-	every time.Duration // between starts after the burst is used up
+	every time.Duration // time per start after the burst is used up
 	burst int
 
 	mu       sync.Mutex
-	free     int // how many more may run
-	tokens   int // starts that may begin at once
+	free     int // further starts that may run concurrently
+	tokens   int // starts that may begin now
 	gained   time.Time
-	paused   time.Time       // until then nothing begins
-	waiting  []*waitingStart // those that wait longest first
+	paused   time.Time       // no start begins before this time
+	waiting  []*waitingStart // starts that wait, the one that is due longest first
 	awakened *time.Timer
 }
 
-// waitingStart is an automatic start that waits for its turn.
+// waitingStart is an automatic start that waits to be admitted.
 type waitingStart struct {
 	since    time.Time
 	admitted chan struct{}
@@ -37,9 +37,9 @@ func newStartLimiter(limit, burst int, every time.Duration) *startLimiter {
 	return &startLimiter{every: every, burst: burst, free: limit, tokens: burst, gained: time.Now()}
 }
 
-// acquire waits for the start's turn; it reports false if ctx ended first. Turns follow
-// the times since when starts were due, so one that yielded does not lose its turn.
-// Call release after a start that was admitted.
+// acquire waits until the start is admitted; it reports false if ctx ended first. Starts are
+// admitted in the order of since, when they became due, so that a start that yielded does not
+// lose its turn. Call release after a start that was admitted.
 func (l *startLimiter) acquire(ctx context.Context, since time.Time) bool {
 	w := &waitingStart{since: since, admitted: make(chan struct{})}
 	l.enqueue(w)
@@ -54,7 +54,7 @@ func (l *startLimiter) acquire(ctx context.Context, since time.Time) bool {
 		l.waiting = slices.Delete(l.waiting, at, at+1)
 	}
 	l.mu.Unlock()
-	if at < 0 { // it was admitted at the same moment
+	if at < 0 { // it was admitted when ctx ended
 		l.release(false)
 	}
 	return false
@@ -64,13 +64,13 @@ func (l *startLimiter) enqueue(w *waitingStart) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, _ := slices.BinarySearchFunc(l.waiting, w, func(other, w *waitingStart) int {
-		return cmp.Or(other.since.Compare(w.since), -1) // behind those that wait as long
+		return cmp.Or(other.since.Compare(w.since), -1) // after the starts with the same time
 	})
 	l.waiting = slices.Insert(l.waiting, at, w)
 	l.admit()
 }
 
-// release ends a start. One that ran no command returns its token.
+// release ends an admitted start. A start that ran no command returns its token.
 func (l *startLimiter) release(ran bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *startLimiter) release(ran bool) {
 	l.admit()
 }
 
-// pause admits nothing for a while. It reports false if the limiter is paused already.
+// pause admits no start for d. It reports false if the limiter was paused already.
 func (l *startLimiter) pause(d time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *startLimiter) pause(d time.Duration) bool {
 	return !was
 }
 
-// admit admits the starts whose turn it is, and sets a timer for the next one.
+// admit admits the next starts, and arms a timer for the start after them.
 func (l *startLimiter) admit() {
 	now := time.Now()
 	l.gain(now)
@@ -118,7 +118,7 @@ func (l *startLimiter) admit() {
 	})
 }
 
-// gain adds the tokens for the time that has passed.
+// gain adds the tokens for the elapsed time.
 func (l *startLimiter) gain(now time.Time) {
 	n := int(now.Sub(l.gained) / l.every)
 	l.gained = l.gained.Add(time.Duration(n) * l.every)
@@ -127,7 +127,7 @@ func (l *startLimiter) gain(now time.Time) {
 	}
 }
 
-// delayStarts pauses automatic starts because the host could not run another command.
+// delayStarts pauses automatic starts because the host could not spawn another command.
 func (e *Engine) delayStarts(reason string) {
 	pause := e.cfg.Timing.HostPause
 	e.runs.pause(pause)

@@ -11,33 +11,33 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// snapshot is what an actor last published of its process, so that a status never waits
-// for it. The zero value is a process that is not known.
+// snapshot is the state of a process that its actor published last, so that a status never
+// waits for the actor. The zero value is an unknown process.
 type snapshot struct {
 	desired      supervise.Desired
 	phase        supervise.Phase
 	settled      bool // see supervise.State.Settled
 	held         bool // see supervise.State.Held
 	failures     int
-	busy         string // the work that is going on; "" = none
+	busy         string // work in progress; "" = none
 	kept         bool
 	spec         agentproto.Spec
 	names        names
 	known        procop.Knowledge
-	changedAt    time.Time // when the reported state changed last
+	changedAt    time.Time // last change of the reported state
 	registeredAt time.Time
 	startedAt    time.Time
 	stoppedAt    time.Time
 	retryAt      time.Time
 	frozenUntil  time.Time
-	givenUp      string // why; "" = it was not
+	givenUp      string // reason for giving up; "" = not given up
 	quarantined  bool
 	nextRunAt    time.Time
 	restarts     int
 	lastExit     *agentproto.LastExit
 
 	quiet          bool      // see observer.quiet
-	pidFileWritten time.Time // of the pid file that was read last
+	pidFileWritten time.Time // modification time of the pid file when it was read last
 }
 
 // supervised reports whether the process is kept alive.
@@ -73,18 +73,18 @@ func (a *actor) publish() {
 	a.snapshot.Store(s)
 }
 
-// facts are the results of one search.
+// facts holds the results of one search and of the measurements after it.
 type facts struct {
-	shown    bool // false = nothing was searched
+	shown    bool // false = no search was made
 	at       time.Time
 	running  bool
 	host     proc.Host
 	process  proc.Facts
-	version  string // reported by the spec's commands; "" = not known
+	version  string // answer of the spec's version command; "" = not known
 	health   string
-	pids     []int          // of all instances, if there are several
-	wanted   int            // number of instances, if several
-	tree     proc.TreeUsage // of the process and its descendants; zero = not measured
+	pids     []int          // all running instances, if the spec has several
+	wanted   int            // instances that the spec requires, if several
+	tree     proc.TreeUsage // usage of the process and its descendants; zero = not measured
 	evidence []string
 }
 
@@ -107,7 +107,7 @@ func (e inspector) facts(spec *agentproto.Spec, report *procop.Report) facts {
 	return f
 }
 
-// status combines facts with the state that the actor published.
+// status combines facts with the published state of the process.
 func (s *snapshot) status(f facts) *agentproto.Status {
 	st := &agentproto.Status{
 		At: f.at, UTCOffset: int(f.host.UTCOffset / time.Second), Running: f.running, Supervised: s.supervised(),
@@ -138,8 +138,8 @@ func (s *snapshot) status(f facts) *agentproto.Status {
 	return st
 }
 
-// phaseOf returns the phase, corrected by a newer search: the actor may not have handled
-// the observation yet, and does not follow what it does not supervise.
+// phaseOf returns the phase, corrected by a newer search: the actor may not have handled its
+// result yet, and does not follow unsupervised processes.
 func (s *snapshot) phaseOf(running bool) supervise.Phase {
 	switch {
 	case running && (s.phase == "" || s.phase == supervise.Unknown || s.phase == supervise.Stopped):
@@ -152,8 +152,8 @@ func (s *snapshot) phaseOf(running bool) supervise.Phase {
 	return s.phase
 }
 
-// gauges stores, for each process that was shown, its CPU time then, from which the next
-// showing computes the usage, and its start time, which would change whenever the clock
+// gauges stores two values for each measured process: the CPU time, from which the next
+// measurement computes the usage, and the start time, which would change whenever the clock
 // is set.
 type gauges struct {
 	mu      sync.Mutex
@@ -167,7 +167,7 @@ type gauge struct {
 
 func newGauges() *gauges { return &gauges{samples: map[proc.Identity]gauge{}} }
 
-// describe measures a process by [proc.Describe] or [proc.Measure].
+// describe measures a process with the function by: [proc.Describe] or [proc.Measure].
 func (g *gauges) describe(id proc.Identity, host proc.Host, by func(proc.Identity, proc.Host, proc.Sample) (proc.Facts, error)) (proc.Facts, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,8 +183,8 @@ func (g *gauges) describe(id proc.Identity, host proc.Host, by func(proc.Identit
 	return f, nil
 }
 
-// sampledSince reports whether a process was measured after a moment, which counts from
-// the boot of the host.
+// sampledSince reports whether a process was measured after moment, a time since the host
+// booted.
 func (g *gauges) sampledSince(id proc.Identity, moment time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -192,7 +192,7 @@ func (g *gauges) sampledSince(id proc.Identity, moment time.Duration) bool {
 	return known && m.sample.At > moment
 }
 
-// prune removes processes that are gone.
+// prune removes the processes for which gone returns true.
 func (g *gauges) prune(gone func(proc.Identity) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

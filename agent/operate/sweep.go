@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// sweepParts spreads one sweep over its period.
+	// sweepParts is the number of turns over which one sweep is spread.
 	sweepParts = 5
 
-	// quietSweeps is the number of sweeps in which a quiet process is queried once: only
-	// a query notices that a signal has stopped it.
+	// quietSweeps is the number of sweeps in which a quiet process is queried once. Only a
+	// query detects that a signal has stopped the process.
 	quietSweeps = 6
 
-	// sweepTurns is the number of turns until every process was queried.
+	// sweepTurns is the number of turns in which every process is queried once.
 	sweepTurns = sweepParts * quietSweeps
 )
 
-// turnOf returns the turn, below sweepTurns, in which a key's process is queried however
-// quiet it is.
+// turnOf returns the turn, less than sweepTurns, in which the process of a key is queried even
+// if it is quiet.
 func turnOf(key string) int {
 	h := fnv.New32a()
 	h.Write([]byte(key))
 	return int(h.Sum32() % sweepTurns)
 }
 
-// sweeper reminds every actor once in a period to query its process, a part of them at a
-// time. It leaves out those whose process is quiet, and queries these itself: one system
-// call for a process costs less than waking its actor.
+// sweeper reminds every actor once per period to query its process, one part of the actors per
+// turn. Quiet processes it queries itself: one system call per process costs less than waking
+// an actor.
 type sweeper struct{ *Engine }
 
-// next returns a function that does one turn of the sweep at each call.
+// next returns a function that performs one turn of the sweep per call.
 func (s sweeper) next() func() {
 	turn := -1
 	return func() {
@@ -49,8 +49,8 @@ func (s sweeper) next() func() {
 	}
 }
 
-// remindTurn reminds the actors of one turn whose process is not quiet, and returns the
-// others.
+// remindTurn reminds the actors of one turn, except those whose process is quiet, which it
+// returns.
 func (s sweeper) remindTurn(turn int) (quiet []*actor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s sweeper) remindTurn(turn int) (quiet []*actor) {
 	return quiet
 }
 
-// check reminds the actors whose quiet process has changed.
+// check reminds the actors whose quiet process or pid file has changed.
 func (s sweeper) check(quiet []*actor, turn int) {
 	for _, a := range quiet {
 		if a.turn == turn && s.changed(a.snapshot.Load().known.Main) {
@@ -76,8 +76,8 @@ func (s sweeper) check(quiet []*actor, turn int) {
 	s.checkPidFiles(quiet)
 }
 
-// changed reports whether a process that was quiet is gone or stopped by a signal. A
-// report that has measured the process since its last turn has noticed as much, and has
+// changed reports whether a quiet process is gone or stopped by a signal. It skips a process
+// that a report has measured since its last turn: the report has detected the change and
 // reminded the actor.
 func (s sweeper) changed(main proc.Identity) bool {
 	if s.gauges.sampledSince(main, time.Duration(s.clock.now())-quietSweeps*s.cfg.Timing.Sweep) {
@@ -87,8 +87,8 @@ func (s sweeper) changed(main proc.Identity) bool {
 	return !alive || suspended
 }
 
-// checkPidFiles reminds the actors whose pid file was written since they read it. If a
-// file system hangs, every actor checks its own file.
+// checkPidFiles reminds the actors whose pid file was modified since they read it. If a file
+// system hangs, it reminds all actors, each of which then checks its own file.
 func (s sweeper) checkPidFiles(actors []*actor) {
 	var with []*actor
 	var paths []string
@@ -109,8 +109,8 @@ func (s sweeper) checkPidFiles(actors []*actor) {
 	}
 }
 
-// prune removes what is stored of processes that are gone. One that an actor follows is
-// not gone, which needs no query.
+// prune removes the cached data of processes that are gone. A process that an actor follows
+// exists, so it is not queried.
 func (s sweeper) prune() {
 	followed := map[proc.Identity]bool{}
 	for _, seen := range s.snapshots() {
