@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// guarded is resident with every guard against loops.
+// guarded returns a resident policy with all limits against restart loops.
 func guarded() Policy {
 	p := resident
 	p.FlapStarts, p.FlapWindow = 10, 30*time.Minute

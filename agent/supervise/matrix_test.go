@@ -2,9 +2,8 @@ package supervise
 
 import "testing"
 
-// TestFaultMatrix has the rows of the fault matrix that are about decisions
-// alone. Delays are counted on a clock that nobody sets; what follows the wall
-// clock is the schedule of periodic processes.
+// TestFaultMatrix runs the rows of the fault matrix that concern only decisions. Delays use a
+// clock that is never set; only the schedule of periodic processes depends on the wall clock.
 func TestFaultMatrix(t *testing.T) {
 	t.Parallel()
 	t.Run("F25_random_events", func(t *testing.T) {

@@ -8,12 +8,12 @@ import (
 
 var periodic = Policy{Periodic: true, Retries: 3, StableAfter: 10 * time.Minute, LongRun: 100 * time.Second, MaxDelay: 5 * time.Minute}
 
-// registered is a periodic process that waits for its first tick.
+// registered submits a supervise operation for a periodic process that does not run.
 func (st *story) registered() *story {
 	return st.submit(Supervise, periodic).finish(Done, Gone, Identity{})
 }
 
-// ticks begins a run.
+// ticks begins a run; it fails if the tick starts nothing.
 func (st *story) ticks() *story {
 	st.t.Helper()
 	st.on(Ticked{})
@@ -23,7 +23,7 @@ func (st *story) ticks() *story {
 	return st
 }
 
-// ran ends the start of a run.
+// ran reports the end of a run's start command.
 func (st *story) ran(c Class, sight Observation, main Identity) *story {
 	return st.on(AutoStarted{Ran: true, Outcome: Outcome{Class: c, Observation: sight, Main: main}})
 }
@@ -37,7 +37,7 @@ func (st *story) tells(news Notice) bool {
 	})
 }
 
-// waits fails unless the process waits for its next tick and nothing else.
+// waits fails unless the process only waits for its next tick.
 func (st *story) waits() *story {
 	st.t.Helper()
 	armed := slices.ContainsFunc(st.effects, func(e Effect) bool {
@@ -53,7 +53,7 @@ func (st *story) waits() *story {
 func TestPeriodicProcessWaitsForItsTicks(t *testing.T) {
 	t.Parallel()
 	st := tell(t).registered().waits()
-	for range 20 { // more than a guard against flapping would allow
+	for range 20 { // more starts than the flapping limit of resident processes
 		st.ticks().ran(Done, Alive, first)
 		if st.s.Phase != Running || st.tells(Restarted) {
 			t.Fatalf("phase %q, %+v", st.s.Phase, st.effects)
@@ -63,7 +63,7 @@ func TestPeriodicProcessWaitsForItsTicks(t *testing.T) {
 			t.Fatalf("%d failures, %d restarts", st.s.Failures, st.s.Restarts)
 		}
 	}
-	st.ticks().ran(Done, Gone, Identity{}).waits() // it ended within its window
+	st.ticks().ran(Done, Gone, Identity{}).waits() // the run ended within its start window
 	st.on(Swept{})
 	if len(st.effects) > 0 {
 		t.Fatalf("between its runs it is looked for: %+v", st.effects)
@@ -85,7 +85,7 @@ func TestRunsThatOverlapAreLeftOut(t *testing.T) {
 	st := tell(t).registered().ticks()
 	for n := 1; n <= 5; n++ {
 		if n == 2 {
-			st.ran(Done, Alive, first) // its command takes longer than a period
+			st.ran(Done, Alive, first) // the start command takes longer than a period
 		}
 		st.on(Ticked{})
 		if st.starts() || st.s.Overlaps != n || st.tells(Overlapping) != (n == 3) {

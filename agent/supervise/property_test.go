@@ -8,19 +8,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world plays the goroutine that owns a process: it performs effects, ends
-// work when it likes, and checks what must hold whatever happens.
+// world simulates the goroutine that owns a process: it performs effects, ends work at random
+// times and checks the invariants.
 type world struct {
 	s         State
-	working   int             // commands in flight
-	ended     map[string]int  // results per operation
-	submitted map[string]bool // operations asked for
+	working   int             // pieces of work in progress
+	ended     map[string]int  // number of results by operation
+	submitted map[string]bool // submitted operations
 	verified  map[Identity]bool
 	fence     int64
 	pid       int
 	now       Moment
-	looks     []int   // every look ever asked for: any may end late
-	armed     []Fired // every timer ever armed: any may fire late, and even twice
+	looks     []int   // generations of all searches requested: each may end late
+	armed     []Fired // all timers armed: each may fire late, even twice
 }
 
 func (w *world) step(t *rapid.T, e Event) {
@@ -117,7 +117,7 @@ func (w *world) outcome(t *rapid.T) Outcome {
 	return o
 }
 
-// seen is the identity that goes with a sight: the known one or a new one.
+// seen returns an identity for an observation: the known one or a new one.
 func (w *world) seen(t *rapid.T, sight Observation) Identity {
 	if sight != Alive {
 		return Identity{}

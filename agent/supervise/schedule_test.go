@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // zones are there on every system that runs the tests
+	_ "time/tzdata" // embeds the zones, which a system may lack
 
 	"pgregory.net/rapid"
 )
@@ -18,7 +18,7 @@ func zone(t *testing.T, name string) *time.Location {
 	return loc
 }
 
-// at reads a time of the wall clock, with the zone if it is not clear.
+// at parses a wall clock time; an ambiguous one needs the zone offset.
 func at(t *testing.T, text string, loc *time.Location) time.Time {
 	t.Helper()
 	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02 15:04 -0700"} {
@@ -138,7 +138,7 @@ func TestMissedTicksAreServedOnceAndSoonOrNever(t *testing.T) {
 		name        string
 		table       Timetable
 		served, now time.Time
-		due         time.Time // zero = none
+		due         time.Time // zero = no tick is due
 	}{
 		{"not yet", cycle, begin, hour(-0.01), time.Time{}},
 		{"in time", cycle, begin, hour(0), hour(0)},
@@ -170,9 +170,8 @@ func TestMissedTicksAreServedOnceAndSoonOrNever(t *testing.T) {
 	}
 }
 
-// TestNoTickIsServedTwice lets time pass in steps of any length and serves what
-// is due. The clock on the wall is now and then put back, by less than what
-// counts as putting it right; the clock of cycles never is.
+// TestNoTickIsServedTwice advances the time by random steps and serves what is due. The wall
+// clock is sometimes set back by less than clockMend; the clock of cycles is never set.
 func TestNoTickIsServedTwice(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -18,7 +18,7 @@ var (
 	once = Policy{MaxDelay: 5 * time.Minute}
 )
 
-// story is a state with the effects of its last event.
+// story is a state and the effects of the latest event.
 type story struct {
 	t       *testing.T
 	s       State
@@ -37,7 +37,7 @@ func (st *story) on(e Event) *story {
 	return st
 }
 
-// after lets time pass before the next event.
+// after advances the time before the next event.
 func (st *story) after(d time.Duration) *story {
 	st.now += Moment(d)
 	return st
@@ -62,7 +62,7 @@ func (st *story) dies() *story {
 
 func (st *story) retry() *story { return st.on(Fired{RetryTimer, st.s.Gen}) }
 
-// back ends an automatic start well, failed ends it badly.
+// back reports a successful automatic start, failed a failed one.
 func (st *story) back(main Identity) *story {
 	return st.on(AutoStarted{Ran: true, Outcome: Outcome{Class: Done, Observation: Alive, Main: main}})
 }
