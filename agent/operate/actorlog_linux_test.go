@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// logged waits for an entry about the rig's process.
+// logged waits for a log entry about the rig's process and returns it.
 func (g *rig) logged(hook *logtest.Hook, level logrus.Level, message string) *logrus.Entry {
 	g.t.Helper()
 	var found *logrus.Entry
@@ -28,8 +28,8 @@ func (g *rig) logged(hook *logtest.Hook, level logrus.Level, message string) *lo
 	return found
 }
 
-// TestLogTellsWhatBecameOfAProcess: who reads it learns what died, what comes
-// next and how it ended, from fields.
+// TestLogTellsWhatBecameOfAProcess verifies the entries about a process that dies: its pid,
+// the next action and the result are in fields.
 func TestLogTellsWhatBecameOfAProcess(t *testing.T) {
 	t.Parallel()
 	log, hook := logtest.NewNullLogger()

@@ -8,8 +8,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// copyOf is a spec of one of several copies of the rig's program, which nothing
-// but the arguments tell apart.
+// copyOf returns the spec of one of several copies of the rig's program that differ only in
+// their arguments.
 func (g *rig) copyOf(tag string) agentproto.Spec {
 	return g.spec(func(s *agentproto.Spec) {
 		s.Key, s.PidPath, s.ArgsPattern = "shop:"+tag, "", "-tag "+tag+"$"
@@ -76,8 +76,8 @@ func TestStartOfAProgramWithOtherArgumentsFails(t *testing.T) {
 	g.says(g.want("start", spec, 836, "start: post-check: no process"), "no demo with a command line that matches -tag a$ runs under")
 }
 
-// Where neither path tells where to look, only what the key's commands started
-// is the process: a pattern that is added later must not lose it.
+// Without setup path and pid file, a process is found only by the mark of the key's commands.
+// Adding a pattern later must not change that mark.
 func TestAPatternThatIsAddedFindsWhatRuns(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

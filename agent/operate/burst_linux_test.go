@@ -13,14 +13,14 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// BenchmarkStatusBurst asks for 5,000 processes in one command, none of which
-// a pid file names, so that the host has to be searched for each.
+// BenchmarkStatusBurst queries 5,000 processes in one command. None has a pid file, so each
+// query searches the host.
 func BenchmarkStatusBurst(b *testing.B) {
 	benchmarkBurst(b, 5000, agentproto.ActionStatus)
 }
 
-// BenchmarkStartBurst starts 500 programs that end at once, each of which is
-// looked for at the end of a window of one second.
+// BenchmarkStartBurst starts 500 programs that end at once. Each is searched for at the end of
+// a start window of one second.
 func BenchmarkStartBurst(b *testing.B) {
 	benchmarkBurst(b, 500, agentproto.ActionStart)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// reopen lets another engine go on after the journal was damaged.
+// reopen starts another engine on the records of a damaged journal.
 func (g *rig) reopen(damage *journal.Damage) {
 	g.t.Helper()
 	engine, err := New(g.cfg)

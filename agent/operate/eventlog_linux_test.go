@@ -21,7 +21,7 @@ func (l *eventLog) add(e agentproto.Event) {
 	l.events = append(l.events, e)
 }
 
-// of are the events of one kind.
+// of returns the events of one kind.
 func (l *eventLog) of(kind string) []agentproto.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +34,7 @@ func (l *eventLog) of(kind string) []agentproto.Event {
 	return found
 }
 
-// write makes a file in the setup path.
+// write writes a file in the setup path.
 func (g *rig) write(name, text string) {
 	g.t.Helper()
 	if err := os.WriteFile(filepath.Join(g.dir, name), []byte(text), 0o600); err != nil {
@@ -54,7 +54,7 @@ func (g *rig) exists(name string) bool {
 	return err == nil
 }
 
-// lines are how many a file in the setup path has.
+// lines returns the number of lines of a file in the setup path.
 func (g *rig) lines(name string) int {
 	text, err := os.ReadFile(filepath.Join(g.dir, name))
 	if err != nil {

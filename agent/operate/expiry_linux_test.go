@@ -12,12 +12,12 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// deadline is a server's clock that passes every deadline at once.
+// deadline is a server clock on which all deadlines pass when passed is set.
 type deadline struct{ passed atomic.Bool }
 
 func (d *deadline) use(c *Config) { c.InTime = func(time.Time) bool { return !d.passed.Load() } }
 
-// submitDue hands an operation with a deadline over.
+// submitDue submits an operation with a deadline and returns its ID.
 func (g *rig) submitDue(action string, spec agentproto.Spec) journal.ID {
 	op := g.due(action, spec)
 	g.ledger.receive(op)
@@ -35,7 +35,7 @@ func (g *rig) due(action string, spec agentproto.Spec) journal.Op {
 	}
 }
 
-// held is a start command that waits until the test says go.
+// held returns a start command that waits for the file "go" (see letGo) before it runs line.
 func held(line string) string { return "while [ ! -e go ]; do sleep 0.02; done; " + line }
 
 func (g *rig) letGo() {
@@ -54,9 +54,8 @@ func (g *rig) awaitCommand(id journal.ID) {
 	})
 }
 
-// TestOperationWhoseDeadlinePassedInTheQueueIsNotExecuted: a start hangs, a
-// stop waits behind it beyond its deadline, and its task was already reported as
-// timed out.
+// TestOperationWhoseDeadlinePassedInTheQueueIsNotExecuted: a start hangs, and a stop waits for
+// it beyond the deadline, so that its task was already reported as timed out.
 func TestOperationWhoseDeadlinePassedInTheQueueIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	var d deadline
@@ -66,16 +65,16 @@ func TestOperationWhoseDeadlinePassedInTheQueueIsNotExecuted(t *testing.T) {
 	stop := g.submitDue("stop", g.spec())
 	d.passed.Store(true)
 	g.letGo()
-	g.check(g.result(start), 0, "success") // it had begun in time
+	g.check(g.result(start), 0, "success") // the start had begun in time
 	r := g.check(g.result(stop), agentproto.CodeFailed, "stop: expired, not executed: ")
 	if r.Reason != agentproto.ReasonRefused || !r.Status.Running || !r.Status.Supervised || len(g.running()) != 1 {
 		t.Fatalf("%s, status %+v, running %v", r.Reason, r.Status, g.running())
 	}
-	g.want("stop", g.spec(), 0, "") // without a deadline
+	g.want("stop", g.spec(), 0, "") // this stop has no deadline
 }
 
-// TestStartWhoseDeadlinePassedBeforeItsCommandHadRoomIsNotExecuted: another
-// process's command holds the only slot.
+// TestStartWhoseDeadlinePassedBeforeItsCommandHadRoomIsNotExecuted: the command of another
+// process holds the only slot.
 func TestStartWhoseDeadlinePassedBeforeItsCommandHadRoomIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	var d deadline
@@ -96,8 +95,8 @@ func TestStartWhoseDeadlinePassedBeforeItsCommandHadRoomIsNotExecuted(t *testing
 	}
 }
 
-// TestRestartThatBeganInTimeIsNotLeftHalfDone: once it has stopped the process
-// it must bring it up again, whatever the time is.
+// TestRestartThatBeganInTimeIsNotLeftHalfDone: a restart that has stopped the process must
+// start it again even after the deadline.
 func TestRestartThatBeganInTimeIsNotLeftHalfDone(t *testing.T) {
 	t.Parallel()
 	var d deadline

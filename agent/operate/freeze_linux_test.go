@@ -12,7 +12,7 @@ func frozen(namespace string, until time.Time) agentproto.Settings {
 	return agentproto.Settings{Freezes: []agentproto.Freeze{{Namespace: namespace, Until: until}}}
 }
 
-// swept waits until the engine has looked at everything again.
+// swept waits until the engine has swept all processes again.
 func (g *rig) swept() { time.Sleep(3 * g.cfg.Timing.Sweep) }
 
 func TestFrozenProcessIsNotStartedUntilTheFreezeEnds(t *testing.T) {

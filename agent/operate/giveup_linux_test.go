@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// emitted returns the one event of a kind, for which it waits.
+// emitted waits for an event of a kind and returns it.
 func (g *rig) emitted(l *eventLog, kind string) agentproto.Event {
 	g.t.Helper()
 	g.eventually("it is emitted: "+kind, func() bool { return len(l.of(kind)) > 0 })
@@ -134,7 +134,7 @@ func TestCountsOutlastTheAgent(t *testing.T) {
 	}
 }
 
-// rebooted changes the records as if they were made before the last boot.
+// rebooted changes the stored records as if the host had booted since.
 func (g *rig) rebooted() {
 	g.t.Helper()
 	g.ledger.mu.Lock()
@@ -193,7 +193,7 @@ func TestTakeDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.engine.requestTermination(spec.Key, main, func(procop.TerminationEnd) {})
-		g.engine.requestTermination(spec.Key, main, func(procop.TerminationEnd) {}) // it is gone by then
+		g.engine.requestTermination(spec.Key, main, func(procop.TerminationEnd) {}) // by then the process is gone
 		s := g.becomes(spec, "another one runs", func(s agentproto.Status) bool { return s.Phase == "running" && s.PID != pid })
 		if s.LastExit == nil || s.LastExit.Why != "limit" || proc.Alive(main) {
 			t.Fatalf("status is %+v, want an exit by limit", s)

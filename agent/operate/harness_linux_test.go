@@ -25,10 +25,10 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// patience is how long a test waits for what should take far less.
+// patience bounds the waits of a test; they normally end much earlier.
 const patience = time.Minute
 
-// ledger is a journal in memory that survives its engine.
+// ledger is an in-memory journal that outlives its engine.
 type ledger struct {
 	mu        sync.Mutex
 	order     []journal.ID
@@ -37,11 +37,11 @@ type ledger struct {
 	results   map[journal.ID]agentproto.Result
 	finishes  map[journal.ID]int
 	processes map[string]json.RawMessage
-	broken    error         // what every change fails with
-	failed    int           // changes that failed
-	held      chan struct{} // saves of the process heldKey wait until it is closed; nil = they do not
+	broken    error         // error of every change; nil = none
+	failed    int           // number of failed changes
+	held      chan struct{} // blocks saves of the process heldKey until it is closed; nil = not blocked
 	heldKey   string
-	waits     bool // one waits
+	waits     bool // a save is blocked
 }
 
 func newLedger() *ledger {
@@ -88,8 +88,7 @@ func (l *ledger) Finish(id journal.ID, r agentproto.Result) error {
 	return nil
 }
 
-// holdSaves has the goroutine of a process wait as soon as it saves anything,
-// until release is called.
+// holdSaves blocks the actor of a process at its next save, until release is called.
 func (l *ledger) holdSaves(key string) (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +108,7 @@ func (l *ledger) saveIsHeld() bool {
 	return l.waits
 }
 
-// waitForSaves waits while saves are held.
+// waitForSaves blocks while the saves of the key are held.
 func (l *ledger) waitForSaves(key string) {
 	l.mu.Lock()
 	held := l.held
@@ -138,7 +137,7 @@ func (l *ledger) SaveProcess(key string, record json.RawMessage) error {
 	return nil
 }
 
-// recovered is what the next agent process reads.
+// recovered returns the records for the next agent process.
 func (l *ledger) recovered() journal.Recovered {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,14 +152,14 @@ func (l *ledger) recovered() journal.Recovered {
 	return rec
 }
 
-// rig is an engine with short times and the programs it manages.
+// rig is an engine with short intervals, and the programs that it manages.
 type rig struct {
 	t       *testing.T
 	cfg     Config
 	engine  *Engine
 	ledger  *ledger
 	dir     string // setup path of the process
-	account string // that runs the tests
+	account string // user that runs the tests
 
 	mu      sync.Mutex
 	results map[journal.ID]agentproto.Result
@@ -221,8 +220,7 @@ func install(t *testing.T, dir, name string) {
 
 func (g *rig) open() { g.openFrozen(agentproto.Settings{}) }
 
-// openFrozen starts an agent that knows from the beginning what the server
-// wants.
+// openFrozen starts an engine that has the server's settings from the beginning.
 func (g *rig) openFrozen(s agentproto.Settings) {
 	g.t.Helper()
 	engine, err := New(g.cfg)
@@ -235,7 +233,7 @@ func (g *rig) openFrozen(s agentproto.Settings) {
 	g.engine = engine
 }
 
-// crash ends the engine as a SIGKILL would: what is under way is left.
+// crash ends the engine without draining, as SIGKILL would: work in progress is abandoned.
 func (g *rig) crash() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -247,7 +245,7 @@ func (g *rig) close() {
 	for mark := range g.marks() {
 		g.eventually("all processes of the test are gone", func() bool {
 			strays, err := g.engine.host.Finder.Orphans(proc.KillScope{Key: mark})
-			for _, p := range strays { // one that forks just now may leave another
+			for _, p := range strays { // a process that is forking now may leave another one
 				err = errors.Join(err, proc.Signal(p.Identity, syscall.SIGKILL))
 			}
 			return err == nil && len(strays) == 0
@@ -255,13 +253,13 @@ func (g *rig) close() {
 	}
 }
 
-// mark is that of the rig's own program.
+// mark returns the environment mark of the rig's own program.
 func (g *rig) mark() string {
 	spec := g.spec()
 	return g.engine.host.Mark(&spec)
 }
 
-// marks are those of all programs that the test asked for.
+// marks returns the environment marks of all programs in submitted operations.
 func (g *rig) marks() map[string]bool {
 	g.ledger.mu.Lock()
 	defer g.ledger.mu.Unlock()
@@ -282,14 +280,14 @@ func (g *rig) finished(op journal.Op, r agentproto.Result) {
 	}
 }
 
-// spec is a resident daemon that writes a pid file at once and counts its
-// starts in a file.
+// spec returns the spec of a resident daemon that writes a pid file at once and appends each
+// start to a file.
 func (g *rig) spec(change ...func(*agentproto.Spec)) agentproto.Spec {
 	s := agentproto.Spec{
 		Key: g.dir, ProcName: demoName, SetupPath: g.dir, PidPath: filepath.Join(g.dir, "demo.pid"),
 		StartCmd: daemon("-pid demo.pid"), Account: g.account, NoProfile: true, Type: procspec.Resident, OpTimeoutMS: 5_000,
 		StartCheckBeginMS: 200, StartCheckEndMS: 300, StopCheckMS: 5_000, StartRetries: 4, StartIntervalMS: 100,
-		// A program with the race detector otherwise takes a second to exit.
+		// Without this, programs with the race detector take a second to exit.
 		Env: map[string]string{"GORACE": "atexit_sleep_ms=0"},
 	}
 	for _, fn := range change {
@@ -298,7 +296,7 @@ func (g *rig) spec(change ...func(*agentproto.Spec)) agentproto.Spec {
 	return s
 }
 
-// daemon is a start command that puts a demo in the background and counts.
+// daemon returns a start command that counts the start and runs a demo in the background.
 func daemon(args string) string {
 	return "echo >>starts; setsid ./demo " + args + " >/dev/null 2>&1 </dev/null &"
 }
@@ -311,7 +309,7 @@ func (g *rig) starts() int {
 	return strings.Count(string(text), "\n")
 }
 
-// submit hands an operation over and returns its identity.
+// submit submits an operation and returns its ID.
 func (g *rig) submit(action string, spec agentproto.Spec) journal.ID {
 	g.mu.Lock()
 	g.next++
@@ -336,7 +334,7 @@ func (g *rig) result(id journal.ID) agentproto.Result {
 		}
 		select {
 		case <-g.arrived:
-		case <-time.After(20 * time.Millisecond): // another waiter may have had the signal
+		case <-time.After(20 * time.Millisecond): // another waiter may have received the signal
 		case <-deadline:
 			g.t.Fatalf("no result of %v", id)
 		}
@@ -348,14 +346,14 @@ func (g *rig) do(action string, spec agentproto.Spec) agentproto.Result {
 	return g.result(g.submit(action, spec))
 }
 
-// want does an operation and checks its code and the beginning of its message.
+// want carries out an operation and checks the code and the prefix of the message.
 func (g *rig) want(action string, spec agentproto.Spec, code int, message string) agentproto.Result {
 	g.t.Helper()
 	return g.check(g.do(action, spec), code, message)
 }
 
-// startDeaf starts a process whose program ignores SIGTERM, and returns when it
-// does: it writes its pid file after that, which a busy machine has it do late.
+// startDeaf starts a program that ignores SIGTERM. It returns once the program does so: the
+// program then writes its pid file, which may be late on a busy machine.
 func (g *rig) startDeaf(spec agentproto.Spec) (pid int) {
 	g.t.Helper()
 	pid = g.want("start", spec, 0, "").Status.PID
@@ -408,7 +406,7 @@ func (g *rig) status(spec agentproto.Spec) agentproto.Status {
 	return *r.Status
 }
 
-// becomes waits until the status is as wanted.
+// becomes waits until is accepts the status, and returns the status.
 func (g *rig) becomes(spec agentproto.Spec, what string, is func(agentproto.Status) bool) agentproto.Status {
 	g.t.Helper()
 	var last agentproto.Status
@@ -430,7 +428,7 @@ func (g *rig) eventually(what string, is func() bool) {
 	}
 }
 
-// running are the demo processes of the rig's key.
+// running returns the pids of the demo processes with the mark of the rig's key.
 func (g *rig) running() []int {
 	g.t.Helper()
 	strays, err := g.engine.host.Finder.Orphans(proc.KillScope{Key: g.mark()})
@@ -451,7 +449,7 @@ func isDemo(pid int) bool {
 	return err == nil && filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == demoName
 }
 
-// sigkill returns once the process is gone.
+// sigkill kills a process and waits until it is gone.
 func sigkill(t *testing.T, pid int) {
 	t.Helper()
 	id, err := proc.Identify(pid)

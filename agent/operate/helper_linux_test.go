@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary is copied as these names and then is a managed program
-// (demo) or a parent that never reaps its child (keeper).
+// Names under which the test binary is copied. It then acts as a managed program (demo) or as
+// a parent that never reaps its child (keeper).
 const (
 	demoName   = "demo"
 	keeperName = "keeper"
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// demo is a managed program. It ends with its working directory or after two
-// minutes, so that nothing survives a test that dies.
+// demo is a managed program. It exits when its working directory is removed or after two
+// minutes, so that it does not outlive a test that crashes.
 func demo(args []string) int {
 	flags := flag.NewFlagSet(demoName, flag.ExitOnError)
 	pidFile := flags.String("pid", "", "pid file to write")

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// uses is what a demo takes of its host.
+// uses are the flags for the resource usage of a demo.
 type uses struct {
-	busy    *bool // a CPU
-	hold    *int  // memory of its own, MB
-	shared  *int  // memory that it shares with its workers, MB
+	busy    *bool // use a CPU
+	hold    *int  // private memory, MB
+	shared  *int  // memory shared with the workers, MB
 	workers *int
-	each    *int // memory of each worker, MB
-	given   *int // memory that the parent shares, MB
+	each    *int // private memory of each worker, MB
+	given   *int // memory shared by the parent, MB
 	greedy  *string
 }
 
@@ -32,7 +32,7 @@ func usageFlags(flags *flag.FlagSet) uses {
 	}
 }
 
-// taken keeps what is used.
+// taken references the allocated memory, so that it is not freed.
 var taken [][]byte
 
 func (u uses) start() {
@@ -68,7 +68,7 @@ func (u uses) start() {
 	}
 }
 
-// devour uses memory once the file is there.
+// devour allocates memory once the file exists.
 func devour(file string) {
 	for {
 		if _, err := os.Stat(file); err == nil {
@@ -83,7 +83,7 @@ func devour(file string) {
 	runtime.KeepAlive(all)
 }
 
-// touched makes memory the process's own.
+// touched writes to every page, so that the memory is resident, and returns the memory.
 func touched(memory []byte) []byte {
 	for i := 0; i < len(memory); i += 4096 {
 		memory[i] = 1

@@ -48,8 +48,8 @@ func TestAnswersAreOneBoundedLine(t *testing.T) {
 	}
 }
 
-// A caller that compares versions after a restart reinstalled for ever: the
-// version was not known before a status operation with the whole spec.
+// Regression: the version was known only after a status operation with the whole spec, so a
+// caller that compared versions after a restart reinstalled forever.
 func TestReportsHaveTheVersionWithoutAStatusOperation(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -64,7 +64,7 @@ func TestReportsHaveTheVersionWithoutAStatusOperation(t *testing.T) {
 	}
 	g.want("start", spec, 0, "")
 	testenv.Eventually(t, agenttest.Patience, func() bool { return version() == "1.2.3" }, "the version is reported after the start")
-	for range 20 { // it is not asked for in each report
+	for range 20 { // a report does not run the command again
 		version()
 	}
 	if n := g.lines("versions"); n != 1 {
@@ -77,8 +77,8 @@ func TestReportsHaveTheVersionWithoutAStatusOperation(t *testing.T) {
 	testenv.Eventually(t, agenttest.Patience, func() bool { return version() == "2.0.0" }, "the new command's version is reported")
 }
 
-// TestAReportedVersionIsAskedForAgainWhenItIsOld: what a program says of its
-// version can change while it runs, by a file that was replaced beside it.
+// TestAReportedVersionIsAskedForAgainWhenItIsOld: the version that a running program reports
+// can change, since its files can be replaced.
 func TestAReportedVersionIsAskedForAgainWhenItIsOld(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, func(c *Config) { c.Timing.VersionAge = time.Second })
@@ -94,8 +94,8 @@ func TestAReportedVersionIsAskedForAgainWhenItIsOld(t *testing.T) {
 	}, "the third version is reported")
 }
 
-// TestAProcessThatRunsAnotherExecutableIsAskedForItsVersion: a program that
-// executes its successor retains its pid and start time.
+// TestAProcessThatRunsAnotherExecutableIsAskedForItsVersion: a program that executes its
+// successor retains its pid and start time.
 func TestAProcessThatRunsAnotherExecutableIsAskedForItsVersion(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// pool is a spec of several daemons, of which the start command makes some.
+// pool returns a spec of wanted instances whose start command starts only made of them.
 func (g *rig) pool(wanted, made int) agentproto.Spec {
 	return g.spec(func(s *agentproto.Spec) {
 		s.Instances = wanted
@@ -37,7 +37,7 @@ func TestAllInstancesAreVerifiedWatchedAndStopped(t *testing.T) {
 	}
 
 	left := s.PIDs
-	for _, gone := range []int{2, 0} { // one, and then the first
+	for _, gone := range []int{2, 0} { // first another instance, then the main one
 		sigkill(t, left[gone])
 		left = slices.Delete(slices.Clone(left), gone, gone+1)
 		g.eventually("the missing one is emitted", func() bool { return len(emitted.of(agentproto.EventInstancesMissing)) == 3-len(left) })
@@ -86,7 +86,7 @@ func TestInstancesAreAdoptedByTheNextAgent(t *testing.T) {
 	spec := g.pool(3, 3)
 	pids := g.want("start", spec, 0, "").Status.PIDs
 	g.crash()
-	g.write("demo.pid", "") // what is known counts without it
+	g.write("demo.pid", "") // known instances count without the pid file
 	g.open()
 	for _, pid := range pids {
 		if !g.engine.host.Claims.OtherHas(pid, "another key") {
@@ -131,7 +131,7 @@ func TestTakeDownWithoutAStopCommandEndsAllInstances(t *testing.T) {
 	spec := g.pool(3, 3)
 	spec.HealthCmd, spec.HealthRestart = "[ ! -e sick ] || ! kill -0 $(cat sick)", true
 	before := g.want("start", spec, 0, "").Status.PIDs
-	g.write("sick", strconv.Itoa(before[0])) // the others are well without it
+	g.write("sick", strconv.Itoa(before[0])) // only this instance is unhealthy
 	s := g.becomes(spec, "all are started again", func(s agentproto.Status) bool {
 		return s.Phase == "running" && len(s.PIDs) == 3 && s.PID != before[0]
 	})

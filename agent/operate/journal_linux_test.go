@@ -8,8 +8,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// TestWithTheJournal lets an engine and its successor share the journal on
-// disk: what one wrote, the other must understand.
+// TestWithTheJournal runs an engine and its successor on the same journal on disk: the second
+// must understand the records of the first.
 func TestWithTheJournal(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

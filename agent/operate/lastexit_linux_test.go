@@ -14,7 +14,7 @@ func TestStatusTellsHowTheProcessBeforeEnded(t *testing.T) {
 		pid := g.want("start", spec, 0, "").Status.PID
 		sigkill(t, pid)
 		s := g.becomes(spec, "it runs again", func(s agentproto.Status) bool { return s.Phase == "running" && s.PID != pid })
-		// Whether the kernel reports it depends on its version and on who reaps first.
+		// Whether the exit status is known depends on the kernel version and on the reaping parent.
 		if e := s.LastExit; e == nil || e.Known != (e.Signal == "SIGKILL") || e.Code != 0 || e.Why != "" {
 			t.Errorf("after %q the last exit is %+v", start, e)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// slowSpec is a process whose start command waits for a file before it puts it
-// in the background.
+// slowSpec returns a spec whose start command waits for the file "go" before it starts the
+// process in the background.
 func (g *rig) slowSpec() agentproto.Spec {
 	return g.spec(func(s *agentproto.Spec) {
 		s.StartCmd = "echo >>starts; while [ ! -e go ]; do sleep 0.02; done; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
@@ -18,7 +18,7 @@ func (g *rig) slowSpec() agentproto.Spec {
 	})
 }
 
-// leaveStart has an agent end during an automatic start.
+// leaveStart calls end, which ends the agent, during an automatic start.
 func (g *rig) leaveStart(spec agentproto.Spec, end func()) {
 	g.t.Helper()
 	g.write("go", "")
@@ -29,7 +29,7 @@ func (g *rig) leaveStart(spec agentproto.Spec, end func()) {
 	end()
 }
 
-// one fails unless exactly one process comes of one more start command.
+// one fails unless exactly one process runs after the given number of start commands.
 func (g *rig) one(spec agentproto.Spec, starts int) {
 	g.t.Helper()
 	g.becomes(spec, "it runs", func(s agentproto.Status) bool { return s.Phase == "running" && s.Running })
@@ -114,7 +114,7 @@ func TestOperationsStartCommandWhosePidWasNotNotedIsWaitedFor(t *testing.T) {
 			g.crash()
 			g.open()
 			next := g.submit(action, spec)
-			time.Sleep(3 * g.cfg.Timing.Settle) // more than its start window
+			time.Sleep(3 * g.cfg.Timing.Settle) // longer than the start window of first
 			g.write("go", "")
 			g.check(g.result(first), 0, "")
 			g.check(g.result(next), want.code, map[int]string{828: "start: process is already running"}[want.code])

@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// limitRig is a rig that watches limits in a hurry, and what it emitted.
+// limitRig returns a rig with short intervals of limit checks, and its event log.
 func limitRig(t *testing.T) (*rig, *eventLog) {
 	t.Helper()
 	var emitted eventLog
@@ -24,7 +24,7 @@ func limitRig(t *testing.T) (*rig, *eventLog) {
 	}), &emitted
 }
 
-// megabytes is so much memory in percent of what limits are about.
+// megabytes converts MB to percent of the memory that limits refer to.
 func megabytes(t *testing.T, mb int) float64 {
 	t.Helper()
 	capacity, err := proc.ReadCapacity()
@@ -34,21 +34,21 @@ func megabytes(t *testing.T, mb int) float64 {
 	return capacity.PercentOf(int64(mb) << 20)
 }
 
-// demoUsing is a supervised demo that stays down once it is.
+// demoUsing returns the spec of a supervised demo whose restart is delayed by a minute.
 func (g *rig) demoUsing(args string, change ...func(*agentproto.Spec)) agentproto.Spec {
 	return g.spec(append([]func(*agentproto.Spec){func(s *agentproto.Spec) {
 		s.StartCmd, s.StartIntervalMS = daemon("-pid demo.pid "+args), 60_000
 	}}, change...)...)
 }
 
-// exceeded waits for the event of a take-down.
+// exceeded waits for the event of a termination and returns it.
 func (g *rig) exceeded(emitted *eventLog) agentproto.Event {
 	g.t.Helper()
 	g.eventually("a limit is exceeded", func() bool { return len(emitted.of(agentproto.EventLimitExceeded)) > 0 })
 	return emitted.of(agentproto.EventLimitExceeded)[0]
 }
 
-// measured waits until the processes have been measured so often.
+// measured waits for the given number of measurements.
 func (g *rig) measured(times int) {
 	g.t.Helper()
 	last := g.engine.limiter.shown.Load()
@@ -199,8 +199,8 @@ func TestCrowdedHostIsReadLessOften(t *testing.T) {
 	}
 }
 
-// testPrefork has a small main process whose workers use the memory, once for
-// each and once all together.
+// testPrefork measures a small main process whose workers use the memory: first private, then
+// shared memory.
 func testPrefork(t *testing.T) {
 	t.Helper()
 	g, emitted := limitRig(t)
@@ -278,7 +278,7 @@ func testOutOfMemory(t *testing.T) {
 	g.want("stop", spec, 829, "")
 }
 
-// memoryGroup makes a control group with a limit, which ends with the test.
+// memoryGroup creates a control group with a memory limit, which is removed after the test.
 func memoryGroup(t *testing.T, limit int) string {
 	t.Helper()
 	name := fmt.Sprintf("procfleet-operate-%d", os.Getpid())

@@ -14,8 +14,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// lookAlike starts the rig's program from its setup path as somebody else
-// would: no pid file names it and it carries no mark.
+// lookAlike starts the rig's program from its setup path without the agent: no pid file names
+// the process, and it carries no mark.
 func (g *rig) lookAlike(args ...string) proc.Identity {
 	g.t.Helper()
 	cmd := exec.CommandContext(g.t.Context(), filepath.Join(g.dir, demoName), args...)
@@ -31,7 +31,7 @@ func (g *rig) lookAlike(args ...string) proc.Identity {
 	reaped := make(chan struct{})
 	go func() {
 		defer close(reaped)
-		_ = cmd.Wait() // the test kills it
+		_ = cmd.Wait() // always fails: the test kills the process
 	}()
 	g.t.Cleanup(func() {
 		_ = proc.Signal(id, syscall.SIGKILL)
@@ -40,8 +40,8 @@ func (g *rig) lookAlike(args ...string) proc.Identity {
 	return id
 }
 
-// instance is the n-th process of the rig's program: same name and setup path,
-// own key and pid file.
+// instance returns the spec of the n-th process of the rig's program: same name and setup
+// path, own key and pid file.
 func (g *rig) instance(n int) agentproto.Spec {
 	name := "demo_" + strconv.Itoa(n)
 	return g.spec(func(s *agentproto.Spec) {
@@ -78,8 +78,8 @@ func TestSecondInstanceStartsWhileTheFirstRuns(t *testing.T) {
 	}
 }
 
-// TestAPidFileThatNamesTheProcessOfAnotherKeyIsStale: after the death of a host
-// its pid files survive, and the pids in them are reused.
+// TestAPidFileThatNamesTheProcessOfAnotherKeyIsStale: pid files survive a crash of the host,
+// and the pids in them are reused.
 func TestAPidFileThatNamesTheProcessOfAnotherKeyIsStale(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -155,7 +155,7 @@ func TestSuperviseBesideALookAlikeDoesNotStart(t *testing.T) {
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS = 20 })
 	g.want("supervise", g.spec(func(s *agentproto.Spec) { s.StartIntervalMS = 60_000 }), 0, "")
-	other := g.lookAlike() // turns up in the back-off
+	other := g.lookAlike() // appears during the back-off
 	g.becomes(spec, "the look-alike is seen", func(s agentproto.Status) bool { return s.Phase == "running" && s.PID == other.PID })
 	g.want("kill", spec, 65535, "kill: pid")
 	g.want("supervise", spec, 0, "")
@@ -176,8 +176,8 @@ func TestStopCommandRunsForALookAlike(t *testing.T) {
 	}
 }
 
-// TestRefusedStopLeavesNoClaim: the second instance's pid file names a process
-// that an operation on the first was refused for.
+// TestRefusedStopLeavesNoClaim: the pid file of the second instance names a process for which
+// operations on another instance were refused.
 func TestRefusedStopLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -252,7 +252,7 @@ func TestDeadProcessIsStartedAgainBesideALookAlike(t *testing.T) {
 	g.unharmed(other)
 }
 
-// The death is reported to a goroutine that is busy, so the status notices it first.
+// The actor is blocked when the death is reported, so that the status detects it first.
 func TestStatusOfAProcessThatHasJustDiedShowsNoLookAlike(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -274,7 +274,7 @@ func TestStatusOfAProcessThatHasJustDiedShowsNoLookAlike(t *testing.T) {
 	g.unharmed(other)
 }
 
-// The look that follows the command is the first that could see the look-alike.
+// The search after the command is the first that can find the look-alike.
 func TestLookAlikeThatBeganDuringAnOperationIsNotTheProcessAfterIt(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -321,8 +321,7 @@ func TestRestartOfALookAlikeStartsNoSecondOne(t *testing.T) {
 	}
 }
 
-// TestDaemonThatWritesNoPidFile is known by the mark of the command that
-// started it.
+// TestDaemonThatWritesNoPidFile: the process is identified by the mark of its start command.
 func TestDaemonThatWritesNoPidFile(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -346,7 +345,7 @@ func TestWorkersOfOneInstanceDoNotKeepAnotherFromStarting(t *testing.T) {
 	first.StartCmd = daemon("-worker -pid demo_1.pid")
 	g.want("start", first, 0, "")
 	second := g.instance(2)
-	second.PidPath = "" // nothing but the search finds it
+	second.PidPath = "" // only a search finds the process
 	g.want("start", second, 0, "")
 	g.want("stop", second, 0, "")
 	if s := g.status(first); !s.Running || !s.Supervised {

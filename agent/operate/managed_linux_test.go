@@ -17,7 +17,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// desired is what the engine says of each process: wanted, and whether it runs.
+// desired returns, by key, the desired state that the engine reports, and whether it runs.
 func (g *rig) desired() map[string]string {
 	all := map[string]string{}
 	for _, p := range g.engine.Processes() {
@@ -37,7 +37,7 @@ func (g *rig) wantDesired(when string, want map[string]string) {
 	}
 }
 
-// shop gives a spec the names that reports show.
+// shop sets the names that reports show.
 func shop(key string) func(*agentproto.Spec) {
 	return func(s *agentproto.Spec) { s.Key, s.Namespace, s.Name = "shop:"+key, "shop", key }
 }
@@ -71,7 +71,7 @@ func TestWhatWasStoppedStaysDownUntilItIsWantedAgain(t *testing.T) {
 		t.Errorf("%d stopped processes have an actor after a restart", n)
 	}
 
-	// An operation that does not reach its goal leaves it stopped.
+	// A failed operation does not change the desired state "stopped".
 	broken := web
 	broken.StartCmd = "false"
 	g.want("start", broken, agentproto.CodeFailed, "start: ")
@@ -174,7 +174,7 @@ func TestChangesOfASupervisedProcessAreTold(t *testing.T) {
 		s := g.engine.Processes()[0].Status
 		return s.Running && s.PID != first.Status.PID && s.Failures == 1
 	})
-	if len(changed) < 2 { // its death, and its return
+	if len(changed) < 2 { // death and restart
 		t.Errorf("%d changes reported", len(changed))
 	}
 	for len(changed) > 0 {
@@ -189,8 +189,8 @@ func TestChangesOfASupervisedProcessAreTold(t *testing.T) {
 	}
 }
 
-// BenchmarkReport is what one report of 1,000 supervised processes costs an
-// agent before it is published.
+// BenchmarkReport measures the cost of one report of 1,000 supervised processes before the
+// report is published.
 func BenchmarkReport(b *testing.B) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)

@@ -9,7 +9,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// slowDisk takes its time for everything that it makes durable.
+// slowDisk is a ledger whose writes take half a second.
 type slowDisk struct{ *ledger }
 
 func fsync() { <-time.After(500 * time.Millisecond) }
@@ -29,8 +29,8 @@ func (l slowDisk) SaveProcess(key string, record json.RawMessage) error {
 	return l.ledger.SaveProcess(key, record)
 }
 
-// TestSlowDiskSlowsOperationsOnly: what is supervised is looked after, and
-// statuses are answered, while records are on their way to the disk.
+// TestSlowDiskSlowsOperationsOnly: supervision continues and statuses are answered while
+// records are being written.
 func TestSlowDiskSlowsOperationsOnly(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, func(c *Config) { c.Ledger = slowDisk{c.Ledger.(*ledger)} })

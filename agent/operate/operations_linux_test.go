@@ -45,8 +45,8 @@ func TestStartWithoutPidFileFindsTheProcess(t *testing.T) {
 	}
 }
 
-// TestStartsDoNotWaitForEachOthersWindows: a slot is for a command that runs,
-// so a thousand starts with windows of seconds take no thousand windows.
+// TestStartsDoNotWaitForEachOthersWindows: a start occupies a slot only while its command runs,
+// so the start windows of many starts overlap.
 func TestStartsDoNotWaitForEachOthersWindows(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, func(c *Config) { c.CommandLimit = 1 })
@@ -248,8 +248,8 @@ func TestBuiltinStop(t *testing.T) {
 	g.want("stop", spec, 836, "stop: still running pid")
 }
 
-// TestAStopDoesNotWaitForTheLongestPause: every stop took 200 ms at least, since
-// a process that got SIGTERM a moment ago still lives.
+// TestAStopDoesNotWaitForTheLongestPause: the first poll after SIGTERM finds the process alive,
+// so a constant pause would make each stop that long.
 func TestAStopDoesNotWaitForTheLongestPause(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, func(c *Config) { c.Timing.StopPoll = time.Hour })
@@ -277,7 +277,7 @@ func TestChildrenThatSurviveTheMainProcess(t *testing.T) {
 	g.want("kill", spec, 829, "kill: process is not running")
 }
 
-// elsewhere is the rig's spec moved to another setup path.
+// elsewhere returns spec with another setup path, in which it installs the program.
 func elsewhere(t *testing.T, spec agentproto.Spec) agentproto.Spec {
 	t.Helper()
 	spec.SetupPath = t.TempDir()
@@ -286,8 +286,8 @@ func elsewhere(t *testing.T, spec agentproto.Spec) agentproto.Spec {
 	return spec
 }
 
-// TestProgramOfAnotherSetupPathIsNotLeftBehind: one key's spec moves to another
-// setup path while the program in the first one goes on running.
+// TestProgramOfAnotherSetupPathIsNotLeftBehind: the spec of a key changes to another setup path
+// while the program in the first one still runs.
 func TestProgramOfAnotherSetupPathIsNotLeftBehind(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -303,8 +303,8 @@ func TestProgramOfAnotherSetupPathIsNotLeftBehind(t *testing.T) {
 	}
 }
 
-// TestProcessOfAnotherKeyIsNotLeftBehind: a start command brings up a second
-// program, which passes for marked, and another key has it.
+// TestProcessOfAnotherKeyIsNotLeftBehind: the start command of one key also starts the program
+// of a second key, which then carries the mark of the first.
 func TestProcessOfAnotherKeyIsNotLeftBehind(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -439,10 +439,10 @@ func TestReloadThatKillsTheProcess(t *testing.T) {
 	g.want("reload", spec, 65535, "reload: command failed; exit=4")
 }
 
-// A refusal says that nothing was tried, and callers repeat what was refused.
+// Callers retry refused operations, so an operation that has acted must not be refused.
 func TestAnOperationThatHasActedIsNotRefused(t *testing.T) {
 	t.Parallel()
-	testenv.NeedRoot(t) // only root may give a link to another account, after which the pid file cannot be read
+	testenv.NeedRoot(t) // only root may create the other account's link that makes the pid file unreadable
 	for action, change := range map[string]func(s *agentproto.Spec, command string){
 		"start":   func(s *agentproto.Spec, command string) { s.StartCmd = command },
 		"restart": func(s *agentproto.Spec, command string) { s.RestartCmd = command },
@@ -694,11 +694,11 @@ func TestPanicAfterAnOperationLeavesTheNextOne(t *testing.T) {
 	first, second := g.submit("start", g.spec()), g.submit("stop", g.spec())
 	g.check(g.result(first), 0, "")
 	g.check(g.result(second), 0, "")
-	g.engine.Stop(t.Context()) // and nothing keeps it waiting
+	g.engine.Stop(t.Context()) // must not block
 }
 
-// Another program that an operation of the key found is not the key's: the one
-// that is kept alive stays its own.
+// An operation with the spec of another program finds that program. The supervised process of
+// the key must not change.
 func TestOperationForAnotherProgramGivesTheSupervisedOneToNobody(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// faulty is a ledger that makes the agent fail at one process.
+// faulty is a ledger that panics for one process.
 type faulty struct {
 	*ledger
 	key string
@@ -54,7 +54,7 @@ func TestFaultInAStatusIsItsResultAndEndsNothingElse(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	finder := g.engine.host.Finder
-	g.engine.host.Finder = nil // every search fails
+	g.engine.host.Finder = nil // makes every search panic
 	spec := g.spec()
 	g.want("status", spec, agentproto.CodeAgentAbnormal, "status: internal error: ")
 	old := journal.Op{

@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// TestRandomLife does to a process and its agents what happens to them, in any
-// order, and looks all the time that there are never two processes.
+// TestRandomLife applies operations, kills, agent crashes and freezes to a process in random order,
+// and checks that there are never two processes.
 func TestRandomLife(t *testing.T) {
 	t.Parallel()
 	for range 2 {
@@ -37,7 +37,7 @@ type life struct {
 	*rig
 	random *rand.Rand
 	spec   agentproto.Spec
-	last   string // action
+	last   string // latest action
 	ids    []journal.ID
 }
 
@@ -70,7 +70,7 @@ func (l *life) step() {
 	}
 }
 
-// reached reports whether an operation did what it was to do.
+// reached reports whether an operation reached its goal.
 func (l *life) reached(id journal.ID) bool {
 	l.ledger.mu.Lock()
 	defer l.ledger.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *life) reached(id journal.ID) bool {
 	return false
 }
 
-// settles waits for all results and checks that the last operation counts.
+// settles waits for all results and checks the effect of the last operation.
 func (l *life) settles() {
 	l.engine.Apply(agentproto.Settings{})
 	for _, id := range l.ids {
@@ -93,7 +93,7 @@ func (l *life) settles() {
 		})
 	}
 	if len(l.ids) == 0 || !l.reached(l.ids[len(l.ids)-1]) {
-		return // it says so itself
+		return // the last operation reported its failure
 	}
 	want := 0
 	if l.last == "start" || l.last == "restart" {

@@ -9,7 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// whenLogged is a hook that does something at every error.
+// whenLogged is a hook that is called on every error that is logged.
 type whenLogged func()
 
 func (h whenLogged) Levels() []logrus.Level { return []logrus.Level{logrus.ErrorLevel} }
@@ -18,7 +18,7 @@ func (h whenLogged) Fire(*logrus.Entry) error {
 	return nil
 }
 
-// amend changes what is on disk of a process.
+// amend changes the stored record of a process.
 func (g *rig) amend(key string, change func(*record)) {
 	g.t.Helper()
 	g.ledger.mu.Lock()
@@ -35,8 +35,8 @@ func (g *rig) amend(key string, change func(*record)) {
 	g.ledger.processes[key] = text
 }
 
-// A run that is due while other processes are still being taken over must not
-// begin beside the start command that the agent before has left under way.
+// A run that becomes due while the engine still recovers other processes must not begin while
+// the start command of the earlier agent runs.
 func TestNothingIsStartedBeforeTheOperationsOfTheEarlierAgentAreKnown(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -50,7 +50,7 @@ func TestNothingIsStartedBeforeTheOperationsOfTheEarlierAgentAreKnown(t *testing
 		r.Spec.CycleTimeMS = 100
 		r.Rhythm.Anchor = r.Rhythm.Anchor.Add(-time.Hour)
 	})
-	for n := range 8 { // whose taking over takes its time
+	for n := range 8 { // unreadable records, which prolong the recovery
 		g.ledger.processes[fmt.Sprint("torn ", n)] = json.RawMessage(`"torn"`)
 	}
 	log, ok := g.cfg.Log.(*logrus.Logger)

@@ -8,13 +8,13 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// cyclic is a rig whose processes settle soon.
+// cyclic returns a rig with a short Timing.Settle.
 func cyclic(t *testing.T, emitted *eventLog) *rig {
 	t.Helper()
 	return newRig(t, func(c *Config) { c.Timing.Settle, c.Emit = 300*time.Millisecond, emitted.add })
 }
 
-// job is a spec that is run in a cycle and lives for a while.
+// job returns the spec of a periodic process with the given cycle and run time.
 func (g *rig) job(cycle time.Duration, life string) agentproto.Spec {
 	return g.spec(func(s *agentproto.Spec) {
 		s.Type, s.CycleTimeMS, s.StartCmd = procspec.Periodic, cycle.Milliseconds(), daemon("-pid demo.pid -life "+life)
@@ -33,7 +33,7 @@ func TestPeriodicProcessIsRunInItsCycle(t *testing.T) {
 	}
 	ended := 0
 	*s = g.becomes(spec, "it waits, and was run again and again", func(s agentproto.Status) bool {
-		if s.Phase == "running" && s.PID != ended { // a run that ends before it was seen has failed
+		if s.Phase == "running" && s.PID != ended { // end the run only once it was reported as running: an earlier end is a failure
 			sigkill(t, s.PID)
 			ended = s.PID
 		}
@@ -105,7 +105,7 @@ func TestFailedRunsAreToldAndTriedAtTheNextTickOnly(t *testing.T) {
 	g.do("stop", spec)
 }
 
-// rewind moves what is on disk of the process's rhythm into the past.
+// rewind moves the stored schedule of the process into the past.
 func (g *rig) rewind(key string, by time.Duration) {
 	g.t.Helper()
 	g.amend(key, func(r *record) {
@@ -113,8 +113,8 @@ func (g *rig) rewind(key string, by time.Duration) {
 	})
 }
 
-// supervisedAgo supervises a process by an agent that ends at once, and starts
-// one for which that is so long ago.
+// supervisedAgo supervises a process, crashes the agent and starts it again as if ago had
+// passed since.
 func (g *rig) supervisedAgo(spec agentproto.Spec, ago time.Duration) {
 	g.t.Helper()
 	g.want("supervise", spec, 0, "")
@@ -127,9 +127,9 @@ func TestScheduleSurvivesTheAgent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
-		away    time.Duration // with a cycle of an hour, begun just now
+		away    time.Duration // downtime of the agent; the cycle of an hour has just begun
 		starts  int
-		atLeast time.Duration // until the next run
+		atLeast time.Duration // least time until the next run
 		atMost  time.Duration
 	}{
 		{"half a cycle", 30 * time.Minute, 0, 25 * time.Minute, 31 * time.Minute},

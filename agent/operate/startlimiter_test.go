@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// queue lets starts wait for a start limiter and records in which order they are admitted.
+// queue passes starts to a start limiter and records the order in which they are admitted.
 type queue struct {
 	t       *testing.T
 	limiter *startLimiter
@@ -24,7 +24,7 @@ func newQueue(t *testing.T, limit, burst int) *queue {
 	return &queue{t: t, limiter: newStartLimiter(limit, burst, 3*time.Second), begin: time.Now()}
 }
 
-// wait lets a start wait that is due since so many seconds.
+// wait acquires, in a goroutine, a start that is due name seconds after the beginning.
 func (q *queue) wait(ctx context.Context, name int) {
 	go func() {
 		if q.limiter.acquire(ctx, q.begin.Add(time.Duration(name)*time.Second)) {
@@ -36,7 +36,7 @@ func (q *queue) wait(ctx context.Context, name int) {
 	synctest.Wait()
 }
 
-// have fails unless exactly these were admitted by now.
+// have fails unless exactly these starts have been admitted.
 func (q *queue) have(names ...int) {
 	q.t.Helper()
 	synctest.Wait()
@@ -61,7 +61,7 @@ func TestStartLimiterAdmitsABurstThenOneAfterTheOther(t *testing.T) {
 		q.have(0, 1, 2)
 		time.Sleep(6 * time.Second)
 		q.have(0, 1, 2, 3, 4)
-		time.Sleep(time.Hour) // more than a burst is not saved up
+		time.Sleep(time.Hour) // no more tokens than a burst accumulate
 		for name := 5; name < 9; name++ {
 			q.wait(t.Context(), name)
 		}
@@ -128,7 +128,7 @@ func TestStartThatGaveWayTakesNothing(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())
 		end()
 		for range 100 {
-			q.wait(ended, 0) // its turn and its end come together
+			q.wait(ended, 0) // admitted and canceled at the same time
 		}
 		q.mu.Lock()
 		passed := len(q.admitted)

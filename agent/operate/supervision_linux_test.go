@@ -95,11 +95,11 @@ func TestReplacedProcessIsAdopted(t *testing.T) {
 	g.want("stop", spec, 0, "")
 }
 
-// startByHand starts the program as somebody else would and returns its pid.
+// startByHand starts the program without the agent and returns its pid.
 func startByHand(t *testing.T, g *rig) int {
 	t.Helper()
-	// What ran was perhaps killed before it came to write a pid file; what still
-	// runs must not write one later.
+	// An earlier process may still be about to write its pid file, or may have been killed
+	// before it did.
 	g.eventually("what runs has written its pid file", func() bool {
 		_, err := os.Stat(g.spec().PidPath)
 		return err == nil || len(g.running()) == 0
@@ -177,10 +177,10 @@ func TestRandomStartsAndStops(t *testing.T) {
 	}
 }
 
-// counted is a command that notes how many of its kind run at the time.
+// counted is a command that records how many commands of its kind run at the same time.
 const counted = "mkdir ../running.$$; ls -d ../running.* | wc -l >>../parallel; sleep 0.1; rmdir ../running.$$;"
 
-// specs are daemons with a folder each below the rig's.
+// specs returns the specs of count daemons, each with a folder of its own in the rig's.
 func (g *rig) specs(count int) []agentproto.Spec {
 	g.t.Helper()
 	var specs []agentproto.Spec
@@ -198,7 +198,7 @@ func (g *rig) specs(count int) []agentproto.Spec {
 	return specs
 }
 
-// startAll starts all at once and returns their pids.
+// startAll starts all processes at once and returns their pids.
 func (g *rig) startAll(specs []agentproto.Spec) []int {
 	g.t.Helper()
 	var ids []journal.ID
@@ -212,7 +212,7 @@ func (g *rig) startAll(specs []agentproto.Spec) []int {
 	return pids
 }
 
-// parallel fails if more than limit counted commands ran at a time.
+// parallel fails if more than limit counted commands ran at the same time.
 func (g *rig) parallel(limit int) {
 	g.t.Helper()
 	text, err := os.ReadFile(filepath.Join(g.dir, "parallel"))
@@ -280,7 +280,7 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// die makes the goroutine that reaches the point end there, as a SIGKILL would.
+// die makes the first goroutine that reaches the crash point end there, as SIGKILL would.
 func die(at string) func(*Config) {
 	var reached atomic.Bool
 	return func(c *Config) {
@@ -336,8 +336,8 @@ func TestCrashAtEveryPointOfAStart(t *testing.T) {
 	}
 }
 
-// TestProgramThatEndsByItselfWasCutOff: that it is not there says nothing of
-// whether its command ever ran.
+// TestProgramThatEndsByItselfWasCutOff: the absence of such a program does not show whether its
+// command has run.
 func TestProgramThatEndsByItselfWasCutOff(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{CrashBeforeExec, CrashAfterSpawn} {
@@ -433,8 +433,8 @@ func TestInterruptedOperationsAreJudgedByWhatIsThere(t *testing.T) {
 	})
 }
 
-// crashIn submits an operation to an engine that dies at the point, and
-// returns the result that the next engine finds.
+// crashIn submits an operation to an engine that crashes at the point, and returns the result
+// that the next engine reports.
 func crashIn(g *rig, action string, spec agentproto.Spec, point string) agentproto.Result {
 	g.t.Helper()
 	g.crash()
@@ -450,8 +450,8 @@ func crashIn(g *rig, action string, spec agentproto.Spec, point string) agentpro
 	}
 	g.open()
 	id := g.submit(action, spec)
-	// That the journal has the operation is not enough: an engine that ends
-	// then may never come to run the command.
+	// It is not enough that the journal has the operation: an engine that ends at that moment
+	// may never reach the point.
 	g.eventually("the operation comes to "+point, reached.Load)
 	g.crash()
 	g.cfg.Crash = healthy
@@ -472,9 +472,9 @@ func TestOperationsThatHadNotBegun(t *testing.T) {
 	g.check(g.result(old), 65535, "stop: agent restarted, not executed: too old")
 }
 
-// TestOperationOfBeforeAStepOfTheServersClockIsNotExecuted: the agent was down
-// while the clock was set back, and the task has ended long ago although its
-// deadline has not passed by the clock.
+// TestOperationOfBeforeAStepOfTheServersClockIsNotExecuted: while the agent was down, the
+// server's clock was set back. The task has ended, although by that clock the deadline of its
+// operation has not passed.
 func TestOperationOfBeforeAStepOfTheServersClockIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// quietRig is a rig that never sweeps by itself, with a process that is quiet.
+// quietRig returns a rig that does not sweep by itself and has one quiet process.
 func quietRig(t *testing.T, change ...func(*Config)) (*rig, agentproto.Spec, *actor) {
 	t.Helper()
 	g := newRig(t, append(change, func(c *Config) { c.Timing.Sweep = time.Hour })...)
@@ -20,9 +20,9 @@ func quietRig(t *testing.T, change ...func(*Config)) (*rig, agentproto.Spec, *ac
 	a := g.engine.actors[spec.Key]
 	g.engine.mu.Unlock()
 	g.eventually("it is quiet", func() bool { return a.snapshot.Load().quiet })
-	if a.snapshot.Load().pidFileWritten.IsZero() { // the start found the process without it
+	if a.snapshot.Load().pidFileWritten.IsZero() { // the start did not use the pid file
 		g.eventually("its pid file was read", func() bool {
-			a.mailbox.remind(supervise.Swept{}) // again, where a busy machine did not read it in time
+			a.mailbox.remind(supervise.Swept{}) // repeated: a busy machine may not read the file in time
 			return !a.snapshot.Load().pidFileWritten.IsZero()
 		})
 	}
@@ -43,7 +43,7 @@ func TestQuietProcessThatASignalStoppedIsNoticed(t *testing.T) {
 	if left := (sweeper{g.engine}).remindTurn(a.turn); len(left) != 1 {
 		t.Fatalf("%d processes are quiet, want 1", len(left))
 	}
-	g.engine.gauges.prune(func(proc.Identity) bool { return true }) // the start has measured it
+	g.engine.gauges.prune(func(proc.Identity) bool { return true }) // the start has measured the process
 	send(t, main, syscall.SIGSTOP)
 	for turn := range sweepTurns {
 		if turn != a.turn {
@@ -64,7 +64,7 @@ func TestQuietProcessThatASignalStoppedIsNoticed(t *testing.T) {
 	})
 }
 
-// The sweep leaves out what a report has just measured.
+// The sweep does not query processes that a report has just measured.
 func TestReportNoticesThatASignalStoppedAQuietProcess(t *testing.T) {
 	t.Parallel()
 	g, _, a := quietRig(t)
@@ -104,13 +104,13 @@ func TestPidFileOfAQuietProcessIsRead(t *testing.T) {
 		sweeper{g.engine}.checkPidFiles([]*actor{a})
 		return !a.snapshot.Load().quiet
 	})
-	sweeper{g.engine}.remindTurn((a.turn + sweepParts) % sweepTurns) // it is in every sweep now
+	sweeper{g.engine}.remindTurn((a.turn + sweepParts) % sweepTurns) // the process is not quiet, so each sweep reminds its actor
 	if e := g.emitted(&emitted, agentproto.EventTwoMasters); e.Details["pid_other"] != other {
 		t.Fatalf("event is %+v, want pid %d", e, other)
 	}
 }
 
-// The search for a successor reads every process of the host.
+// The search for a successor, which reads every process of the host, is blocked here.
 func TestDeathIsKnownBeforeTheSearchForASuccessorEnds(t *testing.T) {
 	t.Parallel()
 	g, spec, _ := quietRig(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// keyed is a process that nothing but its key and name describe. Its program
-// lies in the rig's folder, which the spec does not tell.
+// keyed returns a spec with only a key and a process name. The program is in the rig's folder,
+// which the spec does not contain.
 func (g *rig) keyed(key string, change ...func(*agentproto.Spec)) agentproto.Spec {
 	s := g.spec()
 	s.Key, s.SetupPath, s.PidPath = key, "", ""
@@ -105,7 +105,7 @@ func TestProcessWithoutPathsThatDropsItsEnvironment(t *testing.T) {
 	g.want("kill", spec, 0, "")
 }
 
-// script puts a script into the setup path, as processes by convention have it.
+// script writes a script into the setup path, the conventional place for scripts.
 func (g *rig) script(name, text string) {
 	g.t.Helper()
 	if err := os.WriteFile(filepath.Join(g.dir, name), []byte("#!/bin/sh\n"+text), 0o755); err != nil {
@@ -113,7 +113,7 @@ func (g *rig) script(name, text string) {
 	}
 }
 
-// scripted is a process by convention: its scripts run in background.
+// scripted returns a spec with the conventional scripts, which run in the background.
 func (g *rig) scripted() agentproto.Spec {
 	return g.spec(func(s *agentproto.Spec) {
 		s.StartCmd, s.StopCmd, s.StopCheckMS = "./start.sh demo &", "./stop.sh demo &", 500

@@ -94,7 +94,7 @@ func TestWindowsNeedsAStopCommandAndShellsOfItsOwn(t *testing.T) {
 	for _, test := range []struct {
 		action, system       string
 		shell, stop, restart string
-		want                 string // part of the error; "" = it is accepted
+		want                 string // part of the error; "" = accepted
 	}{
 		{action: agentproto.ActionStop, system: "linux"},
 		{action: agentproto.ActionStop, system: "windows", shell: "bat", want: "control.stop (stop_cmd) is empty, and Windows has no SIGTERM"},
