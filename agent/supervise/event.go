@@ -244,8 +244,8 @@ type Watch struct{ Main Identity }
 type Arm struct {
 	Timer Timer
 	Gen   int
-	Delay time.Duration // for a RetryTimer: before [Jitter]
-	Least time.Duration // lower bound of the delay after [Jitter]
+	Delay time.Duration // of a RetryTimer: the delay before [Jitter] is applied
+	Least time.Duration // lower bound of the delay after [Jitter] is applied
 }
 
 func (Perform) effect()   {}

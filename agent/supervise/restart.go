@@ -6,7 +6,7 @@ import "time"
 type Policy struct {
 	Resident bool // kept alive; any other process may end
 	Periodic bool // started at the ticks of its [Timetable]; never with Resident
-	// Retries is the number of consecutive automatic starts before giving up.
+	// Retries is the number of consecutive failed automatic starts before giving up.
 	Retries int
 	// Interval is the delay before the first retry; each further retry doubles the delay.
 	Interval time.Duration

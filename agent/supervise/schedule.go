@@ -21,9 +21,9 @@ const (
 	minGrace   = time.Second
 	maxGrace   = time.Hour // also bounds the search for missed crontab ticks
 
-	// clockMend is the least backward correction of the clock after which crontab ticks are
-	// served again. After a smaller correction they are skipped until the clock has passed
-	// the latest served tick.
+	// clockMend is the limit above which a backward correction of the clock makes crontab
+	// ticks that were already served due a second time. After a smaller correction, ticks
+	// are skipped until the clock has passed the latest served one.
 	clockMend = 3 * time.Hour
 
 	// farthest bounds the search for the next tick of a crontab. It covers 29 February
@@ -150,7 +150,7 @@ func (t Timetable) grace(tick time.Time) time.Duration {
 }
 
 // nextMatch returns the first matching minute after a time; zero if there is none within
-// farthest. It skips days and hours that do not match as a whole.
+// farthest. It skips whole days and hours that do not match.
 func (t Timetable) nextMatch(after time.Time) time.Time {
 	at := after.Truncate(time.Minute).Add(time.Minute)
 	for limit := after.Add(farthest); at.Before(limit); {
@@ -177,7 +177,7 @@ func later(at, next time.Time) time.Time {
 	return at.Add(time.Minute)
 }
 
-// anyDay is set in a day field that was written as "*".
+// anyDay is the bit that is set in a day field written as "*".
 const anyDay = 1 << 63
 
 // matchesDay reports whether the rule matches a day. If both day fields name days, one of
