@@ -27,13 +27,13 @@ type actor struct {
 	snapshot atomic.Pointer[snapshot]
 
 	state       supervise.State
-	ops         map[string]order // submitted and not completed operations, by opID
+	ops         map[string]order // submitted operations that are not completed, by opID
 	memory      memory           // persisted data of the process
 	watch       watch            // observation of the process
 	auto        automatic        // automatic starts and terminations
 	health      health
 	schedule    schedule
-	frozenUntil time.Time // server's time; zero = not frozen
+	frozenUntil time.Time // end of the freeze by the server's time; zero = not frozen
 	panics      int       // panics in the work on this key; see quarantine
 }
 

@@ -19,7 +19,7 @@ type automatic struct {
 	retryAt time.Time // time of the next automatic start
 
 	yield   context.CancelFunc // asks the automatic start in progress to end early
-	dueAt   time.Time          // since when an automatic start has been waiting for its turn; zero = none waits
+	dueAt   time.Time          // when the waiting automatic start became due; zero = none waits
 	trouble string             // error of the latest automatic start
 
 	why   supervise.Why // reason of the latest termination

@@ -406,7 +406,7 @@ func (g *rig) status(spec agentproto.Spec) agentproto.Status {
 	return *r.Status
 }
 
-// becomes waits until is accepts the status, and returns the status.
+// becomes waits for a status that the predicate accepts, and returns it.
 func (g *rig) becomes(spec agentproto.Spec, what string, is func(agentproto.Status) bool) agentproto.Status {
 	g.t.Helper()
 	var last agentproto.Status

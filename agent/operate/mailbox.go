@@ -16,7 +16,7 @@ type mailbox struct {
 
 	mu       sync.Mutex
 	messages []message
-	busy     bool // that goroutine runs, or open was not called yet
+	busy     bool // a goroutine of begin runs, or open was not called yet
 	closed   bool
 }
 

@@ -23,7 +23,7 @@ type startLimiter struct {
 	tokens   int // starts that may begin now
 	gained   time.Time
 	paused   time.Time       // no start begins before this time
-	waiting  []*waitingStart // starts that wait, the one that is due longest first
+	waiting  []*waitingStart // waiting starts, longest due first
 	awakened *time.Timer
 }
 

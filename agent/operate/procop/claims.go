@@ -8,8 +8,8 @@ import (
 )
 
 // Claims records to which key each process belongs. It prevents two keys that describe the
-// same process by mistake from acting on it by turns, and keeps instances of one program
-// apart. A key claims one main process and, if its spec has several instances, all of them.
+// same process by mistake from acting on it alternately, and distinguishes instances of one
+// program. A key claims one main process and, if its spec has several instances, all of them.
 type Claims struct {
 	mu        sync.Mutex
 	byKey     map[string]proc.Identity

@@ -32,7 +32,7 @@ type command struct {
 	leaveGroup func() // removes the process group of the command from Host.Groups
 	freeSlot   func() // frees the slot early: the start window after the command needs none
 	finish     func() // calls leaveGroup and freeSlot
-	release    func() // calls finish and discards the output; required when the output is not needed any more
+	release    func() // calls finish and discards the output; must be called when the output is no longer needed
 }
 
 // spawn runs a command line once the command limit allows it. was is the process that ran

@@ -18,7 +18,7 @@ type Completion struct {
 	Class   supervise.Class
 	Code    int
 	Reason  string
-	Message string // without the operation's name; empty for code 0
+	Message string // message without the operation's name; empty for code 0
 	fault   supervise.Fault
 }
 
@@ -126,7 +126,7 @@ func Join(parts ...string) string {
 // Fit shortens the texts of a result until it fits into agentproto.MaxResult bytes. Code
 // and reason are not changed.
 func Fit(r *agentproto.Result) {
-	const brief = 256 // bytes, of each text that is cut
+	const brief = 256 // bytes per shortened text
 	for _, shorten := range []func(){
 		func() { r.Warnings = clipAll(r.Warnings, brief) },
 		func() {

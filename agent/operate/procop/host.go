@@ -32,7 +32,7 @@ type Host struct {
 	Engine   Engine
 }
 
-// Engine holds the callbacks of work into its engine. All fields are required and must be
+// Engine holds the callbacks by which work uses its engine. All fields are required and must be
 // safe for concurrent use.
 type Engine struct {
 	// Execute persists that an operation is about to act on the host, and later which
@@ -71,7 +71,7 @@ type Knowledge struct {
 	Last      proc.Identity   // process before Main; zero = none
 	Instances []proc.Identity // all instances including Main, if the spec has several
 	Aliases   []string        // executable names under which the program was found
-	Watched   bool            // the engine is notified of the end of Main, and has not been yet
+	Watched   bool            // Main is watched, and its end was not reported yet
 
 	// AliveAt is when Main, or without it Last, was last observed running, in clock ticks
 	// since boot; 0 = never by this agent process. A process that already ran then is not
@@ -91,12 +91,12 @@ func (h *Host) Late(op *journal.Op) bool {
 type work struct {
 	target
 
-	op journal.Op // of an automatic start or a termination: only Action and Spec
+	op journal.Op // for automatic starts and terminations, only Action and Spec are set
 
 	// record persists the execution that is about to begin; nil = nothing is persisted.
 	record func(journal.Exec) error
 
-	acted    bool     // a command was run or a signal sent
+	acted    bool     // the work has run a command or sent a signal
 	ending   bool     // the command should end the process: none of its children may outlive it
 	command  *command // latest command; nil = none
 	warnings []string

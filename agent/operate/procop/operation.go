@@ -32,8 +32,8 @@ func (w *work) report(c Completion) Report {
 	}
 }
 
-// outcome returns the result of work for the state machine. Refused work does not change
-// which process is the key's.
+// outcome converts the completion of work for the state machine. It omits the observation if
+// the work was refused and its search result differs from the known process.
 func (w *work) outcome(c Completion) supervise.Outcome {
 	if c.Class == supervise.Refused && w.main() != w.known.Main {
 		return supervise.Outcome{Class: c.Class}

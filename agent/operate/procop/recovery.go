@@ -98,7 +98,7 @@ func (r recovery) outlast(ctx context.Context, exec journal.Exec) bool {
 	return ctx.Err() == nil
 }
 
-// unrecorded reports whether a start command may run whose pid was not recorded. If its
+// unrecorded reports whether a start command with an unrecorded pid may still run. If its
 // start time was not recorded either, no command was about to be run.
 func (r recovery) unrecorded(exec journal.Exec) bool {
 	return exec.PID == 0 && exec.BootID == r.host.BootID && r.beganTicks != 0

@@ -75,7 +75,7 @@ func (s shutdown) kill(ctx context.Context) Completion {
 }
 
 // maySignal persists that the process is about to be signaled. It refuses to signal a
-// look-alike; command is the spec field to set instead, for the message.
+// look-alike; command names the spec field that the refusal recommends to set.
 func (s shutdown) maySignal(command string) *Completion {
 	if s.lookAlike() {
 		return new(Refused(fmt.Sprintf("pid %d has the name and place of this process, but pid file %s does not name it: not signalled; "+

@@ -249,9 +249,9 @@ func (s startup) windowPoll(begin, passed time.Duration) time.Duration {
 	return poll
 }
 
-// absent completes a start after whose window the process does not run. A process that may
-// end by itself counts as started if a search found it, or if its command succeeded, which
-// is known only of commands that this agent process ran.
+// absent completes a start if the process does not run at the end of the start window. A
+// process that may end by itself counts as started if a search found it, or if its command
+// succeeded, which is known only of commands that this agent process ran.
 func (s startup) absent(appeared bool) Completion {
 	_, end := procspec.StartWindow(s.spec)
 	main := s.main()

@@ -33,7 +33,7 @@ type target struct {
 
 // look searches for the process. If this search is the first to observe the end of the known
 // process, a look-alike may have been running all the time and must not be accepted as the
-// successor: look records that time and repeats the search.
+// successor: look sets known.AliveAt to the current time and repeats the search.
 func (t *target) look(ctx context.Context) {
 	t.search(ctx)
 	if main := t.known.Main; !t.known.Watched || main.IsZero() || !t.lookAlike() || proc.Alive(main) {
@@ -140,8 +140,8 @@ func (t *target) sight() supervise.Observation {
 	return supervise.Indeterminate
 }
 
-// ready searches for the process. It refuses to continue if the state of the process is
-// indeterminate or another key has claimed it.
+// ready searches for the process. It returns a refusal if the state of the process is
+// indeterminate or another key has claimed it, else nil.
 func (t *target) ready(ctx context.Context) *Completion {
 	t.look(ctx)
 	if ctx.Err() != nil {
@@ -153,12 +153,14 @@ func (t *target) ready(ctx context.Context) *Completion {
 	return t.contested(t.host.Claims.Conflict(t.main(), t.spec.Key, t.proven()))
 }
 
-// claim claims the process for the key; it fails if another key's claim prevails.
+// claim claims the process for the key. It returns a refusal if another key's claim prevails,
+// else nil.
 func (t *target) claim() *Completion {
 	return t.contested(t.host.Claims.Claim(t.main(), t.spec.Key, t.proven()))
 }
 
-// claimed claims the process and completes the work: successfully, unless that fails.
+// claimed claims the process and completes the work: with success, or with the refusal of
+// claim.
 func (t *target) claimed() Completion {
 	if bad := t.claim(); bad != nil {
 		return *bad
@@ -166,7 +168,8 @@ func (t *target) claimed() Completion {
 	return Succeeded()
 }
 
-// contested refuses to continue if another key has claimed the process; "" = none has.
+// contested returns a refusal that names other, the key that has claimed the process; nil if
+// other is "".
 func (t *target) contested(other string) *Completion {
 	if other == "" {
 		return nil
@@ -192,8 +195,8 @@ func (t *target) all() []proc.Identity {
 	return []proc.Identity{t.main()}
 }
 
-// complete reports whether as many instances run as the spec requires. If was had to be
-// replaced, only instances that were started since then count.
+// complete reports whether as many instances run as the spec requires. A nonzero was is the
+// process to be replaced: only instances that were started since beganTicks count then.
 func (t *target) complete(was proc.Identity) bool {
 	if !procspec.HasInstances(t.spec) {
 		return true
@@ -207,9 +210,8 @@ func (t *target) complete(was proc.Identity) bool {
 	return n >= t.spec.Instances
 }
 
-// lookAfresh searches without preferring the known process if a pid file decides which of
-// several candidates is the process: a launcher and its daemon run at the same time for a
-// moment.
+// lookAfresh searches without the known process if the spec has a pid file, which then decides
+// between candidates: a launcher and its daemon run at the same time for a moment.
 func (t *target) lookAfresh(ctx context.Context) {
 	if procspec.HasInstances(t.spec) {
 		t.look(ctx)
@@ -226,9 +228,9 @@ func (t *target) lookAfresh(ctx context.Context) {
 	}
 }
 
-// killScope selects the processes that a kill ends together with the process. It leaves out
-// the session for programs that differ only in their arguments: one shell may have started
-// all of them.
+// killScope selects the processes that a kill ends together with the process. For
+// programs that differ only in their arguments it leaves out the session, unless the process
+// leads it: one shell may have started all of them.
 func (t *target) killScope() proc.KillScope {
 	return proc.KillScope{Key: t.host.Mark(t.spec), LedOnly: t.spec.ArgsPattern != "", Protected: func(pid int) bool {
 		return t.host.Groups.has(pid) || t.host.Claims.OtherHas(pid, t.spec.Key)

@@ -19,7 +19,7 @@ import (
 type Termination struct {
 	shutdown
 
-	how string // latest means tried: a command or signal
+	how string // last attempt: stop command, kill command, SIGTERM or SIGKILL
 }
 
 // Termination returns the work of terminating the process of a spec.
@@ -32,7 +32,7 @@ type TerminationEnd struct {
 	Outcome  supervise.Outcome
 	Begun    bool   // false = nothing was done to the process
 	Gone     bool   // the process has ended
-	How      string // latest means tried: a command or signal
+	How      string // last attempt: stop command, kill command, SIGTERM or SIGKILL
 	Trouble  string // reason why the process has not ended
 	Warnings []string
 }
