@@ -16,7 +16,7 @@ const (
 	// the C library wait for minutes.
 	accountTimeout = 5 * time.Second
 
-	// accountTTL is how long a result is cached.
+	// accountTTL is the lifetime of a cached account.
 	accountTTL = 10 * time.Minute
 )
 
@@ -25,9 +25,9 @@ type Account struct {
 	Name   string
 	UID    uint32
 	GID    uint32
-	Groups []uint32 // all groups, the primary one included
+	Groups []uint32 // all group ids, including GID
 	Home   string
-	Shell  string // shell that runs its commands; /bin/sh when its own is none, such as nologin
+	Shell  string // shell of the account's commands; /bin/sh if the login shell runs none (nologin)
 }
 
 // Accounts looks up accounts and caches them for ten minutes. It reads /etc/passwd and
@@ -50,8 +50,8 @@ func NewAccounts() *Accounts {
 	return &Accounts{now: time.Now, known: map[string]knownAccount{}}
 }
 
-// Lookup returns an account; "" is the agent's own. It blocks for at most 5 s. An
-// unknown name gives [ErrNoAccount].
+// Lookup returns the account called name; "" means the agent's own account. It blocks for
+// at most 5 s. For an unknown name it returns [ErrNoAccount].
 func (a *Accounts) Lookup(ctx context.Context, name string) (Account, error) {
 	a.mu.Lock()
 	hit, ok := a.known[name]

@@ -19,7 +19,7 @@ import (
 // DefaultAccount runs the commands of a spec that names no account.
 const DefaultAccount = "root"
 
-// defaultPath is what login programs give every user.
+// defaultPath is the PATH that login programs set for every user.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 func resolveAccount(ctx context.Context, name string) (Account, error) {
@@ -38,7 +38,8 @@ func resolveAccount(ctx context.Context, name string) (Account, error) {
 	return account, err
 }
 
-// passwdLine returns the passwd(5) line of a name, or of the agent's own uid.
+// passwdLine returns the passwd(5) line of the account called name; "" means the agent's
+// own uid.
 func passwdLine(ctx context.Context, name string) (string, error) {
 	field, want := 0, name
 	if name == "" {
@@ -119,20 +120,20 @@ func groupsOf(ctx context.Context, account Account) ([]uint32, error) {
 
 func (a Account) inGroup(gid uint32) bool { return slices.Contains(a.Groups, gid) }
 
-// AskHost runs one of the host's own programs, in English and without a shell,
-// and returns its standard output without the final newline.
+// AskHost runs a program of the host without a shell, with LC_ALL=C, and returns its
+// standard output without trailing newlines.
 func AskHost(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // no shell; account names beginning with "-" are refused before
 	cmd.Env = []string{"PATH=" + defaultPath, "LC_ALL=C"}
-	// These programs do not daemonize; the delay is for one that hangs in the
-	// kernel and cannot be killed.
+	// A program that hangs in the kernel cannot be killed: return after this delay. These
+	// programs do not daemonize.
 	cmd.WaitDelay = time.Second
 	out, err := ours.output(cmd)
 	return strings.TrimRight(string(out), "\n"), err
 }
 
-// basicEnvironment returns the environment of an account's commands, without the
-// agent's own. lang "" = C.UTF-8, timezone "" = the host's.
+// basicEnvironment returns the environment of an account's commands, without the agent's
+// own variables. An empty lang means C.UTF-8, an empty timezone the time zone of the host.
 func basicEnvironment(account Account, lang, timezone string) []string {
 	env := []string{
 		"PATH=" + defaultPath, "HOME=" + account.Home, "USER=" + account.Name, "LOGNAME=" + account.Name,
@@ -144,5 +145,5 @@ func basicEnvironment(account Account, lang, timezone string) []string {
 	return env
 }
 
-// variable returns the name of an environment variable in its comparable form.
+// variable returns the name unchanged: environment variables are case-sensitive.
 func variable(name string) string { return name }

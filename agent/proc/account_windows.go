@@ -14,8 +14,8 @@ import (
 // account that the agent itself runs as.
 const DefaultAccount = ""
 
-// resolveAccount resolves the agent's own account only: Windows runs nothing as
-// another one without its password.
+// resolveAccount returns the agent's own account, and an error for every other account:
+// Windows needs a password to run a program as another account.
 func resolveAccount(_ context.Context, name string) (Account, error) {
 	token := windows.GetCurrentProcessToken()
 	user, err := token.GetTokenUser()
@@ -40,8 +40,8 @@ func resolveAccount(_ context.Context, name string) (Account, error) {
 
 func (r *Runner) maySwitch(context.Context, Account) error { return nil } // see resolveAccount
 
-// basicEnvironment returns the environment of the account's programs, without the
-// agent's own.
+// basicEnvironment returns the environment of the account's programs, without the agent's
+// own variables.
 func basicEnvironment(_ Account, lang, timezone string) ([]string, error) {
 	env, err := windows.GetCurrentProcessToken().Environ(false)
 	if err != nil {
@@ -56,7 +56,7 @@ func basicEnvironment(_ Account, lang, timezone string) ([]string, error) {
 	return env, nil
 }
 
-// variable returns the name of an environment variable in its comparable form.
+// variable returns the name in upper case: environment variables are not case-sensitive.
 func variable(name string) string { return strings.ToUpper(name) }
 
 // rootDir returns the directory of a command whose account has no home.

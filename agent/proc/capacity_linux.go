@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// ReadCapacity reads the resources that the agent and its processes may use
+// ReadCapacity returns the CPUs and the memory that the agent and its processes may use
 // together.
 func ReadCapacity() (Capacity, error) {
 	meminfo, err := os.ReadFile("/proc/meminfo")
@@ -23,8 +23,8 @@ func ReadCapacity() (Capacity, error) {
 	return host.within(os.DirFS("/")), nil
 }
 
-// within returns the capacity within the limits of the control groups. Limits that
-// cannot be read do not apply: outside of containers the files are missing.
+// within returns c reduced to the limits of the agent's control groups. Limits that cannot
+// be read are ignored: outside of containers the files do not exist.
 func (c Capacity) within(root fs.FS) Capacity {
 	limited := c
 	for _, dir := range controlDirs(root, "cpu") {
@@ -43,7 +43,7 @@ func (c Capacity) within(root fs.FS) Capacity {
 	return limited
 }
 
-// cpuQuota returns the CPU limit of a control group; 0 = none.
+// cpuQuota returns the limit of a control group in CPUs; 0 = no limit.
 func cpuQuota(root fs.FS, dir string) float64 {
 	var quota, period int64
 	if text, err := fs.ReadFile(root, path.Join(dir, "cpu.max")); err == nil {
@@ -72,9 +72,9 @@ func number(root fs.FS, name string) (int64, error) {
 	return strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
 }
 
-// controlDirs returns the folders of the agent's own control group and its parents,
-// in the hierarchies that may have a controller: that of version 2 and, if mounted,
-// the controller's own of version 1.
+// controlDirs returns the directories of the agent's control group and its ancestors,
+// relative to root: in the cgroup v2 hierarchy and, if mounted, in the v1 hierarchy of the
+// controller.
 func controlDirs(root fs.FS, controller string) []string {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -101,8 +101,8 @@ func controlDirs(root fs.FS, controller string) []string {
 	return dirs
 }
 
-// controlMount returns where a hierarchy is mounted, relative to /, and which part
-// of it is mounted; controller is "" for version 2.
+// controlMount returns the mount point of a cgroup hierarchy, relative to /, and the path
+// inside the hierarchy that is mounted there. An empty controller means cgroup v2.
 func controlMount(mounts, controller string) (top, inside string) {
 	for line := range strings.Lines(mounts) {
 		// "35 31 0:32 /inside /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory"
@@ -120,8 +120,9 @@ func controlMount(mounts, controller string) (top, inside string) {
 	return "", ""
 }
 
-// within returns a group's path below the mounted part of its hierarchy. A container
-// often has only its own part mounted, and the host's path.
+// within returns the path of a control group relative to inside, the mounted part of its
+// hierarchy; "/" if the group is outside. In a container often only the container's part is
+// mounted, while /proc/self/cgroup shows the path on the host.
 func within(inside, group string) string {
 	rest, ok := strings.CutPrefix(group, strings.TrimSuffix(inside, "/"))
 	if !ok {
@@ -130,7 +131,8 @@ func within(inside, group string) string {
 	return path.Clean("/" + rest)
 }
 
-// upwards returns the folder of a group and those of its parents up to the mount.
+// upwards returns the directories of a control group and its ancestors up to top, the mount
+// point.
 func upwards(top, group string) []string {
 	dirs := []string{top}
 	for ; group != "/"; group = path.Dir(group) {

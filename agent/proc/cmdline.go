@@ -11,13 +11,13 @@ import (
 
 // The longest command lines of Windows, in UTF-16 units.
 const (
-	maxBatLine     = 8191  // cmd.exe reads no more
-	maxWindowsLine = 32766 // CreateProcess
+	maxBatLine     = 8191  // limit of cmd.exe
+	maxWindowsLine = 32766 // limit of CreateProcess
 )
 
-// meansAccount reports whether a name is the account own of a domain (or computer),
-// with or without the domain. system is true for the account of services, whose name
-// depends on the language of the host.
+// meansAccount reports whether name, with or without a domain, denotes the account own of a
+// domain (or computer); an empty name does. system is true if own is the account of
+// services, whose name depends on the language of the host.
 func meansAccount(name, domain, own string, system bool) bool {
 	switch {
 	case name == "":
@@ -28,9 +28,9 @@ func meansAccount(name, domain, own string, system bool) bool {
 	return strings.EqualFold(name, own) || strings.EqualFold(name, domain+`\`+own) || strings.EqualFold(name, `.\`+own)
 }
 
-// windowsCommand returns the program that runs a line on Windows, and the whole
-// command line to start it with. Windows passes no argument list: each program
-// parses its command line itself. systemDir is the folder of the system's programs.
+// windowsCommand returns the program that runs a line on Windows, and the command line that
+// starts the program. Windows passes no argument list: each program parses its command line
+// itself. systemDir is the directory of the system's programs.
 func windowsCommand(shell Shell, systemDir, line string) (program, commandLine string, err error) {
 	limit := maxWindowsLine
 	switch shell {
@@ -60,9 +60,9 @@ func batCommandLine(program, line string) (string, error) {
 	return `"` + program + `" /d /s /c "` + line + `"`, nil
 }
 
-// psCommandLine returns the command line of PowerShell for a script, encoded so that
-// no quoting can break it, for any execution policy. The exit code is that of the
-// last program, or 1 if the last command is no program and failed.
+// psCommandLine returns the command line of PowerShell for a script, under any execution
+// policy. The script is encoded, so its quotes need no escaping. The exit code is the exit
+// code of the last program, or 1 if the last command failed without an exit code.
 func psCommandLine(program, line string) string {
 	script := "$ProgressPreference = 'SilentlyContinue'; $global:LASTEXITCODE = 0\n" +
 		line + "\n" +
@@ -70,7 +70,7 @@ func psCommandLine(program, line string) string {
 	return `"` + program + `" -NoProfile -NonInteractive -ExecutionPolicy Bypass -OutputFormat Text -EncodedCommand ` + encodeUTF16(script)
 }
 
-// encodeUTF16 returns base64 of UTF-16, low byte first.
+// encodeUTF16 returns the text as base64 of little-endian UTF-16.
 func encodeUTF16(text string) string {
 	var encoded []byte
 	for _, unit := range utf16.Encode([]rune(text)) {

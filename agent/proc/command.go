@@ -20,8 +20,8 @@ const (
 	ShellPS1 Shell = "ps1"
 )
 
-// RunsOn returns why commands in this language cannot run on a system, named as in
-// [runtime.GOOS]; nil if they can. "" is [ShellSh].
+// RunsOn returns an error if commands in this language cannot run on the operating system,
+// a [runtime.GOOS] value. "" is [ShellSh].
 func (s Shell) RunsOn(system string) error {
 	switch {
 	case !slices.Contains([]Shell{"", ShellSh, ShellBat, ShellPS1}, s):
@@ -38,25 +38,26 @@ const (
 	// MaxLine is the longest command line, in bytes.
 	MaxLine = 32 << 10
 
-	// OutputTail is the size of the output's end in a result, in bytes. It leaves space
-	// for the rest of a message, which is cut after 4 KiB.
+	// OutputTail is the maximum size of Result.Output, in bytes. It leaves space for the
+	// other fields of a message, which is truncated at 4 KiB.
 	OutputTail = 3 << 10
 )
 
 // Command is one control command. It does not inherit the agent's environment.
 type Command struct {
 	Shell   Shell             // "" = ShellSh
-	Line    string            // given to the shell as it is
+	Line    string            // command line, passed to the shell unchanged
 	Dir     string            // working directory, absolute: the setup path; "" = the account's home
-	Account string            // user it runs as; "" = DefaultAccount
-	Env     map[string]string // added to and replacing the account's basic environment
+	Account string            // user of the command; "" = DefaultAccount
+	Env     map[string]string // variables that extend and override the account's basic environment
 
-	// LoginProfile reads /etc/profile and the account's own profile first, as
-	// `su -` would.
+	// LoginProfile makes the shell read /etc/profile and the account's own profile first,
+	// like `su -`.
 	LoginProfile bool
 
 	// OutputPath is the file for stdout and stderr. It is created or truncated, and owned
-	// by the account. It is not a pipe, which would block or kill a daemon later.
+	// by the account. A pipe instead would block or kill a daemon once its reader has
+	// ended.
 	OutputPath string
 
 	Key string // value of KeyMark in the environment
@@ -69,8 +70,9 @@ type Command struct {
 	// the caller ends the process group.
 	Contained bool
 
-	// Timeout ends the command's whole process group (SIGTERM, SIGKILL after KillGrace).
-	// 0 = never, for commands whose group may have a main process that has to survive.
+	// Timeout ends the command's whole process group (SIGTERM, SIGKILL after KillGrace). 0
+	// = no timeout, for commands whose group may contain a main process that has to
+	// survive.
 	Timeout time.Duration
 }
 
@@ -100,8 +102,8 @@ func (c Command) check() error {
 	return nil
 }
 
-// environment returns the basic environment with the variables of the spec and the
-// marks. The spec cannot replace the marks, by which orphans are found.
+// environment returns basic with the variables of the spec and the marks. The spec cannot
+// override the marks, because orphans are found by them.
 func (c Command) environment(basic []string) []string {
 	vars := map[string]string{}
 	for _, entry := range basic {
@@ -125,21 +127,21 @@ func (c Command) environment(basic []string) []string {
 	return env
 }
 
-// Result is how a command ended.
+// Result describes the end of a command.
 type Result struct {
-	ExitCode int            // -1 when a signal ended it
-	Signal   syscall.Signal // 0 when it exited
-	TimedOut bool           // Command.Timeout passed
+	ExitCode int            // exit code; -1 if a signal ended the command
+	Signal   syscall.Signal // signal that ended the command; 0 if the command exited
+	TimedOut bool           // true if Command.Timeout expired
 	Elapsed  time.Duration
 	Output   string // end of the output, at most OutputTail bytes of valid UTF-8
 	Hint     string // explanation of an exit code of 126 or 127; "" otherwise
 
-	// OutputHeld is true if a process, usually the started daemon, has the output file
-	// open: it must be retained and trimmed (see [TrimOutput]).
+	// OutputHeld is true if a process, usually the started daemon, still has the output
+	// file open. The file must then be retained and trimmed (see [TrimOutput]).
 	OutputHeld bool
 }
 
-// OK reports whether the command exited with 0 by itself.
+// OK reports whether the command exited with code 0 before its timeout.
 func (r Result) OK() bool { return r.ExitCode == 0 && r.Signal == 0 && !r.TimedOut }
 
 // String describes the end of the command for messages: "exit=127 (not found: …)".
@@ -160,26 +162,26 @@ func (r Result) String() string {
 }
 
 var (
-	// ErrSetup is wrapped by errors of a start that a retry does not change: account or
-	// directory are missing, or the agent may not run commands as the account.
+	// ErrSetup is wrapped by start errors that a retry cannot fix: the account or the
+	// directory does not exist, or the agent may not run commands as the account.
 	ErrSetup = errors.New("host is not set up for the command")
 
-	// ErrNoRoom is wrapped by errors of a start for lack of resources of the host:
-	// processes, memory, file descriptors, disk. A retry may succeed.
+	// ErrNoRoom is wrapped by start errors for lack of host resources: processes, memory,
+	// file descriptors, disk. A retry may succeed.
 	ErrNoRoom = errors.New("host has no resources for another process")
 )
 
-// noRoom are the system's errors that become [ErrNoRoom].
+// noRoom lists the system errors that become [ErrNoRoom].
 var noRoom = []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC}
 
-// marked is an error that also wraps mark, without its text.
+// marked wraps err and mark; its text is the text of err.
 type marked struct{ err, mark error }
 
 func (m marked) Error() string   { return m.err.Error() }
 func (m marked) Unwrap() []error { return []error{m.err, m.mark} }
 
-// markSetup marks an error of the preparation of a command with [ErrSetup], unless
-// the host has no resources.
+// markSetup adds [ErrSetup] to an error of the preparation of a command, unless the host
+// lacks resources.
 func markSetup(err error) error {
 	if err == nil || isNoRoom(err) {
 		return err
@@ -187,7 +189,7 @@ func markSetup(err error) error {
 	return marked{err: err, mark: ErrSetup}
 }
 
-// markRoom marks an error with [ErrNoRoom] if the host has no resources.
+// markRoom adds [ErrNoRoom] to an error if the host lacks resources.
 func markRoom(err error) error {
 	if isNoRoom(err) {
 		return marked{err: err, mark: ErrNoRoom}
@@ -199,12 +201,11 @@ func isNoRoom(err error) bool {
 	return slices.ContainsFunc(noRoom, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
-// Exit codes by which a shell says that it could not run a program.
+// Exit codes of a shell that could not run a program.
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
-// Unstartable reports whether the program is not executable, so that retrying is
-// useless.
+// Unstartable reports whether the program is not executable, which a retry cannot fix.
 func (r Result) Unstartable() bool { return r.ExitCode == exitNotExecutable }

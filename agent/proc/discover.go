@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// located is one process with the paths by which a search selects it. Other
-// attributes are read of selected processes only.
+// located is a process with its paths, by which a search selects processes. Other
+// attributes are read for selected processes only.
 type located struct {
 	pid      int
 	exe, cwd string // "" when unreadable
-	hidden   bool   // neither may be read
-	managed  bool   // see Finder.Managed: the paths were not read
+	hidden   bool   // exe and cwd are not readable for lack of permission
+	managed  bool   // process of Finder.Managed, whose paths were not read
 }
 
 // searchPause is the number of processes after which a reading of the host yields to
@@ -22,8 +22,9 @@ type located struct {
 // would delay the detection of ended processes.
 const searchPause = 32
 
-// readLocated reads the paths of all processes but zombies, kernel threads and pid
-// 1. It takes about 6 µs per process of the host that is not managed.
+// readLocated reads the paths of all processes except zombies, kernel threads and pid 1. It
+// takes about 6 µs per process of the host; managed processes are returned without paths,
+// at no cost.
 func readLocated(managed map[int]bool) ([]located, error) {
 	pids, err := readPIDs()
 	if err != nil {
@@ -49,8 +50,8 @@ func readLocated(managed map[int]bool) ([]located, error) {
 	return rows, nil
 }
 
-// locate reads the paths of one process. Zombies and kernel threads, which have no
-// executable, count as gone.
+// locate reads the paths of one process. It returns ErrGone for zombies and kernel threads,
+// which have no executable.
 func locate(pid int) (located, error) {
 	exe, exeErr := exePath(pid)
 	if errors.Is(exeErr, ErrGone) {
@@ -64,8 +65,9 @@ func locate(pid int) (located, error) {
 	return located{pid: pid, exe: exe, cwd: cwd, hidden: hidden}, nil
 }
 
-// discover searches the host. A name alone is never a match: executable or working
-// directory must be below the setup path, and the user must match.
+// discover searches the host for the target's processes. The name alone is never a match:
+// executable or working directory must be below the setup path, and the user must match.
+// named is the judgement of the pid file.
 func (s *search) discover(named judgement) Probe {
 	found, unreadable, err := s.candidates()
 	found, marked := s.own(found)
@@ -107,14 +109,15 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 		switch {
 		case exhausted(err):
 			return nil, 0, err
-		case err != nil: // most processes of a host end here
+		case err != nil: // most processes of a host do not match
 		case readable:
 			found = append(found, p)
 		case !s.foreign(p):
 			unreadable = row.pid
 		}
 	}
-	// A candidate's parent is needed to judge it, even if another key has the parent.
+	// A candidate cannot be judged without its parent: read the parent even if it belongs
+	// to another key.
 	for _, p := range found {
 		if !taken[p.PPID] {
 			continue
@@ -152,7 +155,7 @@ func (s *search) candidate(row located) (p Process, readable bool, err error) {
 	}
 	readable = !row.hidden && !s.hidesArgs(p)
 	switch {
-	case !row.hidden && !s.placed(p.Exe, p.Cwd): // the pid is another process's by now
+	case !row.hidden && !s.placed(p.Exe, p.Cwd): // the pid was reused meanwhile
 	case !s.hasName(p, comm), s.uid >= 0 && p.UID != s.uid, s.excluded(p):
 	case !s.hidesArgs(p) && !s.argsMatch(p):
 	default:
@@ -164,8 +167,8 @@ func (s *search) candidate(row located) (p Process, readable bool, err error) {
 // takenByOther reports whether a pid belongs to another target.
 func (s *search) takenByOther(pid int) bool { return s.target.Taken != nil && s.target.Taken(pid) }
 
-// hasName reports whether a process found by the search has the target's name. If a
-// pid file should have named it, the arguments of a script are not considered.
+// hasName reports whether a process found by the search has the target's name. If the
+// target has a pid file, the arguments of a script are ignored.
 func (s *search) hasName(p Process, comm string) bool {
 	if s.target.PidPath != "" {
 		p = withoutArguments(p)
@@ -173,8 +176,8 @@ func (s *search) hasName(p Process, comm string) bool {
 	return matchesName(p, comm, s.names())
 }
 
-// own removes the processes of other targets, and all unmarked processes if any
-// process has the target's mark.
+// own removes the processes of other targets. If a remaining process has the target's mark,
+// own also removes all unmarked processes and returns marked = true.
 func (s *search) own(found []Process) (own []Process, marked bool) {
 	foreign := map[int]bool{}
 	for left := -1; left != len(found); {
@@ -200,12 +203,12 @@ func (s *search) marked(p Process) bool {
 	return s.target.Mark != "" && markOf(p.PID) == s.target.Mark
 }
 
-// placed reports whether the paths of a process match the setup path.
+// placed reports whether executable or working directory of a process match the setup path.
 func (s *search) placed(exe, cwd string) bool { return under(exe, s.files.setup) || s.worksHere(cwd) }
 
-// worksHere reports whether a working directory matches the setup path. If a pid
-// file should have named the process, it has to be the setup path itself: any
-// process may work below a setup path like /tmp.
+// worksHere reports whether a working directory matches the setup path. If the target has a
+// pid file, it must equal the setup path: unrelated processes may work below a setup path
+// like /tmp.
 func (s *search) worksHere(cwd string) bool {
 	if s.target.PidPath != "" {
 		return samePath(cwd, s.files.setup)
@@ -229,10 +232,10 @@ func mainFirst(a, b Process) int {
 	return a.PID - b.PID
 }
 
-// Orphans returns the orphans of a scope: live processes that have its mark, wherever
-// they are in the process tree, and are not protected by it. The mark is evidence,
-// not proof: a program may pass its environment to unrelated processes. Concurrent
-// calls share one reading of the host.
+// Orphans returns the live processes that have the mark scope.Key, wherever they are in the
+// process tree, and that scope does not protect. The mark is evidence, not proof: a program
+// may pass its environment to unrelated processes. Concurrent calls share one reading of
+// the host.
 func (f *Finder) Orphans(scope KillScope) ([]Process, error) {
 	marked, err := f.marks.take()
 	if err != nil {
@@ -246,13 +249,13 @@ func (f *Finder) Orphans(scope KillScope) ([]Process, error) {
 	return marked.table.processes(slices.DeleteFunc(slices.Clone(stats), func(st Stat) bool { return spared[st.PID] })), nil
 }
 
-// marks are the live processes of the host by mark.
+// marks holds the live processes of the host by mark.
 type marks struct {
 	table  *Table
 	byMark map[string][]Stat
 }
 
-// carrying returns the processes with a mark; none for "".
+// carrying returns the processes with the given mark; nil for "".
 func (m marks) carrying(mark string) []Stat {
 	if mark == "" {
 		return nil

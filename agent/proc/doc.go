@@ -9,9 +9,9 @@
 // signalled is an [Identity] (boot, pid, start time), which is verified again at the
 // moment of use. When the host cannot be read the verdict is [Uncertain].
 //
-// Supervising needs Linux or Windows. Elsewhere the package compiles, and its
-// functions return [ErrUnsupported]. Files named for a system contain its system
-// calls; the others are the same everywhere. Windows has no SIGTERM, no process
-// groups and no sessions: a process can only be killed, and the processes of a
-// command are its descendants.
+// Supervising needs Linux or Windows. On other systems the package compiles, and its
+// functions return [ErrUnsupported]. Files with a system's name as suffix contain its
+// system calls; all other files are portable. Windows has no SIGTERM, no process groups and
+// no sessions: a process can only be killed, and the processes of a command are its
+// descendants.
 package proc

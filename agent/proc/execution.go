@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Execution is a command under way. Its leader leads its own session and process
-// group, so that Identity identifies the group for [KillGroup].
+// Execution is a running command. Its first process, the leader, leads its own session and
+// process group, so that [KillGroup] finds the group by Identity.
 type Execution struct {
 	leader Identity
 	done   chan struct{}
@@ -23,20 +23,20 @@ type Execution struct {
 // Identity returns the command's leader: the shell, or the program that replaced it.
 func (r *Execution) Identity() Identity { return r.leader }
 
-// Done is closed when the leader has ended and Result is ready. Processes that it
-// left running do not delay it.
+// Done is closed when the leader has ended and Result is ready. Processes that the command
+// left running do not delay Done.
 func (r *Execution) Done() <-chan struct{} { return r.done }
 
-// Result returns how the command ended. Call it only after Done is closed.
+// Result returns the exit and the output of the command. Call it only after Done is closed.
 func (r *Execution) Result() Result { return r.result }
 
-// Output returns the present end of the output, as in [Result]; processes that the
-// command left running may have written since it ended. It is empty once the file is
-// removed. Call it only after Done is closed.
+// Output reads the end of the output file again, at most OutputTail bytes. Unlike
+// Result.Output it includes the output that processes left running have written since the
+// command ended. It is empty after the file was removed. Call it only after Done is closed.
 func (r *Execution) Output() string { return r.output.tail(OutputTail) }
 
-// watch returns when the command has exited, and reports whether its timeout passed
-// before; then it has ended the whole group.
+// watch blocks until the command has exited, and bounds its output file meanwhile. If the
+// timeout expires before, it ends the whole group and returns true.
 func (r *Execution) watch(c Command, exited <-chan struct{}) (timedOut bool) {
 	var expired <-chan time.Time
 	if c.Timeout > 0 {
@@ -99,14 +99,14 @@ func (res *Result) setStatus(state *os.ProcessState) {
 	}
 }
 
-// ours are the children of this process that os/exec waits for; a process has one
-// set of children.
+// ours holds the children of this process that os/exec waits for. It is a global variable
+// because a process has one set of children.
 var ours = children{pids: map[int]bool{}}
 
 // children distinguishes the programs started here from orphans that the kernel made
 // children of this process, see [ReapOrphans].
 type children struct {
-	starting sync.RWMutex // held for reading from before a fork until its pid is in pids
+	starting sync.RWMutex // read-locked from before a fork until the child's pid is in pids
 	mu       sync.Mutex
 	pids     map[int]bool
 }
@@ -123,7 +123,7 @@ func (c *children) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// wait waits for a command of start.
+// wait waits for a command that start has started.
 func (c *children) wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	c.mu.Lock()

@@ -23,20 +23,20 @@ type Facts struct {
 	UserTime   time.Duration // CPU time in user mode since the start
 	SystemTime time.Duration // CPU time in the kernel since the start
 
-	RSS        int64   // bytes
-	RSSPercent float64 // of MemTotal
+	RSS        int64   // resident memory in bytes
+	RSSPercent float64 // RSS in percent of Host.MemTotal
 
-	CPUPercent    float64 // since the earlier sample, or the average (see CPUIsAverage)
-	CPUIsAverage  bool    // there was no earlier sample of this process to compare with
-	CPUPercentAll float64 // average since the start
+	CPUPercent    float64 // CPU usage since the earlier sample, or CPUPercentAll if CPUIsAverage
+	CPUIsAverage  bool    // true without an earlier sample of this process
+	CPUPercentAll float64 // average CPU usage since the start
 
-	Elapsed time.Duration // since the start, suspended time included, whole seconds
+	Elapsed time.Duration // time since the start, including suspended time, in whole seconds
 
-	// StartedAt is the start on the wall clock of now. It moves when the clock
-	// is set: show the first value of an identity and keep it.
+	// StartedAt is the start time by the present wall clock. It changes when the clock is
+	// set: store and show the first value of an identity.
 	StartedAt time.Time
 
-	Sample Sample // to hand to the next Describe
+	Sample Sample // prev of the next Describe
 }
 
 // Suspended reports whether a signal or a debugger has stopped the process.
@@ -45,8 +45,8 @@ func (f *Facts) Suspended() bool { return f.State == "T" || f.State == "t" }
 // Sample is a process's CPU time at one moment.
 type Sample struct {
 	Identity Identity
-	CPU      time.Duration // user and system
-	At       time.Duration // on the scale of Identity.Start
+	CPU      time.Duration // user and system time
+	At       time.Duration // time of the sample, on the clock of Identity.Start
 }
 
 // Host describes this host.
@@ -55,13 +55,13 @@ type Host struct {
 	Uptime       time.Duration
 	CPUs         int   // online
 	MemTotal     int64 // bytes
-	MemAvailable int64 // kB, as the kernel estimates what a new program can have
+	MemAvailable int64 // kB available to new programs, as estimated by the kernel
 	Timezone     string
 	UTCOffset    time.Duration
 }
 
-// percentOfHost returns a CPU time per elapsed time as a share of all CPUs; 0 if no
-// time passed.
+// percentOfHost returns CPU time per elapsed time in percent of all CPUs; 0 if no time
+// passed.
 func percentOfHost(cpu, elapsed time.Duration, cpus int) float64 {
 	if elapsed <= 0 || cpus <= 0 || cpu <= 0 {
 		return 0
@@ -75,10 +75,9 @@ func (st Stat) CPU() time.Duration { return ticks(st.UTime) + ticks(st.STime) }
 // RSS returns the resident memory in bytes, shared pages included.
 func (st Stat) RSS() int64 { return st.RSSPages * int64(os.Getpagesize()) }
 
-// Describe reads the facts of a process. prev is the sample of an earlier Describe
-// of the same process; with the zero Sample, CPUPercent is the average since the
-// start. It does not wait between two measurements. A process that ended gives
-// ErrGone.
+// Describe reads the facts of a process. prev is the sample of an earlier Describe of the
+// same process; with the zero Sample, CPUPercent is the average since the start. It does
+// not wait between two measurements. If the process has ended, it returns ErrGone.
 func Describe(id Identity, host Host, prev Sample) (Facts, error) {
 	f, err := Measure(id, host, prev)
 	if err != nil {
@@ -93,8 +92,8 @@ func Describe(id Identity, host Host, prev Sample) (Facts, error) {
 	return f, nil
 }
 
-// Measure is a faster Describe for many processes: it reads one small file, without
-// the command line, and the name in the kernel only.
+// Measure is a faster Describe for many processes: it reads only the stat of the process,
+// so Cmdline is empty and Name is Stat.Comm.
 func Measure(id Identity, host Host, prev Sample) (Facts, error) {
 	st, err := statOf(id)
 	if err != nil {
@@ -138,9 +137,9 @@ type Load struct {
 // CPUTime is the CPU time of all CPUs of a host since its start, in clock ticks.
 type CPUTime struct{ Busy, Total uint64 }
 
-// LoadSince returns the present memory load, and the CPU load since an earlier
-// reading; the zero CPUTime gives the average since the host started. fresh is
-// false, and CPU 0, if the readings are less than a second of CPU time apart.
+// LoadSince returns the present memory load, and the CPU load between two readings; a zero
+// earlier gives the average since the host started. If the readings are less than a second
+// of CPU time apart, CPU is 0 and fresh is false.
 func (h Host) LoadSince(earlier, now CPUTime) (l Load, fresh bool) {
 	if h.MemTotal > 0 {
 		l.Memory = percent(h.MemTotal-h.MemAvailable<<10, h.MemTotal)
@@ -153,8 +152,8 @@ func (h Host) LoadSince(earlier, now CPUTime) (l Load, fresh bool) {
 	return l, true
 }
 
-// percent returns at most 100: the parts of a reading are not taken at the same
-// moment.
+// percent returns part in percent of whole, limited to 0-100: the two values may be read at
+// different moments.
 func percent(part, whole int64) float64 {
 	return float64(min(max(part, 0), whole)) / float64(whole) * 100
 }

@@ -62,7 +62,7 @@ func kilobytes(text []byte, name string) int64 {
 	return 0
 }
 
-// onlineCPUs counts the host's CPUs, not those that the agent may run on.
+// onlineCPUs counts all online CPUs of the host, including CPUs that the agent may not use.
 func onlineCPUs() int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err == nil {
@@ -73,7 +73,8 @@ func onlineCPUs() int {
 	return runtime.NumCPU()
 }
 
-// countCPUs counts a list such as "0-3,8,10-11"; 0 if it is malformed.
+// countCPUs returns the number of CPUs in a list such as "0-3,8,10-11"; 0 if the list is
+// malformed.
 func countCPUs(list string) int {
 	count := 0
 	for part := range strings.SplitSeq(list, ",") {
@@ -91,7 +92,7 @@ func countCPUs(list string) int {
 	return count
 }
 
-// ReadCPUTime reads the first line of /proc/stat.
+// ReadCPUTime returns the CPU time of the host from the first line of /proc/stat.
 func ReadCPUTime() (CPUTime, error) {
 	var buf [256]byte
 	n, err := readSmall("/proc/stat", buf[:])
@@ -105,8 +106,8 @@ func ReadCPUTime() (CPUTime, error) {
 	return t, nil
 }
 
-// parseCPUTime reads "cpu  user nice system idle iowait irq softirq steal …".
-// The guests' time that follows is part of user and nice.
+// parseCPUTime parses "cpu  user nice system idle iowait irq softirq steal …". It ignores
+// the guest times after steal, because user and nice include them.
 func parseCPUTime(text []byte) (t CPUTime, err error) {
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	fields := bytes.Fields(line)

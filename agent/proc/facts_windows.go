@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// PSS returns the memory of the process that it does not share, in bytes. A process
-// that ended gives ErrGone.
+// PSS returns the private memory of the process in bytes. If the process has ended, it
+// returns ErrGone.
 func PSS(id Identity) (int64, error) {
 	h, err := openSame(id, 0)
 	if err != nil {
@@ -44,7 +44,7 @@ func ReadHost() (Host, error) {
 	}, nil
 }
 
-// onlineCPUs counts the host's CPUs, not those that the agent may run on.
+// onlineCPUs counts all online CPUs of the host, including CPUs that the agent may not use.
 func onlineCPUs() int {
 	if n := windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS); n > 0 {
 		return int(n)
@@ -59,7 +59,7 @@ func ReadCapacity() (Capacity, error) {
 	return Capacity{CPUs: float64(host.CPUs), Memory: host.MemTotal}, err
 }
 
-// ReadCPUTime reads the time of all CPUs. The kernel time of Windows includes the
+// ReadCPUTime returns the CPU time of the host. The kernel time of Windows includes the
 // idle time.
 func ReadCPUTime() (CPUTime, error) {
 	var idle, kernel, user windows.Filetime

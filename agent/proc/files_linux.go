@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPid is the largest pid that Linux ever hands out (PID_MAX_LIMIT on 64 bit).
+// maxPid is the largest pid that Linux assigns (PID_MAX_LIMIT on 64 bit).
 const maxPid = 1 << 22
 
-// programName returns the name of a program from its path.
+// programName returns the base name of a program's path.
 func programName(path string) string { return filepath.Base(path) }
 
-// plainName returns a program's name in the form of programName.
+// plainName converts a configured program name for a comparison with programName.
 func plainName(name string) string { return name }
 
-// plainPath returns a path in comparable form.
+// plainPath converts a path for a comparison with another path.
 func plainPath(path string) string { return path }
 
 // uidOf returns the user id of an account.
@@ -50,7 +50,8 @@ func readPidFile(path string) (text []byte, written time.Time, err error) {
 	return text, info.ModTime(), err
 }
 
-// fileWritten takes one system call instead of the five of pidFileWritten.
+// fileWritten is a faster pidFileWritten: one system call instead of five, but it follows
+// every symbolic link.
 func fileWritten(path string) time.Time {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -59,7 +60,7 @@ func fileWritten(path string) time.Time {
 	return time.Unix(st.Mtim.Unix())
 }
 
-// pidFileWritten returns the modification time of a pid file; the zero time if it
+// pidFileWritten returns the modification time of a pid file; the zero time if the file
 // cannot be read.
 func pidFileWritten(path string) time.Time {
 	place, err := openPlace(path)

@@ -11,9 +11,9 @@ import (
 
 // Finder finds the processes of targets. It is safe for concurrent use.
 type Finder struct {
-	// Managed returns the pids of the processes of all targets. A search does not read
-	// the paths of those that [Target.Taken] reports. Set it before the first Find;
-	// default none.
+	// Managed returns the pids of the processes of all targets. A search does not read the
+	// paths of pids that [Target.Taken] reports. Set Managed before the first Find.
+	// Default: no pids.
 	Managed func() map[int]bool
 
 	accounts *Accounts
@@ -22,7 +22,7 @@ type Finder struct {
 	marks    *shared[marks]
 }
 
-// NewFinder returns a finder that resolves accounts through accounts.
+// NewFinder returns a finder that looks up users in accounts.
 func NewFinder(accounts *Accounts) *Finder {
 	f := &Finder{
 		Managed:  func() map[int]bool { return nil },
@@ -32,11 +32,11 @@ func NewFinder(accounts *Accounts) *Finder {
 	return f
 }
 
-// Find finds the target's processes: by the known identity, else by the pid file, else
-// by a search for executable and setup path or, if the target has neither setup path
-// nor pid file, among the processes that the target's commands have started.
-// Concurrent calls share the search. It blocks for at most about 2 s if the pid file
-// is on a hanging file system, plus 5 s for the first lookup of an account.
+// Find returns the running processes of a target. It checks the known identity, then the
+// pid file, then all processes of the host by executable and setup path. For a target with
+// neither setup path nor pid file, it checks the processes that the target's commands have
+// started instead. Concurrent calls share the search. It blocks for at most about 2 s if
+// the pid file is on a hanging file system, plus 5 s for the first lookup of an account.
 func (f *Finder) Find(ctx context.Context, t Target) Probe {
 	s := &search{target: t, located: f.located, marks: f.marks, uid: -1}
 	var err error
@@ -77,9 +77,9 @@ type search struct {
 	located   *shared[[]located]
 	marks     *shared[marks]
 	boot      string
-	uid       int // of the account; -1 = any
+	uid       int // user id of the target's account; -1 = any
 	files     files
-	agentLine map[int]bool // the agent and its ancestors
+	agentLine map[int]bool // pids of the agent and its ancestors
 }
 
 // probeKnown reads only the stat of a process found earlier: callers do not need its
@@ -98,8 +98,8 @@ func (s *search) inspectKnown(id Identity) (Process, error) {
 	return inspect(s.boot, st)
 }
 
-// inspectPid reads all attributes of the process with a pid, and its name in the
-// kernel. Zombies and kernel threads count as gone.
+// inspectPid reads all attributes of the process with a pid, and its name in the kernel. It
+// returns ErrGone for zombies and kernel threads.
 func (s *search) inspectPid(pid int) (p Process, comm string, err error) {
 	st, err := readStat(pid)
 	if err == nil && (dead(st.State) || st.Kernel) {
@@ -160,7 +160,7 @@ func (s *search) probeStarted() Probe {
 	}
 }
 
-// notFoundReason explains why probeStarted found nothing.
+// notFoundReason returns the evidence of a probeStarted without a match.
 func (s *search) notFoundReason() string {
 	var gone string
 	if !s.target.Known.IsZero() {
@@ -173,8 +173,9 @@ func joinReasons(reasons ...string) string {
 	return strings.Join(slices.DeleteFunc(reasons, func(r string) bool { return r == "" }), "; ")
 }
 
-// probeInstances finds all processes of a program with several: the known identities
-// and the pids of the pid file. If none runs it searches as for one process.
+// probeInstances finds the processes of a target with several instances: the known
+// identities and the pids of the pid file. If none of these processes runs, it searches as
+// for a target with one process.
 func (s *search) probeInstances() Probe {
 	s.agentLine = agentLine()
 	probe := Probe{Verdict: Running}
@@ -210,7 +211,7 @@ func (s *search) probeInstances() Probe {
 	return probe
 }
 
-// add adds a process unless it is in the list.
+// add appends a process unless Procs already contains it.
 func (p *Probe) add(process Process) {
 	if !slices.ContainsFunc(p.Procs, func(has Process) bool { return has.Identity == process.Identity }) {
 		p.Procs = append(p.Procs, process)

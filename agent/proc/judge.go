@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// argsMatch reports whether the command line of a process is the target's.
+// argsMatch reports whether the command line of a process matches Target.Args.
 func (s *search) argsMatch(p Process) bool {
 	return s.target.Args == nil || s.target.Args.MatchString(strings.Join(p.Args, " "))
 }
 
-// hidesArgs reports whether a running process shows no command line although the
-// target compares it. A process that is ending has none either, and no executable.
+// hidesArgs reports whether the command line of a running process is unreadable although
+// the target compares it. An ending process has neither command line nor executable; for
+// such a process it returns false.
 func (s *search) hidesArgs(p Process) bool {
 	if len(p.Args) > 0 || s.argsMatch(p) {
 		return false
@@ -23,8 +24,8 @@ func (s *search) hidesArgs(p Process) bool {
 	return !errors.Is(err, ErrGone)
 }
 
-// judgeNamesake judges a process in the pid file that has the target's name and
-// another command line.
+// judgeNamesake judges a process in the pid file that has the target's name but another
+// command line.
 func (s *search) judgeNamesake(p Process, stale func(string, ...any) judgement) judgement {
 	switch {
 	case s.startedByUs(p):
@@ -147,14 +148,14 @@ func (s *search) judge(p Process, comm string, stale func(string, ...any) judgem
 	return running("name matches")
 }
 
-// judgeStranger judges a process without a matching name.
+// judgeStranger judges a process in the pid file that has another name.
 func (s *search) judgeStranger(p Process, comm string, stale func(string, ...any) judgement) judgement {
 	if s.startedByUs(p) {
 		return judgement{verdict: Running, process: p, alias: p.Name, reason: "the start command started it, and it calls itself " + p.Name}
 	}
-	// Without its executable only the kernel's name was compared. Processes of the
-	// agent's own user are readable, so this one belongs to another user; it is not the
-	// target's unless that is the target's account.
+	// Without the executable only the kernel's name was compared. The agent can read all
+	// processes of its own user, so this process belongs to another user. It can be the
+	// target's process only if that user is the target's account.
 	if p.Exe == "" && (s.uid < 0 || p.UID == s.uid) {
 		return judgement{reason: fmt.Sprintf("pid file %s names pid %d (%s), whose executable %s may not read",
 			s.target.PidPath, p.PID, comm, whoami())}
@@ -164,14 +165,14 @@ func (s *search) judgeStranger(p Process, comm string, stale func(string, ...any
 
 func (s *search) names() []string { return append([]string{s.target.ProcName}, s.target.Aliases...) }
 
-// clockSlack is how far file times may be behind the clock: file systems round them
-// down by up to 2 s.
+// clockSlack is the maximum delay of file times relative to the clock: file systems round
+// them down by up to 2 s.
 const clockSlack = 2 * time.Second
 
-// startedByUs reports whether process and pid file are not older than the start
-// command, and the process has a user that the account can become. Accounts can
-// write pid files: without the comparison of users an account could have the agent
-// end a new process of another user.
+// startedByUs reports whether process and pid file are not older than the start command,
+// and whether the account may switch to the user of the process. Accounts can write pid
+// files: without the comparison of users, an account could make the agent end a new process
+// of another user.
 func (s *search) startedByUs(p Process) bool {
 	t := s.target
 	if t.StartedAfter == 0 || t.PidFileAfter.IsZero() || s.uid > 0 && p.UID >= 0 && p.UID != s.uid {
@@ -180,8 +181,8 @@ func (s *search) startedByUs(p Process) bool {
 	return p.Start >= t.StartedAfter && !s.files.written.Before(t.PidFileAfter.Add(-clockSlack))
 }
 
-// olderThan reports whether the pid file was written before the process started, so
-// that the pid was reused. It compares wall clocks and is only used without better
+// olderThan reports whether the pid file was written before the process started, which
+// means that the pid was reused. It compares wall clocks, so it is used only without better
 // evidence.
 func (s *search) olderThan(p Process) bool {
 	started, err := startTime(p.Identity)

@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// killPoll is the interval of checks whether killed processes are gone.
+// killPoll is the interval at which killed processes are checked.
 const killPoll = 20 * time.Millisecond
 
-// KillGroup ends the process group of a command: SIGTERM, and SIGKILL for the
-// processes that remain after grace. Processes in keep are spared with all their
-// descendants, for example main processes that the command has just started. The
-// processes need not be children of the agent, so it also ends a command of an
-// earlier agent process.
+// KillGroup ends the process group of a command: SIGTERM, and SIGKILL for the processes
+// that remain after grace. It spares the processes in keep with all their descendants, for
+// example main processes that the command has just started. The processes need not be
+// children of the agent, so KillGroup can end a command of an earlier agent process.
 //
 // It blocks until the group is gone, at most grace + 2 s and not beyond ctx; the
 // error names the processes that remain.
@@ -25,7 +24,7 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 	if err != nil {
 		return err
 	}
-	// Processes that cannot be signalled are named at the end, if they remain. On a
+	// Other errors are ignored here: the final error names the processes that remain. On a
 	// system without SIGTERM kill at once.
 	if err := signalAll(members, syscall.SIGTERM); errors.Is(err, errors.ErrUnsupported) {
 		grace = 0
@@ -41,7 +40,7 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 	var refused error
 	left, err = waitGone(killCtx, func() ([]Process, error) {
 		members, err := groupBut(leader, keep)
-		refused = signalAll(members, syscall.SIGKILL) // each time, since members may have forked
+		refused = signalAll(members, syscall.SIGKILL) // repeated, because members may have forked
 		return members, err
 	})
 	if err != nil || len(left) == 0 {
@@ -51,7 +50,8 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 		fmt.Errorf("command group %d is still there after SIGKILL: %s", leader.PID, describeAll(left)))
 }
 
-// groupBut returns the group without the kept processes and their descendants.
+// groupBut returns the group without the agent, its ancestors, the processes in keep and
+// the descendants of those processes.
 func groupBut(leader Identity, keep []Identity) ([]Process, error) {
 	table, err := ReadTable()
 	if err != nil {

@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// KillScope selects the processes of a tree besides the descendants of its root.
+// KillScope selects the processes that belong to a tree in addition to the root and its
+// descendants, and the processes that are protected.
 type KillScope struct {
 	// Key is the value of KeyMark in the environment of the tree's orphans, which left
 	// the tree by setsid and a double fork; "" = do not search orphans.
 	Key string
 
-	// LedOnly leaves out the root's session unless the root leads it: all processes of
-	// one start script share a session.
+	// LedOnly excludes the root's session unless the root leads the session: all processes
+	// of one start script share a session.
 	LedOnly bool
 
-	// Protected reports pids that must survive, such as the processes of other keys and
-	// the agent's running commands. Their descendants survive too, and a session with
-	// one of them is not killed as a whole. The agent, its ancestors and pid 1 are
-	// always protected. nil = no others.
+	// Protected reports pids that must survive, such as the processes of other keys and the
+	// agent's running commands. Their descendants survive too, and a session with a
+	// protected process is not killed as a whole. The agent, its ancestors and pid 1 are
+	// always protected. nil = no further pids.
 	Protected func(pid int) bool
 }
 
 func (s KillScope) protects(pid int) bool { return s.Protected != nil && s.Protected(pid) }
 
-// spared returns the protected processes with all their descendants. A root (0 =
-// none) that descends from a protected process, such as a running command, is not
-// spared for that.
+// spared returns the protected processes with all their descendants. The root (0 = none) is
+// not spared only because it descends from a protected process, such as a running command.
 func (s KillScope) spared(table *Table, root int) map[int]bool {
 	var seeds []Stat
 	barrier := root
@@ -54,13 +54,13 @@ const (
 	maxKillTime   = 2 * time.Second
 )
 
-// KillTree kills the root with its descendants, the members of its session and
-// marked orphans (see [KillScope]). It stops the processes with SIGSTOP until no new
-// one appears and kills them then, so that none can fork meanwhile. If the root is
-// gone already it kills the marked orphans.
+// KillTree kills the root with its descendants, the members of its session and marked
+// orphans (see [KillScope]). It first stops the processes with SIGSTOP, so that none can
+// fork while the others are killed. If the root has ended, it kills the marked orphans
+// only.
 //
-// It blocks until all are gone, at most 2 s and not beyond ctx, and returns the
-// killed processes. The error names those that remain.
+// It blocks until all these processes are gone, at most 2 s and not beyond ctx, and returns
+// the killed processes. The error names the processes that remain.
 func KillTree(ctx context.Context, root Identity, scope KillScope) ([]Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxKillTime)
 	defer cancel()
@@ -71,9 +71,9 @@ func KillTree(ctx context.Context, root Identity, scope KillScope) ([]Process, e
 	return kill.killed(), nil
 }
 
-// SignalTree sends a signal once to the root and all processes of its tree, and
-// returns them. Unlike [KillTree] it may miss processes that are forked meanwhile.
-// The error names the processes that could not be signalled.
+// SignalTree sends a signal once to the root and all processes of its tree, and returns
+// these processes. Unlike [KillTree] it may miss processes that are forked meanwhile. The
+// error names the processes that could not be signalled.
 func SignalTree(root Identity, scope KillScope, sig syscall.Signal) ([]Process, error) {
 	h := &treeKill{root: root, scope: scope, members: map[Identity]Process{}}
 	if err := h.allowed(); err != nil {
@@ -85,7 +85,7 @@ func SignalTree(root Identity, scope KillScope, sig syscall.Signal) ([]Process, 
 	return h.killed(), signalAll(h.killed(), sig)
 }
 
-// ContinueTree continues a tree that an interrupted [KillTree] has stopped.
+// ContinueTree sends SIGCONT to a tree that an interrupted [KillTree] has stopped.
 func ContinueTree(root Identity, scope KillScope) error {
 	h := &treeKill{root: root, scope: scope, members: map[Identity]Process{}}
 	if err := h.allowed(); err != nil {
@@ -155,7 +155,7 @@ func (h *treeKill) checkRoot() error {
 	return nil
 }
 
-// stop stops members until a reading of the host has no new one.
+// stop sends SIGSTOP to the members until a reading of the host finds no new member.
 func (h *treeKill) stop(ctx context.Context) error {
 	for round := 0; round < maxKillRounds && ctx.Err() == nil; round++ {
 		more, err := h.collect()
@@ -163,7 +163,7 @@ func (h *treeKill) stop(ctx context.Context) error {
 			return err
 		}
 		for _, id := range h.fresh {
-			// Stop the others if one cannot be stopped; the kill reports its error.
+			// If a member cannot be stopped, stop the others: the kill reports the error.
 			_ = stopProcess(id)
 		}
 		h.fresh = nil
@@ -171,7 +171,8 @@ func (h *treeKill) stop(ctx context.Context) error {
 	return nil
 }
 
-// collect reads the host and adds new members; it reports whether there are any.
+// collect adds the new processes of the tree to the members and to fresh, and reports
+// whether fresh has any.
 func (h *treeKill) collect() (bool, error) {
 	table, err := ReadTable()
 	if err != nil {
@@ -209,8 +210,8 @@ func (h *treeKill) seeds(table *Table) []Stat {
 	return seeds
 }
 
-// session returns the session to kill as a whole, 0 if there is none. It needs the
-// live root: the session of a root that is gone may belong to another process.
+// session returns the id of the session to kill as a whole; 0 = none. It returns 0 if the
+// root has ended, because another process may have its session id by now.
 func (h *treeKill) session(table *Table) int {
 	session := 0
 	for _, st := range table.stats {

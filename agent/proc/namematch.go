@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// commLen is the number of bytes of a name that the kernel keeps in comm.
+// commLen is the maximum length of comm, the kernel's name of a process, in bytes.
 const commLen = 15
 
 // matchesName reports whether a process has one of the names: as its executable,
@@ -64,8 +64,9 @@ func isVirtualMachine(name string) bool {
 	return slices.Contains([]string{"java", "javaw", "dotnet", "mono", "beam.smp", "erl"}, name)
 }
 
-// scripts returns the base names in argv[1..3] that may be the script, up to inline
-// code: `sh -c ./app` mentions app but is a shell. After -m comes a Python module.
+// scripts returns the base names in argv[1..3] that may be the script of an interpreter. It
+// stops at inline code: `sh -c ./app` mentions app but is a shell. The word after -m is a
+// Python module.
 func scripts(args []string) []string {
 	var found []string
 	for _, arg := range args[1:min(len(args), 4)] {
@@ -79,9 +80,9 @@ func scripts(args []string) []string {
 	return found
 }
 
-// withoutArguments removes the arguments of a script. They name the program of some
-// processes (`ruby /usr/bin/bundle exec app`), but also of its control scripts: `sh
-// ./stop.sh app`.
+// withoutArguments removes the arguments of a script. Such an argument may be the name of
+// the program (`ruby /usr/bin/bundle exec app`), but a control script may have the same
+// argument (`sh ./stop.sh app`).
 func withoutArguments(p Process) Process {
 	if len(p.Args) == 0 || !isScriptHost(programName(p.Exe)) {
 		return p
@@ -117,15 +118,15 @@ func mentions(arg, name string) bool {
 type placement int
 
 const (
-	placeNeutral placement = iota // unknown: the paths are unreadable or of the system
+	placeNeutral placement = iota // unknown: the paths are unreadable or belong to the system
 	placeInside                   // executable, working directory or script is below the setup path
 	placeMixed                    // the executable is elsewhere, the working directory is neutral
 	placeForeign                  // executable and working directory are elsewhere
 )
 
-// place compares a process with a setup path whose symbolic links are resolved.
-// Executables of the system and the working directory "/" are neutral, since daemons
-// of packages and interpreters of any program have them.
+// place compares the paths of a process with a setup path whose symbolic links are
+// resolved. Executables of the system and the working directory "/" are neutral, since
+// packaged daemons and interpreters of unrelated programs have them, too.
 func place(p Process, setup string) placement {
 	if setup == "" {
 		return placeNeutral
@@ -163,8 +164,8 @@ func samePath(a, b string) bool {
 	return strings.TrimSuffix(plainPath(a), "/") == strings.TrimSuffix(plainPath(b), "/")
 }
 
-// windowsPlainPath returns a Windows path in comparable form: without case, with
-// forward slashes, and without the prefixes that only lift limits.
+// windowsPlainPath returns a Windows path in comparable form: lower case, forward slashes,
+// and no prefix such as `\\?\`.
 func windowsPlainPath(path string) string {
 	path = strings.ToLower(strings.ReplaceAll(path, `\`, "/"))
 	for _, prefix := range []string{"//?/", "//./", "/??/"} {
@@ -175,7 +176,7 @@ func windowsPlainPath(path string) string {
 	return path
 }
 
-// windowsProgramName returns the name of a program from its path, without case and
+// windowsProgramName returns the base name of a program's path, in lower case and without
 // ".exe".
 func windowsProgramName(path string) string {
 	path = windowsPlainPath(path)

@@ -10,13 +10,13 @@ import (
 
 type scopes struct{}
 
-// UseScopes is not available here.
+// UseScopes returns ErrUnsupported.
 func (*Runner) UseScopes(context.Context) error { return ErrUnsupported }
 
-// OOMLog is not available here.
+// OOMLog is always empty on this system.
 type OOMLog struct{}
 
-// NewOOMLog returns a log without kills.
+// NewOOMLog returns an empty log.
 func NewOOMLog() *OOMLog { return &OOMLog{} }
 
 // Close does nothing.
@@ -28,12 +28,11 @@ func (*OOMLog) Note() {}
 // Killed returns false.
 func (*OOMLog) Killed(Identity) bool { return false }
 
-// punch is not available: only Linux is known to punch holes while other processes
-// append.
+// punch returns an error: only Linux is known to punch holes while other processes append
+// to the file.
 func punch(*os.File, int64) error { return errors.ErrUnsupported }
 
 func room(info os.FileInfo) int64 { return info.Size() }
 
-// ReapOrphans does nothing: only on Linux is this program the first process of a
-// container.
+// ReapOrphans does nothing: this program is the first process of a container on Linux only.
 func ReapOrphans(context.Context) {}

@@ -16,8 +16,8 @@ import (
 // TicksPerSecond is the unit of Identity.Start: Windows counts in 100 ns.
 const TicksPerSecond = 10_000_000
 
-// epoch is 1970 on the kernel's scale, which begins in 1601. Start counts from 1970,
-// so that it fits into a time.Duration.
+// epoch is 1970 on the kernel's clock, which begins in 1601. Identity.Start counts from
+// 1970, so that it fits into a time.Duration.
 const epoch = 116444736000000000
 
 // Pids of the kernel.
@@ -26,9 +26,8 @@ const (
 	systemPid = 4
 )
 
-// bootID is the time of the boot without the changes of the clock since; the kernel
-// adjusts both when the clock is set. It is constant while this program runs, so it
-// is read once.
+// bootID returns the boot time minus the clock changes since the boot. The kernel adjusts
+// both values when the clock is set, so the difference is constant and is read once.
 var bootID = sync.OnceValues(func() (string, error) {
 	// SYSTEM_TIMEOFDAY_INFORMATION; x/sys has only the class.
 	var info struct {
@@ -43,8 +42,8 @@ var bootID = sync.OnceValues(func() (string, error) {
 	return fmt.Sprintf("%x", uint64(info.BootTime)-info.BootTimeBias), nil
 })
 
-// NowTicks returns the present time on the scale of Identity.Start. It changes when
-// the clock is set, start times do not.
+// NowTicks returns the present time on the clock of Identity.Start. Setting the clock
+// changes it, but does not change the start times of processes.
 func NowTicks() (uint64, error) {
 	var now windows.Filetime
 	windows.GetSystemTimePreciseAsFileTime(&now)
@@ -56,7 +55,7 @@ func startClock() (time.Duration, error) {
 	return ticks(now), err
 }
 
-// startTime returns when a process started, by the wall clock of that time.
+// startTime returns the start time of a process by the wall clock at its start.
 func startTime(id Identity) (time.Time, error) { return time.Unix(0, int64(ticks(id.Start))), nil }
 
 func sinceEpoch(t windows.Filetime) uint64 { return counted(t) - epoch }
@@ -65,8 +64,9 @@ func counted(t windows.Filetime) uint64 {
 	return uint64(t.HighDateTime)<<32 | uint64(t.LowDateTime)
 }
 
-// open returns a handle of a live process, which prevents that its pid is reused. A
-// process that has ended is gone, even if another process has a handle of it.
+// open returns a handle of a live process; its pid is not reused while the handle is open.
+// For a process that has ended it returns ErrGone, even if another process has a handle of
+// it.
 func open(pid int, access uint32) (windows.Handle, error) {
 	if pid <= 0 {
 		return 0, ErrGone
@@ -85,7 +85,7 @@ func open(pid int, access uint32) (windows.Handle, error) {
 	return h, nil
 }
 
-// openSame opens exactly the identified process.
+// openSame opens exactly the identified process, or returns ErrGone.
 func openSame(id Identity, access uint32) (windows.Handle, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -109,8 +109,8 @@ func openSame(id Identity, access uint32) (windows.Handle, error) {
 	return h, nil
 }
 
-// closeHandle closes a handle that was not written to, so that an error does not
-// matter.
+// closeHandle closes a handle. Nothing was written through the handle, so an error is
+// ignored.
 func closeHandle(h windows.Handle) { _ = windows.CloseHandle(h) }
 
 type times struct{ start, user, system uint64 }
@@ -123,8 +123,8 @@ func readTimes(h windows.Handle) (times, error) {
 	return times{start: sinceEpoch(start), user: counted(user), system: counted(kernel)}, nil
 }
 
-// Identify returns the identity of a live process. A missing pid and the kernel's
-// own give ErrGone.
+// Identify returns the identity of a live process. It returns ErrGone for a missing pid and
+// for the kernel's pids.
 func Identify(pid int) (Identity, error) {
 	id, err := identify(pid)
 	if err != nil {
@@ -150,7 +150,7 @@ func identify(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: times.start}, err
 }
 
-// readStat reads the stat of one process. A missing process gives ErrGone.
+// readStat reads the stat of one process. It returns ErrGone for a missing process.
 func readStat(pid int) (Stat, error) {
 	h, err := open(pid, 0)
 	if err != nil {
@@ -185,8 +185,8 @@ func readStat(pid int) (Stat, error) {
 	return st, nil
 }
 
-// inspect reads all attributes of one process that a search needs. Unreadable ones
-// stay empty.
+// inspect reads all attributes of a process that a search needs. Unreadable attributes stay
+// empty.
 func inspect(boot string, st Stat) (Process, error) {
 	p := processOf(boot, st)
 	h, err := openSame(p.Identity, windows.PROCESS_VM_READ|windows.PROCESS_QUERY_INFORMATION)
@@ -228,7 +228,8 @@ func readArgs(pid int) ([]string, error) {
 	return splitArgs(text.commandLine), nil
 }
 
-// markOf returns the mark of a process; "" if it has none or it cannot be read.
+// markOf returns the mark of a process; "" if the process has no mark or its environment
+// cannot be read.
 func markOf(pid int) string {
 	text, err := parametersOf(pid)
 	if err != nil {
@@ -252,8 +253,8 @@ func imageOf(h windows.Handle) (string, error) {
 	return windows.UTF16ToString(buf[:size]), nil
 }
 
-// splitArgs splits a command line like C programs; a line that cannot be split is
-// one word.
+// splitArgs splits a command line like the C runtime. A malformed line is returned as one
+// word.
 func splitArgs(line string) []string {
 	if line == "" {
 		return nil
@@ -265,13 +266,13 @@ func splitArgs(line string) []string {
 	return args
 }
 
-// hiddenPid reports whether a pid exists although it may not be opened.
+// hiddenPid reports whether a pid exists but the agent may not open the process.
 func hiddenPid(pid int) bool {
 	_, err := open(pid, 0)
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED)
 }
 
-// permission converts a refusal of Windows to [os.ErrPermission].
+// permission converts Windows' access denied error to [os.ErrPermission].
 func permission(err error) error {
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return os.ErrPermission
@@ -279,8 +280,8 @@ func permission(err error) error {
 	return err
 }
 
-// exhausted reports whether an error is a lack of resources of the agent or the
-// host, and so no information about the process.
+// exhausted reports whether an error is a lack of resources of the agent or the host. Such
+// an error says nothing about the process.
 func exhausted(err error) bool {
 	return errors.Is(err, windows.ERROR_NO_SYSTEM_RESOURCES) || errors.Is(err, windows.ERROR_NOT_ENOUGH_MEMORY) ||
 		errors.Is(err, windows.ERROR_TOO_MANY_OPEN_FILES) || errors.Is(err, windows.ERROR_COMMITMENT_LIMIT)

@@ -20,23 +20,24 @@ const (
 	// maxRecord bounds one record of the kernel's log, in bytes.
 	maxRecord = 16 << 10
 
-	// maxOOMKills bounds the stored kills.
+	// maxOOMKills bounds the number of stored kills.
 	maxOOMKills = 1024
 
-	// countedFor is how long a raised counter explains the end of a process.
+	// countedFor is the time after an increase of the counter within which the end of a
+	// process is attributed to the out-of-memory killer.
 	countedFor = 10 * time.Second
 )
 
-// OOMLog records which processes the kernel killed because memory ran out: by the
-// kernel's log or, if that cannot be read or uses pids of another namespace, by the
-// counter of the agent's control group, for processes that end just after it rose.
-// Use it for messages only: it is not reliable.
+// OOMLog records the processes that the kernel's out-of-memory killer has killed, from the
+// kernel's log. If the log cannot be read or has pids of another namespace, OOMLog uses the
+// counter of the agent's control group: it attributes an increase to the processes that end
+// just afterwards. Use the result for messages only: it is not reliable.
 type OOMLog struct {
 	mu    sync.Mutex
-	kmsg  int                   // descriptor of the kernel's log; -1 = none
-	kills map[int]time.Duration // by pid, on the log's clock
+	kmsg  int                   // descriptor of the kernel's log; -1 = not open
+	kills map[int]time.Duration // time of the last kill by pid, on the log's clock
 
-	counters []string // files with an oom_kill line
+	counters []string // paths of files with an oom_kill line
 	counted  int64
 	rose     time.Time
 }
@@ -57,7 +58,7 @@ func NewOOMLog() *OOMLog {
 	return l
 }
 
-// Close closes the log. Killed uses the counters then.
+// Close closes the log. Afterwards Killed uses the counters.
 func (l *OOMLog) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,8 +68,8 @@ func (l *OOMLog) Close() {
 	}
 }
 
-// Note reads the counters. Call it periodically, so that an old kill does not
-// explain a present end of a process.
+// Note reads the counters. Call it periodically, so that an old increase is not attributed
+// to a process that ends later.
 func (l *OOMLog) Note() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,8 +78,8 @@ func (l *OOMLog) Note() {
 	}
 }
 
-// Killed reports whether a process that has just ended was killed because memory ran
-// out, as far as that is known.
+// Killed reports whether a process that has just ended is known to be killed by the
+// out-of-memory killer.
 func (l *OOMLog) Killed(id Identity) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +103,7 @@ func startOnLog(id Identity) time.Duration {
 	return ticks(id.Start) - (boot - time.Duration(awake.Nano())) - time.Second
 }
 
-// read reads the new records of the log.
+// read reads the records that were added to the log since the last call.
 func (l *OOMLog) read() {
 	buf := make([]byte, maxRecord)
 	for {
@@ -122,7 +123,7 @@ func (l *OOMLog) read() {
 	}
 }
 
-// oomKill reads a record such as
+// oomKill parses a record of the kernel's log such as
 //
 //	3,416,1683479488,-;Memory cgroup out of memory: Killed process 27026 (tail) total-vm:…
 func oomKill(record []byte) (pid int, at time.Duration, ok bool) {

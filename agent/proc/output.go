@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// MaxOutput is the size on disk, in bytes, at which an output file is cut to its end.
+	// MaxOutput is the size on disk, in bytes, above which an output file is shortened.
 	MaxOutput = 16 << 20
 
-	// keptOutput is the size of that end, in bytes.
+	// keptOutput is the size of the end that remains of a shortened file, in bytes.
 	keptOutput = 64 << 10
 
-	// maxLength is the length at which an output file is truncated instead of punched:
-	// file systems limit the length of files.
+	// maxLength is the length, in bytes, from which on an output file is truncated instead
+	// of punched: file systems limit the length of files.
 	maxLength = 1 << 40
 
 	firstSizeCheck = 20 * time.Millisecond
@@ -36,16 +36,16 @@ const (
 type outputFile struct {
 	path string
 	file *os.File
-	size int64         // at the last check
-	hole int64         // size of the hole at its beginning
-	wait time.Duration // before the next check; 0 before the first
+	size int64         // file size at the last check
+	hole int64         // size of the hole at the beginning of the file
+	wait time.Duration // time until the next check; 0 before the first check
 	kept []byte        // end of the output before a truncation
 }
 
-// bound shortens the file if it is too large and returns when to check again: soon
-// if the file grows fast, otherwise after twice the time, up to a second. It begins
-// with short intervals, because the first checks may precede the command's output on
-// a busy host.
+// bound shortens the file if it is too large and returns the time until the next check:
+// short if the file grows fast, otherwise twice the previous time, up to a second. The
+// first intervals are short, because the first checks may precede the command's output on a
+// busy host.
 func (o *outputFile) bound() time.Duration {
 	o.wait = min(2*max(o.wait, firstSizeCheck/2), maxSizeCheck)
 	info, err := o.file.Stat()
@@ -54,7 +54,7 @@ func (o *outputFile) bound() time.Duration {
 	}
 	grown := info.Size() - o.size
 	o.size = info.Size()
-	o.hole = min(o.hole, o.size) // the command may have truncated it
+	o.hole = min(o.hole, o.size) // the command may have truncated the file
 	if o.size-o.hole > MaxOutput {
 		o.shorten()
 	}
@@ -64,10 +64,9 @@ func (o *outputFile) bound() time.Duration {
 	return o.wait
 }
 
-// shorten punches a hole for all but the end of the file. The end stays in place, so
-// that no output is lost, however fast it grows meanwhile. On systems without holes
-// the file is truncated, which loses the output between the reading of its end and
-// the truncation.
+// shorten replaces all but the end of the file by a hole. The end is not moved, so no
+// output is lost while the command writes. On systems without holes the file is truncated,
+// which loses the output that is written between reading the end and truncating.
 func (o *outputFile) shorten() {
 	old := o.size - keptOutput
 	if o.size < maxLength && punch(o.file, old) == nil {
@@ -92,7 +91,7 @@ func (o *outputFile) tail(limit int) string {
 
 // readEnd returns the last limit bytes of a file; nil if it cannot be read.
 func readEnd(path string, limit int) []byte {
-	f, err := os.Open(path) //nolint:gosec // what a command wrote, for which the agent chose the place
+	f, err := os.Open(path) //nolint:gosec // output file of a command, at a path chosen by the agent
 	if err != nil {
 		return nil
 	}
@@ -129,9 +128,9 @@ func cleanText(text []byte, limit int) string {
 	return clean
 }
 
-// TrimOutput truncates an output file that a daemon still writes if it uses more
-// than limit bytes on disk, and reports whether it did. Call it about once a minute
-// while the daemon runs. A missing file is no error.
+// TrimOutput truncates the output file of a running daemon if the file uses more than limit
+// bytes on disk, and reports whether it did. Call it about once a minute while the daemon
+// runs. A missing file is no error.
 func TrimOutput(path string, limit int64) (bool, error) {
 	info, err := os.Lstat(path)
 	if os.IsNotExist(err) {

@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OutputHeld reports whether a process has the file open for writing. It requests a
-// read lease, which the kernel refuses while there are writers: one system call
-// instead of reading all descriptors of the host. It is true on file systems without
-// leases, so that no file in use is removed, and false for a missing file.
+// OutputHeld reports whether a process has the file open for writing. It requests a read
+// lease, which the kernel refuses while there are writers: one system call instead of
+// reading all descriptors of the host. On file systems without leases it returns true, so
+// that no file in use is removed; for a missing file it returns false.
 func OutputHeld(path string) bool {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) //nolint:gosec // what a command wrote, for which the agent chose the place
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) //nolint:gosec // output file of a command, at a path chosen by the agent
 	if err != nil {
 		return !errors.Is(err, os.ErrNotExist)
 	}
@@ -28,16 +28,15 @@ func OutputHeld(path string) bool {
 	return tryLease(f) != nil
 }
 
-// tryLease takes a read lease, which ends when the file is closed. EAGAIN means that
-// a process has the file open for writing, another error that leases are not
-// supported.
+// tryLease requests a read lease, which ends when the file is closed. EAGAIN means that a
+// process has the file open for writing, any other error that leases are not supported.
 func tryLease(f *os.File) error {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	return err
 }
 
-// punch makes a hole of the first n bytes of a file: they use no disk space and read
-// as zeros, and the length of the file is unchanged.
+// punch replaces the first n bytes of a file by a hole: they use no disk space and read as
+// zeros, and the length of the file is unchanged.
 func punch(f *os.File, n int64) error {
 	_, err := retryEINTR(func() (int, error) {
 		return 0, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, n)
@@ -45,10 +44,10 @@ func punch(f *os.File, n int64) error {
 	return err
 }
 
-// room returns the disk space that a file uses, in bytes, without holes, and without
-// space that the file system preallocates.
+// room returns the disk space that a file uses, in bytes, excluding holes and space that
+// the file system preallocates.
 func room(info os.FileInfo) int64 {
-	const block = 512 // bytes, whatever the file system counts in
+	const block = 512 // bytes, independent of the file system's block size
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return min(info.Size(), st.Blocks*block)
 	}
@@ -58,11 +57,10 @@ func room(info os.FileInfo) int64 {
 // decodeOutput returns the text unchanged: on Linux programs write UTF-8.
 func decodeOutput(text []byte, _ bool) []byte { return text }
 
-// openOutput creates the output file. The account owns it, so that programs may open
-// /dev/stdout again. It is opened for appending, so that it can be truncated while
-// in use.
+// openOutput creates the output file. The account owns the file, so that programs may open
+// /dev/stdout again. It is opened for appending, so that it can be truncated while in use.
 func openOutput(path string, account Account) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC|unix.O_NOFOLLOW, 0o600) //nolint:gosec // for what a command writes; never through a link
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC|unix.O_NOFOLLOW, 0o600) //nolint:gosec // output file of a command; O_NOFOLLOW rejects a symbolic link
 	if err != nil {
 		return nil, fmt.Errorf("create the output file: %w", err)
 	}
@@ -75,7 +73,8 @@ func openOutput(path string, account Account) (*os.File, error) {
 	return f, nil
 }
 
-// hint explains an exit code of 126 or 127 by the state of the command's files.
+// hint returns an explanation of exit code 126 or 127 from the state of the command's
+// files; "" for other codes.
 func hint(c Command, code int, output string) string {
 	program := programOf(c)
 	switch {
@@ -139,9 +138,9 @@ func openForWriting(path string) bool {
 // busyWait bounds the wait of a command until its program is written.
 const busyWait = time.Second
 
-// awaitWritten waits while the command's program is open for writing, as during an
-// upgrade: running it would fail with "text file busy". Waiting before the start is
-// safe, running a line a second time is not.
+// awaitWritten waits at most busyWait while the command's program is open for writing, as
+// during an upgrade: running it would fail with "text file busy". Waiting before the start
+// is safe; a retry could run a line a second time.
 func awaitWritten(ctx context.Context, c Command) error {
 	program := programOf(c)
 	deadline := time.NewTimer(busyWait)

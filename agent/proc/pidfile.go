@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// maxPidFile bounds the part of a pid file that is read, in bytes.
+// maxPidFile is the number of bytes of a pid file that are read at most.
 const maxPidFile = 4 << 10
 
 // parsePidFile returns the pid in a pid file: the first word of the first non-empty
@@ -62,16 +62,17 @@ func plainText(text []byte) []byte {
 
 var errNoPidFile = errors.New("it does not exist")
 
-// files is the content of a target's paths, read under the watchdog.
+// files holds the setup path and the content of the pid file of a target, read under the
+// watchdog.
 type files struct {
 	setup   string // setup path with symbolic links resolved
 	pid     int    // 0 = no usable pid
-	pids    []int  // one of each line, where there is one
+	pids    []int  // pids of all lines that begin with a pid
 	written time.Time
-	err     error // why there is no usable pid
+	err     error // reason why pid is 0
 }
 
-// blocked reports whether the pid file could not be read, as opposed to having no
+// blocked reports whether the pid file is unreadable, as opposed to missing or without a
 // usable pid.
 func (f files) blocked() bool {
 	return f.err != nil && (errors.Is(f.err, errFileBlocked) || errors.Is(f.err, os.ErrPermission) ||
@@ -98,10 +99,10 @@ func readFiles(setupPath, pidPath string) files {
 	return got
 }
 
-// FilesWritten returns the modification time of each file; the zero time if it
-// cannot be read. It fails after about 2 s on a hanging file system. Unlike
-// PidFileWritten it follows every symbolic link: use the result only to decide
-// whether to read a pid file again.
+// FilesWritten returns the modification time of each file; the zero time for unreadable
+// files. It fails after about 2 s on a hanging file system. Unlike PidFileWritten it
+// follows every symbolic link: use the result only to decide whether to read a pid file
+// again.
 func (f *Finder) FilesWritten(ctx context.Context, paths []string) ([]time.Time, error) {
 	return guard(ctx, f.watchdog, strings.Join(paths, "\x00"), func() []time.Time {
 		written := make([]time.Time, len(paths))
@@ -112,9 +113,8 @@ func (f *Finder) FilesWritten(ctx context.Context, paths []string) ([]time.Time,
 	})
 }
 
-// PidFileWritten returns the modification time of a pid file; the zero time if there
-// is none or it cannot be read. It blocks for at most about 2 s on a hanging file
-// system.
+// PidFileWritten returns the modification time of a pid file; the zero time if the file is
+// missing or unreadable. It blocks for at most about 2 s on a hanging file system.
 func (f *Finder) PidFileWritten(ctx context.Context, path string) time.Time {
 	written, err := guard(ctx, f.watchdog, path, func() time.Time { return pidFileWritten(path) })
 	if err != nil {

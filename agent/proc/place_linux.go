@@ -17,22 +17,22 @@ const maxLinks = 40
 // (O_PATH): opening a FIFO would wake its writer, and opening a watchdog device
 // starts it.
 //
-// The agent is usually root, and accounts can create symbolic links in their folders
-// at any moment. A link of an account other than root or the agent's own is followed
-// only to files of the link's owner; otherwise that account could have root read or
-// rename the files of others.
+// The agent is usually root, and accounts can create symbolic links in their directories at
+// any moment. A link owned by root or the agent's user is always followed, any other link
+// only to a file of the same owner. Otherwise an account could make root read or rename
+// files of other accounts.
 func openPlace(path string) (*os.File, error) {
 	place, err := openat2(path)
 	if err == nil {
 		return place, nil
 	}
-	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) { // EPERM: a seccomp filter older than the call
+	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) { // EPERM: a seccomp filter that does not know openat2
 		return nil, err
 	}
 	return walk(path)
 }
 
-// openat2 opens a path without symbolic links, or returns ELOOP.
+// openat2 opens a path without symbolic links. If the path has one, it returns ELOOP.
 func openat2(path string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := retryEINTR(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, &how) })
@@ -42,7 +42,7 @@ func openat2(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// walk opens the path element by element and follows the permitted links.
+// walk opens the path element by element and follows the links that openPlace permits.
 func walk(path string) (*os.File, error) {
 	at, err := openRoot()
 	if err != nil {
@@ -98,7 +98,8 @@ func elements(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// step opens one element, without following a link.
+// step opens the element called name of the directory at, without following a symbolic
+// link.
 func step(at *os.File, name string) (*os.File, unix.Stat_t, error) {
 	var st unix.Stat_t
 	fd, err := retryEINTR(func() (int, error) {
@@ -119,8 +120,8 @@ func linkTarget(link *os.File) (string, error) {
 	return string(text[:n]), err
 }
 
-// checkForeign returns an error if the link of another account leads to a file that
-// this account does not own.
+// checkForeign returns an error if link leads to a file of another owner. link is the last
+// symbolic link that belongs to neither root nor the agent's user; nil = none.
 func checkForeign(link *unix.Stat_t, place *os.File) error {
 	if link == nil {
 		return nil
@@ -153,7 +154,7 @@ func openRegular(path string) (*os.File, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("it is not a regular file but %s", info.Mode().Type())
 	}
-	// By the descriptor: the path may lead elsewhere by now.
+	// Open by descriptor: the path may lead to another file by now.
 	return openFile(fmt.Sprintf("/proc/self/fd/%d", place.Fd()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 }
 
@@ -165,8 +166,8 @@ func openFile(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// RenameBeside renames a file within its folder and replaces an existing file of the
-// new name.
+// RenameBeside renames a file within its directory, and replaces an existing file called
+// name.
 func RenameBeside(path, name string) error {
 	folder, err := openPlace(filepath.Dir(path))
 	if err != nil {

@@ -16,8 +16,8 @@ var (
 	ErrGone = errors.New("process is gone")
 )
 
-// Environment variables that mark the processes that control commands start. They
-// survive setsid and reparenting, so that daemons are found by them.
+// Environment variables that mark the processes started by control commands. They survive
+// setsid and reparenting, so that daemons can be found by them.
 const (
 	KeyMark = "PROCFLEET_KEY"
 	OpMark  = "PROCFLEET_OP"
@@ -29,7 +29,7 @@ const (
 type Identity struct {
 	BootID string `json:"boot_id"` // kernel's id of this boot
 	PID    int    `json:"pid"`     // thread group id
-	Start  uint64 `json:"start"`   // start time of the kernel in 1/TicksPerSecond: since boot, on Windows since 1970
+	Start  uint64 `json:"start"`   // kernel's start time in 1/TicksPerSecond seconds since boot, on Windows since 1970
 }
 
 // IsZero reports whether the identity names no process.
@@ -52,8 +52,8 @@ type Process struct {
 	Args    []string
 }
 
-// Alive reports whether the identified process runs; zombies do not. It is true if the
-// host cannot be read, for example for lack of file descriptors: without proof a
+// Alive reports whether the identified process runs; a zombie does not. If the host cannot
+// be read, for example for lack of file descriptors, it returns true: without proof a
 // process is not considered stopped.
 func Alive(id Identity) bool {
 	_, err := statOf(id)
@@ -91,18 +91,19 @@ func processOf(boot string, st Stat) Process {
 type Death struct {
 	Identity
 	Exit
-	At time.Time // when the watcher was notified
+	At time.Time // time at which the watcher was notified
 }
 
-// Exit is how a process ended. The zero value means unknown: the kernel reports the
-// exit to the parent only, with few exceptions.
+// Exit describes the end of a process. The zero value means unknown: with few exceptions
+// the kernel reports an exit only to the parent process.
 type Exit struct {
 	Known  bool
-	Code   int            // 0 if Signal is set
-	Signal syscall.Signal // 0 when it exited
+	Code   int            // exit code; 0 if Signal is set
+	Signal syscall.Signal // signal that ended the process; 0 if the process exited
 }
 
-// SignalName returns the name of the signal, for example "SIGSEGV"; "" if there is none.
+// SignalName returns the name of the signal, for example "SIGSEGV"; "" if no signal ended
+// the process.
 func (e Exit) SignalName() string {
 	if e.Signal == 0 {
 		return ""
@@ -110,11 +111,11 @@ func (e Exit) SignalName() string {
 	return signalName(e.Signal)
 }
 
-// maxGenerations bounds the search for an ancestor.
+// maxGenerations bounds the number of ancestors that Kin checks.
 const maxGenerations = 64
 
-// Kin reports whether the younger process descends from the older one, or has the
-// same parent and session. It is false if either is gone.
+// Kin reports whether the younger process descends from the older one, or both have the
+// same parent and session. It returns false if either process is gone.
 func Kin(older, younger Identity) bool {
 	elder, err := statOf(older)
 	if err != nil {

@@ -18,13 +18,14 @@ import (
 // that Go supports.
 const TicksPerSecond = 100
 
-// Bounds of the part of a command line and an environment that is read, in bytes.
+// Maximum number of bytes that are read of a command line and an environment.
 const (
 	maxCmdline = 32 << 10
 	maxEnviron = 256 << 10
 )
 
-// bootID is constant while this program runs, so it is read once.
+// bootID returns the kernel's id of this boot. The id is constant while this program runs,
+// so it is read once.
 var bootID = sync.OnceValues(func() (string, error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -33,18 +34,18 @@ var bootID = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 })
 
-// NowTicks returns the present time on the scale of Identity.Start.
+// NowTicks returns the present time on the clock of Identity.Start.
 func NowTicks() (uint64, error) {
 	now, err := sinceBoot()
 	return uint64(now / (time.Second / TicksPerSecond)), err
 }
 
-// startClock returns the present time on the scale of Identity.Start, more precisely
-// than NowTicks.
+// startClock returns the present time on the clock of Identity.Start, more precisely than
+// NowTicks.
 func startClock() (time.Duration, error) { return sinceBoot() }
 
-// sinceBoot returns the time since the boot, suspended time included, like process
-// start times.
+// sinceBoot returns the time since the boot, including suspended time, like process start
+// times.
 func sinceBoot() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -53,8 +54,8 @@ func sinceBoot() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// readStat reads /proc/PID/stat with three system calls and one allocation: it is
-// the agent's most frequent operation. A missing process gives ErrGone.
+// readStat reads /proc/PID/stat with three system calls and one allocation: it is the
+// agent's most frequent operation. It returns ErrGone for a missing process.
 func readStat(pid int) (Stat, error) {
 	var buf [1024]byte
 	n, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
@@ -73,8 +74,8 @@ func readSmall(path string, buf []byte) (int, error) {
 	return retryEINTR(func() (int, error) { return unix.Read(fd, buf) })
 }
 
-// closeFD closes a descriptor that was not written to, so that an error does not
-// matter.
+// closeFD closes a descriptor. Nothing was written to the descriptor, so an error is
+// ignored.
 func closeFD(fd int) { _ = unix.Close(fd) }
 
 func retryEINTR(call func() (int, error)) (int, error) {
@@ -94,7 +95,7 @@ func goneOr(err error) error {
 	return err
 }
 
-// readBounded reads at most limit bytes: files of the kernel report size 0, and a
+// readBounded reads at most limit bytes of a file in /proc. Such files report size 0, and a
 // process determines the length of its command line.
 func readBounded(path string, limit int) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // below /proc
@@ -166,8 +167,8 @@ func procPath(pid int, name string) string {
 	return "/proc/" + strconv.Itoa(pid) + "/" + name
 }
 
-// Identify returns the identity of a live process. A missing pid, a zombie and a
-// thread id give ErrGone.
+// Identify returns the identity of a live process. It returns ErrGone for a missing pid, a
+// zombie and a thread id.
 func Identify(pid int) (Identity, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -187,14 +188,14 @@ func Identify(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: st.Start}, nil
 }
 
-// exhausted reports whether an error is a lack of resources of the agent or the
-// host, and so no information about the process.
+// exhausted reports whether an error is a lack of resources of the agent or the host. Such
+// an error says nothing about the process.
 func exhausted(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
-// inspect reads all attributes of one process that a search needs. Unreadable ones
-// stay empty.
+// inspect reads all attributes of a process that a search needs. Unreadable attributes stay
+// empty.
 func inspect(boot string, st Stat) (Process, error) {
 	tgid, uid, err := readStatus(st.PID)
 	if err != nil {
@@ -221,7 +222,7 @@ func inspect(boot string, st Stat) (Process, error) {
 // hiddenPid reports whether a pid exists although /proc hides it (hidepid=2).
 func hiddenPid(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.EPERM) }
 
-// startTime returns when a process started, by the present wall clock.
+// startTime returns the start time of a process by the present wall clock.
 func startTime(id Identity) (time.Time, error) {
 	up, err := sinceBoot()
 	if err != nil {
@@ -230,7 +231,8 @@ func startTime(id Identity) (time.Time, error) {
 	return time.Now().Add(ticks(id.Start) - up), nil
 }
 
-// markOf returns the mark of a process; "" if it has none or it cannot be read.
+// markOf returns the mark of a process; "" if the process has no mark or its environment
+// cannot be read.
 func markOf(pid int) string {
 	environ, err := readBounded(procPath(pid, "environ"), maxEnviron)
 	if err != nil {

@@ -13,22 +13,21 @@ import (
 )
 
 const (
-	// reapTick is the interval of checks without a signal: several ended children may
-	// raise one signal.
+	// reapTick is the interval of checks without SIGCHLD: several ended children may raise
+	// only one signal.
 	reapTick = 5 * time.Second
 
-	// reapPause is the first pause while an ended child of this package precedes orphans
-	// in the kernel's list. It doubles up to reapTick.
+	// reapPause is the first pause before a retry, if an ended child of this package
+	// precedes orphans in the kernel's list. The pause doubles up to reapTick.
 	reapPause = time.Millisecond
 )
 
-// ReapOrphans reaps the orphans that the kernel made children of this process, until
-// ctx ends. The process with PID 1 of a container has to: no other process can, and
-// unreaped processes stay in the process table and seem alive. Other processes have
-// no such children.
+// ReapOrphans reaps the orphans that the kernel made children of this process, until ctx
+// ends. Only the process with PID 1 of a container needs it: no other process has such
+// children, and orphans that are not reaped remain in the process table and seem alive.
 //
-// It does not reap programs that this package started: their exit codes are read
-// elsewhere. No other part of the program may start programs.
+// It does not reap programs that this package started, whose exit codes os/exec reads. No
+// other package of this program may start programs.
 func ReapOrphans(ctx context.Context) {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
@@ -52,10 +51,10 @@ func ReapOrphans(ctx context.Context) {
 	}
 }
 
-// reapOthers reaps all ended children but those of this package. It returns false if
-// one of those precedes others that may be left.
+// reapOthers reaps all ended children that this package did not start. It returns false if
+// an ended child of this package may hide others from deadChild.
 func (c *children) reapOthers() bool {
-	// A child that is just being started must not be taken for an orphan.
+	// A child whose pid is not in pids yet must not be mistaken for an orphan.
 	c.starting.Lock()
 	defer c.starting.Unlock()
 	for {
@@ -82,12 +81,12 @@ func deadChild() int {
 			continue
 		}
 		if err != nil {
-			return 0 // no children at all
+			return 0 // this process has no children
 		}
 		break
 	}
-	// The named fields of Siginfo are followed by those of the signal, aligned to a
-	// pointer; the first one of SIGCHLD is the pid.
+	// In Siginfo the fields specific to a signal follow the named fields, aligned to a
+	// pointer. For SIGCHLD the first specific field is the pid.
 	const header = unsafe.Offsetof(info.Code) + unsafe.Sizeof(info.Code)
 	const word = unsafe.Sizeof(uintptr(0))
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), (header+word-1)/word*word))) //nolint:gosec // the kernel's layout, see above

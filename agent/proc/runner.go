@@ -18,8 +18,8 @@ type Runner struct {
 	scopes   scopes
 }
 
-// NewRunner returns a runner that resolves accounts through accounts. It prevents
-// commands from inheriting the files that this program inherited.
+// NewRunner returns a runner that looks up users in accounts. It prevents commands from
+// inheriting the open files and ignored signals of this program.
 func NewRunner(accounts *Accounts) (*Runner, error) {
 	if err := keepInherited(); err != nil {
 		return nil, fmt.Errorf("prevent commands from inheriting open files: %w", err)
@@ -73,7 +73,7 @@ func (r *Runner) run(ctx context.Context, c Command, account Account, out *os.Fi
 	if err != nil {
 		job.close()
 		err = errors.Join(fmt.Errorf("command was ended because it could not be identified: %w", err), cmd.Process.Kill())
-		go func() { _ = ours.wait(cmd) }() // reap it; its exit does not matter
+		go func() { _ = ours.wait(cmd) }() // reap the child; its exit is ignored
 		return nil, err
 	}
 	running := &Execution{leader: leader, done: make(chan struct{}), job: job}
@@ -101,14 +101,14 @@ func (r *Runner) prepare(ctx context.Context, c *Command) (Account, error) {
 	if inHome {
 		c.Dir = account.Home
 	}
-	// Detect a hanging directory here: in the child it would block all other starts,
-	// since a fork blocks its parent until it is done.
+	// Detect a hanging file system here: after the fork it would block the child, and all
+	// other starts with it, since the parent waits for the child's exec.
 	dirErr, err := guard(ctx, r.watchdog, c.Dir, func() error { return checkDir(c.Dir) })
 	if err != nil {
 		return Account{}, fmt.Errorf("setup path %s: %w", c.Dir, err)
 	}
 	if inHome && dirErr != nil {
-		c.Dir, dirErr = rootDir(), nil // many service accounts have no home; login programs do the same
+		c.Dir, dirErr = rootDir(), nil // many service accounts have no home; login programs use the root directory, too
 	}
 	return account, dirErr
 }
@@ -119,7 +119,7 @@ func checkDir(dir string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return markSetup(fmt.Errorf("setup path %s does not exist", dir))
 	case errors.Is(err, os.ErrPermission):
-		return nil // the account may have access although root has not; the start shows
+		return nil // the account may have access although root has not; if not, the start fails
 	case err != nil:
 		return fmt.Errorf("setup path: %w", err)
 	case !info.IsDir():

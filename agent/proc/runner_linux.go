@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closeOnExec replaces close_range on kernels before 5.11.
+// closeOnExec sets the close-on-exec flag of all descriptors above 2. It replaces
+// close_range on kernels before 5.11.
 func closeOnExec() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -31,7 +32,8 @@ func closeOnExec() error {
 	return nil
 }
 
-// identifyChild also identifies a child that has ended, unlike Identify.
+// identifyChild returns the identity of a child. Unlike Identify it also accepts a child
+// that has ended.
 func identifyChild(pid int) (Identity, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -41,9 +43,9 @@ func identifyChild(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: st.Start}, err
 }
 
-// wrapper sets the attributes that only the process itself can set and becomes the
-// shell. The agent may be protected from the kernel's out-of-memory killer; its
-// commands are not, since their daemons would inherit that.
+// wrapper is a shell script that sets umask and oom_score_adj and then executes its
+// arguments. The agent may be protected from the kernel's out-of-memory killer; daemons
+// that its commands start must not inherit the protection.
 const wrapper = `umask 022; { echo 0 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"`
 
 func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, error) {
@@ -73,14 +75,14 @@ func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, e
 	return cmd, nil
 }
 
-// job is empty on Linux: the process group identifies a command.
+// job is empty on Linux, where the process group contains the processes of a command.
 type job struct{}
 
 func (job) close() {}
 
 func startIn(cmd *exec.Cmd, _ Command) (job, error) {
 	if setup, ok := cmd.Stdin.(*os.File); ok {
-		defer setup.Close() // the command has a copy
+		defer setup.Close() // the command has its own descriptor
 	}
 	return job{}, atNormalPriority(func() error { return ours.start(cmd) })
 }
@@ -120,8 +122,8 @@ var heedSignals = sync.OnceFunc(func() {
 	}
 })
 
-// explainStart finds the reason of a failed fork, whose error always names the
-// shell.
+// explainStart returns an error with the cause of a failed start; the original error always
+// names the shell.
 func explainStart(c Command, account Account, err error) error {
 	switch {
 	case errors.Is(err, syscall.EACCES):
@@ -135,8 +137,8 @@ func explainStart(c Command, account Account, err error) error {
 	return fmt.Errorf("start the command: %w", err)
 }
 
-// barredAt finds the directory on the path to dir that the account may not enter, by
-// owner and mode; "" if there is none.
+// barredAt describes the first directory on the path to dir that the account may not enter,
+// by owner and mode; "" if the account may enter all.
 func barredAt(dir string, account Account) string {
 	if parent := filepath.Dir(dir); parent != dir {
 		if reason := barredAt(parent, account); reason != "" {
@@ -164,18 +166,17 @@ func mayEnter(mode os.FileMode, owner *syscall.Stat_t, account Account) bool {
 	return mode&bit != 0
 }
 
-// atNormalPriority calls start with normal priority if the agent has another one: a
-// process inherits the priority of the thread that starts it, and may have children
-// before its own could be changed. Only root may raise it; otherwise the command
-// keeps the agent's.
+// atNormalPriority calls start with nice value 0: a process inherits the priority of the
+// thread that starts it, and may fork before the agent could change its priority. Only root
+// may raise a priority; otherwise the command inherits the agent's.
 func atNormalPriority(start func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	const thread, normal = 0, 0
-	// The kernel's answer is 20 minus the nice value.
+	// The system call returns 20 minus the nice value.
 	if own, err := unix.Getpriority(unix.PRIO_PROCESS, thread); err == nil && own != 20 {
 		if unix.Setpriority(unix.PRIO_PROCESS, thread, normal) == nil {
-			defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, thread, 20-own) }() // back to where it was is always allowed
+			defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, thread, 20-own) }() // restoring the previous value is always allowed
 		}
 	}
 	return start()

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// keepInherited does nothing: programs of Windows inherit only what they are given.
+// keepInherited does nothing: on Windows a program inherits only handles that are passed to
+// it explicitly.
 func keepInherited() error { return nil }
 
 func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, error) {
@@ -39,9 +40,8 @@ func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, e
 	return cmd, nil
 }
 
-// openOutput creates the output file. It opens it twice: the first opening
-// truncates, and the second one appends, so that the file can be truncated while in
-// use without holes.
+// openOutput creates the output file and opens it twice: first to truncate it, then for
+// appending, so that the file can be truncated while in use without creating a hole.
 func openOutput(path string, _ Account) (*os.File, error) {
 	for _, flags := range []int{os.O_CREATE | os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND} {
 		f, err := os.OpenFile(path, flags, 0o600)
@@ -56,20 +56,20 @@ func openOutput(path string, _ Account) (*os.File, error) {
 	return nil, nil
 }
 
-// job contains a command and all processes that it starts, which end with the job.
-// The zero job contains nothing.
+// job is a Windows job object with a command and all processes that the command starts;
+// they end with the job. The zero value has no job object.
 type job struct{ handle windows.Handle }
 
 func (j job) close() {
 	if j.handle != 0 {
-		_ = windows.TerminateJobObject(j.handle, killedCode) // closing does it as well, unless a process inherited the handle
+		_ = windows.TerminateJobObject(j.handle, killedCode) // closing the handle also ends them, unless a process inherited the handle
 		closeHandle(j.handle)
 	}
 }
 
-// startIn starts a command: a contained one in a job that ends with it, another one
-// outside of the agent's own job, so that a daemon survives a restart of the agent's
-// service.
+// startIn starts a command: a contained command in a job that ends with the command, any
+// other command outside of the agent's own job, so that a daemon survives a restart of the
+// agent's service.
 func startIn(cmd *exec.Cmd, c Command) (job, error) {
 	if c.Contained {
 		return startContained(cmd)
@@ -86,8 +86,8 @@ func startIn(cmd *exec.Cmd, c Command) (job, error) {
 	return job{}, cmd.Start()
 }
 
-// startContained starts a command suspended, puts it into a job and resumes it, so
-// that all its processes are in the job.
+// startContained starts a command suspended, adds it to a job and resumes it, so that all
+// its processes are in the job.
 func startContained(cmd *exec.Cmd) (job, error) {
 	handle, err := newJob()
 	if err != nil {
@@ -112,8 +112,8 @@ func startContained(cmd *exec.Cmd) (job, error) {
 	return job{handle: handle}, nil
 }
 
-// newJob creates a job whose processes end when its last handle is closed, as at the
-// end of the agent.
+// newJob creates a job whose processes end when its last handle is closed, for example when
+// the agent ends.
 func newJob() (windows.Handle, error) {
 	handle, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -163,8 +163,8 @@ func resume(pid int) error {
 	return fmt.Errorf("find the thread of pid %d: %w", pid, err)
 }
 
-// identifyChild also identifies a child that has ended, whose pid is not reused
-// before it is waited for.
+// identifyChild returns the identity of a child, even if the child has ended: its pid is
+// not reused before Wait.
 func identifyChild(pid int) (Identity, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -179,7 +179,7 @@ func identifyChild(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: times.start}, err
 }
 
-// explainStart finds the reason of a failed start.
+// explainStart returns an error with the cause of a failed start.
 func explainStart(c Command, account Account, err error) error {
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return fmt.Errorf("account %s may not enter setup path %s or run the shell: %w", account.Name, c.Dir, err)
@@ -187,10 +187,11 @@ func explainStart(c Command, account Account, err error) error {
 	return fmt.Errorf("start the command: %w", err)
 }
 
-// awaitWritten does nothing: Windows prevents writing to a program that can be run.
+// awaitWritten does nothing on Windows.
 func awaitWritten(context.Context, Command) error { return nil }
 
-// hint explains the exit code by which cmd.exe reports a missing program.
+// hint returns an explanation of the exit code by which cmd.exe reports a missing program;
+// "" for other codes.
 func hint(c Command, code int, _ string) string {
 	const notFound = 9009
 	if c.Shell == ShellBat && code == notFound {
@@ -199,9 +200,9 @@ func hint(c Command, code int, _ string) string {
 	return ""
 }
 
-// OutputHeld reports whether a process has the file open: then it cannot be opened
-// exclusively. It is true if that is unknown, so that no file in use is removed, and
-// false for a missing file.
+// OutputHeld reports whether a process has the file open, by opening it exclusively. If
+// that fails for another reason it returns true, so that no file in use is removed; for a
+// missing file it returns false.
 func OutputHeld(path string) bool {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {

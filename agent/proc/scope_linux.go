@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scopes are the programs that start a command in a transient systemd scope; the
-// zero value starts none.
+// scopes holds the programs that start a command in a transient systemd scope. The zero
+// value disables scopes.
 type scopes struct {
 	systemdRun string // full path
 	setpriv    string // full path; "" = not installed
 }
 
-// UseScopes starts commands that are not Contained in scopes of their own, so that
-// processes that they leave running do not belong to the agent's unit and survive
-// it. It tries once, blocks until systemd responds or ctx ends, and returns an error
-// if scopes cannot be used. Call it before Start.
+// UseScopes makes Start run each command that is not Contained in a systemd scope of its
+// own. Processes that the command leaves running then do not belong to the agent's unit and
+// survive its stop. UseScopes creates a scope as a test, blocks until systemd responds or
+// ctx ends, and returns an error if scopes cannot be used. Call it before Start.
 func (r *Runner) UseScopes(ctx context.Context) error {
 	path, err := exec.LookPath("systemd-run")
 	if err != nil {
@@ -41,10 +41,10 @@ func (r *Runner) UseScopes(ctx context.Context) error {
 	return nil
 }
 
-// prefix returns the beginning of a command line that runs in a scope; nil if it
-// does not. systemd-run registers itself and becomes the command, so that the
-// leader's pid, group and session are unchanged. Only root may register, so setpriv
-// changes the account afterwards.
+// prefix returns the words that precede the command line of a command in a scope; nil if
+// the command runs without a scope. systemd-run registers its own process and executes the
+// command, so the leader's pid, group and session are unchanged. Only root may register a
+// scope, so setpriv changes the account afterwards.
 func (s scopes) prefix(c Command, account Account) []string {
 	if s.systemdRun == "" || c.Contained || account.UID != 0 && s.setpriv == "" {
 		return nil
@@ -64,11 +64,11 @@ func (s scopes) prefix(c Command, account Account) []string {
 	return append(words, s.setpriv, fmt.Sprintf("--reuid=%d", account.UID), fmt.Sprintf("--regid=%d", account.GID), choice, "--")
 }
 
-// scopedCommand returns words as a command in a scope. systemd-run and setpriv run
-// as root, so they get neither the environment nor the directory of the operation:
-// with LD_LIBRARY_PATH the account's library would run as root. The shell applies
-// both after the change of account, from a script that it reads from stdin, since
-// every account of the host can read command lines.
+// scopedCommand returns words as a command in a scope. systemd-run and setpriv run as root,
+// so they get neither the environment nor the directory of the operation: with
+// LD_LIBRARY_PATH the account's library would run as root. The shell sets both after the
+// change of account. It reads them as a script from stdin, since every account of the host
+// can read command lines.
 func scopedCommand(prefix []string, c Command, account Account, env, words []string) (*exec.Cmd, error) {
 	setup, err := setupScript(c.Dir, account, env)
 	if err != nil {
@@ -80,7 +80,7 @@ func scopedCommand(prefix []string, c Command, account Account, env, words []str
 	return cmd, nil
 }
 
-// identifier matches the variables that a shell can set.
+// identifier matches the names of variables that a shell can set.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // setupScript returns an unnamed file with the shell commands that enter dir and set

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// shared shares one reading of the host among concurrent callers. No caller gets a
-// reading that began before its call, so that a start is never checked against the
-// state before its command.
+// shared shares one reading of the host among concurrent callers. A caller never gets a
+// reading that began before its call: the result of a start command must not be checked
+// against the state before the command.
 type shared[T any] struct {
 	read func() (T, error)
 
 	mu      sync.Mutex
-	running *reading[T] // under way; nil = none
-	next    *reading[T] // begins when running has ended; shared by all callers until then
+	running *reading[T] // reading in progress; nil = none
+	next    *reading[T] // reading that begins when running ends; callers join it until then
 }
 
 // reading is one reading; value and err are set once done is closed.
@@ -23,8 +23,8 @@ type reading[T any] struct {
 	err   error
 }
 
-// take reads the host, or waits for another caller's reading that has not begun yet.
-// It blocks for two readings at most. The value must not be changed.
+// take reads the host, or waits for another caller's reading that has not begun yet. It
+// blocks for at most two readings. Callers must not modify the value.
 func (s *shared[T]) take() (T, error) {
 	mine, before, first := s.join()
 	if !first {
@@ -42,15 +42,15 @@ func (s *shared[T]) take() (T, error) {
 
 var errNotRead = errors.New("reading the processes of the host was aborted")
 
-// join returns the next reading and the one before it. The first caller to join a
-// reading carries it out.
+// join returns the next reading and the reading in progress before it. first is true for
+// the first caller of a reading, which has to carry it out.
 func (s *shared[T]) join() (mine, before *reading[T], first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.next != nil {
 		return s.next, nil, false
 	}
-	// The error is for the waiting callers if the reading panics.
+	// Waiting callers get this error if read panics.
 	s.next = &reading[T]{done: make(chan struct{}), err: errNotRead}
 	return s.next, s.running, true
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signal sends sig to exactly the identified process and never to another process
-// with its pid. It returns nil if the process is gone. A permission error names both
+// Signal sends sig to exactly the identified process and never to another process that has
+// reused its pid. It returns nil if the process is gone. A permission error names both
 // users.
 func Signal(id Identity, sig syscall.Signal) error {
 	if id.PID <= 1 || id.PID == os.Getpid() {
@@ -40,7 +40,7 @@ func stopProcess(id Identity) error { return Signal(id, syscall.SIGSTOP) }
 // another signal.
 func Continue(id Identity) error { return Signal(id, syscall.SIGCONT) }
 
-// errNoPidfd is returned if the kernel, or its system call filter, has no pidfd.
+// errNoPidfd is returned if the kernel or its system call filter does not support pidfd.
 var errNoPidfd = errors.New("pidfd is not available")
 
 // openPidfd opens a pidfd of the identified process. It verifies the start time
@@ -55,7 +55,7 @@ func openPidfd(id Identity) (int, error) {
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
 		return -1, errNoPidfd
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-		// A process that is just ending can give any of them.
+		// An ending process can cause each of these errors.
 		if _, err := statOf(id); err != nil {
 			return -1, err
 		}
@@ -100,9 +100,9 @@ func signalName(sig syscall.Signal) string {
 	return sig.String()
 }
 
-// howEnded returns how a process that has just ended exited, as far as the kernel
-// tells processes other than its parent: by its line in /proc until it is reaped,
-// and since Linux 6.15 by a pidfd after that.
+// howEnded returns the exit of a process that has just ended. Processes other than the
+// parent can read the exit in /proc until the process is reaped, and since Linux 6.15
+// through a pidfd afterwards; otherwise it is unknown.
 func howEnded(id Identity, pidfd int) Exit {
 	if status, ok := zombieStatus(id); ok {
 		return exitFrom(status)
@@ -114,9 +114,9 @@ func howEnded(id Identity, pidfd int) Exit {
 	return exitFrom(unix.WaitStatus(uint32(info.Exit_code)))
 }
 
-// zombieStatus returns the exit status, the last number in a zombie's line. The
-// kernel writes 0 for readers that may not trace the process; the executable shows
-// which readers may: they get ErrGone, since a zombie has none.
+// zombieStatus returns the exit status, the last number of a zombie's /proc/PID/stat. The
+// kernel writes 0 for readers that may not trace the process. A reader that may trace it
+// gets ErrGone for the executable, since a zombie has none.
 func zombieStatus(id Identity) (unix.WaitStatus, bool) {
 	var buf [1024]byte
 	n, err := readSmall(procPath(id.PID, "stat"), buf[:])

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Functions that x/sys does not have.
+// Functions of Windows that golang.org/x/sys lacks.
 var (
 	kernel32                 = windows.NewLazySystemDLL("kernel32.dll")
 	procGetProcessMemoryInfo = kernel32.NewProc("K32GetProcessMemoryInfo")
@@ -20,8 +20,8 @@ var (
 	procUnregisterWait       = kernel32.NewProc("UnregisterWaitEx")
 )
 
-// callBool calls a function that returns 0 on failure. The memory of its arguments
-// is not moved until it returns.
+// callBool calls a function that returns 0 on failure. Memory to which args point is not
+// moved until it returns.
 //
 //go:uintptrescapes
 func callBool(function *windows.LazyProc, args ...uintptr) error {
@@ -49,18 +49,18 @@ type memoryStatus struct {
 	totalVirtual, availVirtual, availExtendedVirtual uint64
 }
 
-// Bounds of the part of a command line and an environment that is read, in bytes.
+// Maximum number of bytes that are read of a command line and an environment.
 const (
 	maxCmdline = 64 << 10
 	maxEnviron = 256 << 10
 )
 
-// parameters are the parameters with which a process was started. A process may
-// change its own, so they prove nothing.
+// parameters holds the start parameters of a process. A process may change its own
+// parameters, so they prove nothing.
 type parameters struct {
 	commandLine string
 	dir         string // working directory
-	environment string // entries, each with a NUL behind it
+	environment string // NUL-terminated entries
 }
 
 func parametersOf(pid int) (parameters, error) {
@@ -96,7 +96,7 @@ func readParameters(h windows.Handle) (parameters, error) {
 	return p, errors.Join(errLine, errDir, errEnv)
 }
 
-// readText reads UTF-16 text of a length in bytes.
+// readText reads length bytes of UTF-16 text.
 func readText(h windows.Handle, address uintptr, length int) (string, error) {
 	if address == 0 || length < 2 {
 		return "", nil

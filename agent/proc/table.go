@@ -25,8 +25,8 @@ type Stat struct {
 	Kernel   bool // a kernel thread
 }
 
-// dead reports whether the state letter is that of a zombie or dead process. A zombie
-// has a pid for kill(pid, 0), but nothing runs.
+// dead reports whether state is the letter of a zombie or dead process. kill(pid, 0)
+// succeeds for a zombie, although it no longer runs.
 func dead(state byte) bool { return state == 'Z' || state == 'X' || state == 'x' }
 
 // Indexes of the fields that follow the name, counted from the state letter.
@@ -129,8 +129,8 @@ func (t *Table) Tree(root Identity) []Stat {
 	return nil
 }
 
-// closure returns the seeds and their descendants without the barrier (a pid, 0 =
-// none) and the descendants reached only through it.
+// closure returns the seeds and their descendants, except the process with the pid barrier
+// (0 = none) and the descendants that are reached only through it.
 func (t *Table) closure(seeds []Stat, barrier int) []Stat {
 	return t.families().descend(seeds, func(st Stat) bool { return st.PID == barrier })
 }
@@ -153,8 +153,8 @@ func (t *Table) families() families {
 	return f
 }
 
-// descend returns the seeds and their descendants without the barred processes and the
-// descendants reached only through them.
+// descend returns the seeds and their descendants, except the barred processes and the
+// descendants that are reached only through them.
 func (f families) descend(seeds []Stat, barred func(Stat) bool) []Stat {
 	seen := map[int]bool{}
 	var tree []Stat
@@ -200,10 +200,10 @@ func agentLine() map[int]bool {
 	return line
 }
 
-// relate completes a table of Windows. There a process keeps the pid of its parent
-// after that pid was reused, so a parent that is younger than its child is removed.
-// PGID becomes the oldest ancestor below the agent: the pid of the agent's command
-// that started the process.
+// relate completes a process table of Windows, where a process keeps the pid of its parent
+// even if that pid is reused. It removes parents that are younger than their child. It sets
+// PGID to the oldest ancestor below the agent, which is the agent's command that started
+// the process.
 func relate(stats []Stat, agent int) {
 	rows := make(map[int]*Stat, len(stats))
 	for i := range stats {
@@ -224,6 +224,6 @@ func relate(stats []Stat, agent int) {
 	}
 }
 
-// ReadStat reads the stat of a process or of a zombie. A missing process gives
-// [ErrGone].
+// ReadStat reads the stat of a process, which may be a zombie. It returns [ErrGone] for a
+// missing process.
 func ReadStat(pid int) (Stat, error) { return readStat(pid) }

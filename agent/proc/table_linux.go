@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// ReadTable reads the stat of every process of the host, in about 5 µs each.
-// Processes that end meanwhile, or that /proc hides, are left out.
+// ReadTable reads the stat of every process of the host, in about 5 µs each. It omits
+// processes that end meanwhile or that /proc hides.
 func ReadTable() (*Table, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -58,14 +58,14 @@ func (t *Table) group(leader Identity) []Stat {
 	return t.led(leader, func(st *Stat) int { return st.PGID })
 }
 
-// session returns the live processes of the session that a command leads or led. The
-// session's number is not reused while the session has members.
+// session returns the live processes of a command's session; the leader may have ended. The
+// session id is not reused while the session has members.
 func (t *Table) session(leader Identity) []Stat {
 	return t.led(leader, func(st *Stat) int { return st.Session })
 }
 
-// led returns the live processes whose group or session has the leader's pid as
-// number; none if that pid was reused.
+// led returns the live processes whose group or session id, read by number, is the leader's
+// pid; nil if that pid was reused.
 func (t *Table) led(leader Identity, number func(*Stat) int) []Stat {
 	if leader.IsZero() || leader.BootID != t.boot {
 		return nil

@@ -23,7 +23,7 @@ func ReadTable() (*Table, error) {
 	return &Table{boot: boot, stats: stats}, nil
 }
 
-// readPIDs returns the pids of the host without the kernel's.
+// readPIDs returns the pids of all processes except the kernel's.
 func readPIDs() ([]int, error) {
 	stats, err := readStats()
 	if err != nil {
@@ -74,9 +74,10 @@ func parseRecords(buf []byte) []Stat {
 	}
 }
 
-// group returns the descendants of a command's leader: Windows has no process
-// groups, and a process without its parent belongs to none.
+// group returns the descendants of a command's leader: Windows has no process groups.
+// Processes whose parent has ended are missing.
 func (t *Table) group(leader Identity) []Stat { return t.Tree(leader) }
 
-// session is group: a session of Windows has all processes of a user.
+// session returns the same processes as group: a session of Windows has all processes of a
+// user.
 func (t *Table) session(leader Identity) []Stat { return t.Tree(leader) }

@@ -9,8 +9,9 @@ import (
 type Verdict int
 
 const (
-	// Uncertain is indeterminate: the host could not be read (permissions, a hanging
-	// file system) or the evidence is contradictory. Callers neither signal nor start.
+	// Uncertain is indeterminate: the host could not be read (permissions, a hanging file
+	// system) or the evidence is contradictory. Callers must neither signal nor start a
+	// process.
 	Uncertain Verdict = iota
 	Stopped           // no process of the target runs
 	Running           // Probe.Procs are the target's processes
@@ -28,11 +29,11 @@ func (v Verdict) String() string {
 	return "invalid"
 }
 
-// Target describes the process to look for.
+// Target describes the processes that Find searches.
 //
-// With neither SetupPath nor PidPath a name alone is no proof: then only Known, and
-// processes with the name that a command of this target started according to Mark or
-// Command, are the target's.
+// A name alone is no proof. If SetupPath and PidPath are both empty, Find accepts only
+// Known, and processes of that name that a command of this target started according to Mark
+// or Command.
 type Target struct {
 	ProcName  string
 	SetupPath string // absolute directory; "" = none
@@ -44,19 +45,19 @@ type Target struct {
 	// Args is not checked again for Known, since a program may change its command line.
 	Args *regexp.Regexp
 
-	// Known is the identity found earlier. While it runs, it is the result.
+	// Known is the identity found earlier. While that process runs, Find returns it.
 	Known Identity
 
-	// Instances is the number of processes of the program, if more than one. Then the
-	// pid file has one pid per line, and the result is all running processes of the
-	// pid file, Known and Mates, the other identities found earlier.
+	// Instances is the number of processes of the program, if more than one. The pid file
+	// then has one pid per line, and Find returns all running processes of the pid file,
+	// Known and Mates. Mates are further identities found earlier.
 	Instances int
 	Mates     []Identity
 
-	// StartedAfter and PidFileAfter are the times of the start command that has just
-	// run. A process not older than StartedAfter ([NowTicks] before the command) in a
-	// pid file not older than PidFileAfter is accepted under any name. Both zero = no
-	// command has run.
+	// StartedAfter and PidFileAfter are the times of the start command that has just run.
+	// Find accepts a process of any name if it is not older than StartedAfter ([NowTicks]
+	// before the command) and the pid file that names it is not older than PidFileAfter.
+	// Both zero = no command has run.
 	StartedAfter uint64
 	PidFileAfter time.Time
 
@@ -67,33 +68,33 @@ type Target struct {
 	// running commands. nil = none.
 	Exclude func(Process) bool
 
-	// Holder returns the key of the target to which a process belongs, "" = none. A pid
-	// file with such a process is stale. nil = none.
+	// Holder returns the key of another target to which a process belongs; "" = none. A pid
+	// file that names such a process is stale. nil = no process belongs to another target.
 	Holder func(Process) string
 
 	// Mark is the value of KeyMark in the environment of processes that the target's
 	// commands start; "" = none. The search prefers marked processes.
 	Mark string
 
-	// Command is the leader of the command that has just run; zero = none. Processes of
-	// its session descend from it, even without the mark. It is used only with neither
-	// SetupPath nor PidPath.
+	// Command is the leader of the command that has just run; zero = none. Processes of its
+	// session count as started by the command, even without the mark. Command is used only
+	// if SetupPath and PidPath are both empty.
 	Command Identity
 
 	// Taken reports pids of [Finder.Managed] that belong to other targets. Foreign must
 	// report them as well. nil = none.
 	Taken func(pid int) bool
 
-	// Foreign reports processes that belong to another target, given the value of their
-	// KeyMark. The search leaves them out, with their children of the same name; the
-	// pid file may name them. nil = none.
+	// Foreign reports processes that belong to another target; mark is the value of their
+	// KeyMark. The search excludes them and their children of the same name; the pid file
+	// may name them. nil = none.
 	Foreign func(p Process, mark string) bool
 }
 
 // Probe is the result of one observation of a target.
 type Probe struct {
 	Verdict  Verdict
-	Procs    []Process // Running: at least one, the main process first; a known one without user, paths and arguments
+	Procs    []Process // if Running: at least one, the main process first; without user, paths and arguments if known
 	Evidence string    // one line for people: what was observed, why it was accepted or rejected
 
 	// Alias is the executable name of a process that was accepted only because the
@@ -103,12 +104,12 @@ type Probe struct {
 	// UsedPidFile is true if the pid file named the process. Otherwise a running process
 	// was found by the known identity or the search.
 	UsedPidFile bool
-	// PidFileWritten is the modification time of that pid file; zero unless UsedPidFile.
+	// PidFileWritten is the modification time of the pid file; zero unless UsedPidFile.
 	PidFileWritten time.Time
 
-	// Searched is true if the process was found by name, path and user only. That
-	// suffices not to start another one, but not to signal it if a pid file should have
-	// named it.
+	// Searched is true if the process was found by name, path and user only. That is enough
+	// evidence not to start another process, but not enough to signal the found process if
+	// the target has a pid file.
 	Searched bool
 
 	// Marked is true if a process found by the search has Target.Mark or is in the

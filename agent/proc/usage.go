@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// Capacity is the reference of limits in percent: the host, or the part of it that
-// the control groups leave to the agent and its processes.
+// Capacity is 100 % of a limit in percent: the CPUs and memory of the host, or of the
+// agent's control groups if these allow less.
 type Capacity struct {
 	CPUs   float64
 	Memory int64 // bytes
-	Group  bool  // a control group leaves less than the host has
+	Group  bool  // true if a control group allows less than the host has
 }
 
-// PercentOf returns an amount of memory, in bytes, in percent of the capacity's
-// memory.
+// PercentOf returns memory, in bytes, in percent of the capacity's memory.
 func (c Capacity) PercentOf(memory int64) float64 {
 	if c.Memory <= 0 {
 		return 0
@@ -27,34 +26,34 @@ func (c Capacity) PercentOf(memory int64) float64 {
 // TreeUsage is the usage of a process and its tree at one moment.
 type TreeUsage struct {
 	Root      Identity
-	Age       time.Duration // of the root
-	Processes []Identity    // the root first
+	Age       time.Duration // time since the start of the root
+	Processes []Identity    // members of the tree, the root first
 
 	CPU      float64 // percent of the capacity since the previous measurement
-	CPUKnown bool    // the previous measurement had the root
+	CPUKnown bool    // true if the previous measurement had the root
 
-	RSS           int64 // bytes, shared pages counted as often as they are shared
+	RSS           int64 // bytes; a page shared by n processes of the tree counts n times
 	MemoryPercent float64
 }
 
 // Usage is one measurement of several trees by one reading of the host.
 type Usage struct {
-	At        time.Duration // on the scale of Identity.Start
+	At        time.Duration // time of the measurement, on the clock of Identity.Start
 	Capacity  Capacity
-	Processes int // on the whole host
+	Processes int // number of processes of the host
 	Trees     map[Identity]TreeUsage
 }
 
 // UsageMeter measures trees repeatedly. It is not safe for concurrent use. The zero
 // value has no measurement yet.
 type UsageMeter struct {
-	at    time.Duration       // of the latest measurement
-	ticks map[Identity]uint64 // CPU time of every process that was in a tree then
+	at    time.Duration       // time of the latest measurement
+	ticks map[Identity]uint64 // CPU time of all processes of trees in the latest measurement
 }
 
-// Measure reads the host once, which takes about 5 µs per process. Roots that are
-// gone are missing in the result. A tree ends where the tree of another managed
-// process begins; others reports the pids of managed processes.
+// Measure reads the host once, which takes about 5 µs per process. Roots that are gone are
+// missing in the result. others reports the pids of managed processes; a tree does not
+// include other managed processes and their descendants.
 //
 // A tree is the root with its descendants and, if it leads a session, the members of
 // the session, such as workers that lost their parent. CPU time is summed over the
@@ -76,7 +75,7 @@ func (m *UsageMeter) Measure(roots []Identity, others func(pid int) bool) (Usage
 	return m.take(table, capacity, now, roots, others), nil
 }
 
-// take computes the usage from one reading of the host.
+// take computes the usage of the roots' trees from a table of the host.
 func (m *UsageMeter) take(table *Table, capacity Capacity, now time.Duration, roots []Identity, others func(int) bool) Usage {
 	u := Usage{At: now, Capacity: capacity, Processes: len(table.stats), Trees: map[Identity]TreeUsage{}}
 	ticks := map[Identity]uint64{}
@@ -90,7 +89,7 @@ func (m *UsageMeter) take(table *Table, capacity Capacity, now time.Duration, ro
 	return u
 }
 
-// account sums up one tree. The root is the first member.
+// account returns the usage of one tree. The first member is the root.
 func (m *UsageMeter) account(table *Table, capacity Capacity, now time.Duration, members []Stat) TreeUsage {
 	tree := TreeUsage{Root: table.identity(members[0]), Age: max(0, now-ticks(members[0].Start))}
 	_, tree.CPUKnown = m.ticks[tree.Root]
@@ -109,15 +108,16 @@ func (m *UsageMeter) account(table *Table, capacity Capacity, now time.Duration,
 	return tree
 }
 
-// since returns the CPU time that a process has used since the previous measurement;
-// 0 for a process that existed then outside of all trees.
+// since returns the CPU time that a process has used since the previous measurement. now is
+// its total CPU time. It returns 0 for a process that existed at the previous measurement
+// but was in no tree.
 func (m *UsageMeter) since(id Identity, now uint64) uint64 {
 	before, known := m.ticks[id]
 	switch {
 	case known:
 		return now - min(before, now)
 	case ticks(id.Start) >= m.at:
-		return now // it began since
+		return now // started after the previous measurement
 	}
 	return 0
 }

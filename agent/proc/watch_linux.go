@@ -13,9 +13,9 @@ import (
 // pollPeriod is the interval at which processes without a pidfd are checked.
 const pollPeriod = time.Second
 
-// Watcher reports the end of processes. One goroutine waits for all of them in
-// epoll, without cost while none ends, and detects an end within milliseconds.
-// Processes for which no pidfd can be opened are polled every second.
+// Watcher reports the end of processes. One goroutine waits for all processes in epoll and
+// detects an end within milliseconds. Processes for which no pidfd can be opened are polled
+// every second.
 type Watcher struct {
 	poll  bool // never use pidfd
 	epoll int
@@ -63,10 +63,10 @@ func NewWatcher(polling bool) (*Watcher, error) {
 	return w, nil
 }
 
-// Add watches a process. When the process ends, died is called once in a goroutine
-// of the watcher, with the exit if it is known; it must not block and must not call
-// Close. If the process is gone already Add returns ErrGone and died is not called.
-// stop ends the watch; died may still be running when it returns.
+// Add watches a process. When the process ends, a goroutine of the watcher calls died once,
+// with the exit if it is known; died must not block and must not call Close. If the process
+// is already gone, Add returns ErrGone and died is not called. stop ends the watch; died
+// may still be running when stop returns.
 func (w *Watcher) Add(id Identity, died func(Death)) (stop func(), err error) {
 	pidfd, err := w.open(id)
 	if err != nil {
@@ -97,14 +97,14 @@ func (w *Watcher) open(id Identity) (pidfd int, err error) {
 		if err == nil || errors.Is(err, ErrGone) {
 			return pidfd, err
 		}
-		// No pidfd here, or no descriptors left: polling needs none.
+		// pidfd is not supported, or no descriptors are left: polling needs neither.
 	}
 	_, err = statOf(id)
 	return -1, err
 }
 
-// register uses the slot, which is never reused, as the event's data, so that an
-// event of an ended watch is ignored.
+// register adds fd to the epoll, with slot as the event's data. Slots are never reused, so
+// an event of an ended watch is ignored.
 func (w *Watcher) register(fd int, slot uint64) error {
 	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}
 	event.Fd, event.Pad = int32(uint32(slot)), int32(uint32(slot>>32))
@@ -118,8 +118,8 @@ func slotOf(event unix.EpollEvent) uint64 {
 	return uint64(uint32(event.Fd)) | uint64(uint32(event.Pad))<<32
 }
 
-// remove ends a watch and reports whether it existed. Closing the pidfd removes it
-// from the epoll.
+// remove ends a watch, and returns it if it existed. Closing the pidfd removes it from the
+// epoll.
 func (w *Watcher) remove(slot uint64) (watched, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +138,8 @@ func (w *Watcher) notify(slot uint64, at time.Time) {
 	}
 }
 
-// exit reads the exit while the watch, and with it the pidfd, exists.
+// exit returns the exit of a watched process. Call it before remove, which closes the
+// pidfd.
 func (w *Watcher) exit(slot uint64) Exit {
 	w.mu.Lock()
 	entry, ok := w.watched[slot]
@@ -154,7 +155,7 @@ func (w *Watcher) waitEvents() {
 	for {
 		n, err := retryEINTR(func() (int, error) { return unix.EpollWait(w.epoll, events[:], -1) })
 		if err != nil {
-			return // only a closed epoll can fail
+			return // fails only after the epoll was closed
 		}
 		now := time.Now()
 		for _, event := range events[:n] {

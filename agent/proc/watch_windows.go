@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Watcher reports the end of processes. The system's thread pool waits for the
-// handles of all of them, without cost while none ends.
+// Watcher reports the end of processes. The system's thread pool waits for the handles of
+// all watched processes.
 type Watcher struct {
 	done sync.WaitGroup // goroutines that call died
 
@@ -25,7 +25,7 @@ type Watcher struct {
 type watched struct {
 	id     Identity
 	handle windows.Handle
-	wait   uintptr // of RegisterWaitForSingleObject
+	wait   uintptr // wait handle of RegisterWaitForSingleObject
 	died   func(Death)
 }
 
@@ -36,16 +36,16 @@ func (e watched) close() {
 	closeHandle(e.handle)
 }
 
-// slots maps the number of a wait, which is all that the system passes back, to its
-// watcher. Slots are never reused.
+// slots maps the slot of a wait to its watcher: the system passes only the slot to the
+// callback. Slots are never reused.
 var slots struct {
 	sync.Mutex
 	last     uintptr
 	watchers map[uintptr]*Watcher
 }
 
-// ended is the callback of all waits: the number of callbacks in a program is
-// limited to some thousand.
+// ended is the callback shared by all waits: a program can create only some thousand
+// callbacks.
 var ended = sync.OnceValue(func() uintptr {
 	return windows.NewCallback(func(slot, _ uintptr) uintptr {
 		slots.Lock()
@@ -53,7 +53,7 @@ var ended = sync.OnceValue(func() uintptr {
 		delete(slots.watchers, slot)
 		slots.Unlock()
 		if w != nil {
-			w.done.Go(func() { w.notify(slot) }) // never wait in a thread of the system
+			w.done.Go(func() { w.notify(slot) }) // do not block the system's thread
 		}
 		return 0
 	})
@@ -64,10 +64,10 @@ func NewWatcher(bool) (*Watcher, error) {
 	return &Watcher{watched: map[uintptr]watched{}}, nil
 }
 
-// Add watches a process. When the process ends, died is called once in a goroutine
-// of the watcher; it must not block and must not call Close. If the process is gone
-// already Add returns ErrGone and died is not called. stop ends the watch; died may
-// still be running when it returns.
+// Add watches a process. When the process ends, a goroutine of the watcher calls died once;
+// died must not block and must not call Close. If the process is already gone, Add returns
+// ErrGone and died is not called. stop ends the watch; died may still be running when stop
+// returns.
 func (w *Watcher) Add(id Identity, died func(Death)) (stop func(), err error) {
 	handle, err := openSame(id, 0)
 	if err != nil {
@@ -117,7 +117,7 @@ func freeSlot(slot uintptr) {
 	delete(slots.watchers, slot)
 }
 
-// remove ends a watch and reports whether it existed.
+// remove ends a watch, and returns it if it existed.
 func (w *Watcher) remove(slot uintptr) (watched, bool) {
 	w.mu.Lock()
 	entry, ok := w.watched[slot]
@@ -152,13 +152,13 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
-// killedCode is the exit code of processes that the agent kills: that of a shell for
-// SIGKILL.
+// killedCode is the exit code of processes that the agent kills: the code that a shell
+// reports for SIGKILL.
 const killedCode = 137
 
-// Signal ends exactly the identified process and never another process with its pid.
-// Windows has no signals: SIGKILL is the only one supported, every other gives
-// errors.ErrUnsupported. It returns nil if the process is gone.
+// Signal ends exactly the identified process and never another process that has reused its
+// pid. Windows has no signals: Signal supports SIGKILL only and returns
+// errors.ErrUnsupported for others. It returns nil if the process is gone.
 func Signal(id Identity, sig syscall.Signal) error {
 	if id.PID <= systemPid || id.PID == os.Getpid() {
 		return fmt.Errorf("signal pid %d: refused, it is never a managed process", id.PID)
@@ -180,11 +180,11 @@ func Signal(id Identity, sig syscall.Signal) error {
 	return fmt.Errorf("end pid %d: %w", id.PID, err)
 }
 
-// stopProcess does nothing: processes started meanwhile are found by the next
-// reading.
+// stopProcess does nothing: Windows has no SIGSTOP. The next reading of the host finds
+// processes that were started meanwhile.
 func stopProcess(Identity) error { return nil }
 
-// Continue does nothing: no process is stopped by a signal.
+// Continue does nothing: Windows has no SIGCONT.
 func Continue(Identity) error { return nil }
 
 func signalName(sig syscall.Signal) string { return sig.String() }

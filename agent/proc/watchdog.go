@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// fileTimeout bounds reads of files of managed programs: they may be on a network
-	// file system whose server is unavailable, where a read cannot be interrupted.
+	// fileTimeout bounds the reading of files of managed programs: a network file system
+	// may hang if its server is unavailable, and such a read cannot be interrupted.
 	fileTimeout = 2 * time.Second
 
 	// maxStuck bounds the goroutines that are blocked in hanging file systems.
@@ -32,7 +32,7 @@ func newWatchdog() *watchdog {
 	return &watchdog{slots: make(chan struct{}, maxStuck), stuck: map[string]int{}}
 }
 
-// guard returns the result of read, or errFileBlocked if it takes too long.
+// guard returns the result of read, or errFileBlocked after fileTimeout or when ctx ends.
 func guard[T any](ctx context.Context, w *watchdog, key string, read func() T) (T, error) {
 	var nothing T
 	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
