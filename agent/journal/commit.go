@@ -8,22 +8,23 @@ import (
 	"time"
 )
 
-// change is one change of a caller.
+// change is a change of the journal that a caller has requested.
 type change struct {
-	// stage adds the change to the group. An error fails this change alone.
+	// stage adds the records of the change to the group. An error fails only this change.
 	stage func(*group) error
-	// withoutDisk, if set, handles the error of a group that could not be written.
+	// withoutDisk, if set, is called with the error if the group could not be written. It
+	// returns the error for the caller; nil = the change was made in memory.
 	withoutDisk func(cause error) error
-	// urgent changes belong to operations that have begun and may use the disk
-	// reserve.
+	// urgent is true for changes of operations that have begun; such changes may use the
+	// disk reserve.
 	urgent bool
 
-	settled chan struct{} // closed when err is final
+	settled chan struct{} // closed when the change is written or has failed; err is final then
 	err     error
 }
 
-// group is a group of changes that are written with one fsync. Staging changes the
-// index, and a failed write undoes that; the journal's lock is held meanwhile.
+// group collects the changes that are written with one fsync. Staging a change updates the
+// index; a failed write undoes the updates. The caller holds Journal.mu.
 type group struct {
 	journal *Journal
 	buf     []byte
@@ -32,7 +33,7 @@ type group struct {
 	undo    []func()
 }
 
-// add appends a record and returns its future position.
+// add appends a record to the group and returns the position that it will have in the log.
 func (g *group) add(rec *record) (ref, error) {
 	rec.Group = g.journal.synced + 1
 	payload, err := encodeRecord(rec)
@@ -54,10 +55,10 @@ func (g *group) rollback() {
 	}
 }
 
-// do writes a change and blocks until it is settled. The first caller in the queue
-// takes the lock and writes the changes of all callers queued meanwhile. The others
-// do not wait for the lock: a mutex with hundreds of waiters wakes them one by one,
-// and new changes would wait behind settled ones.
+// do writes a change and blocks until it is settled: durable or failed. The first caller in
+// the queue locks the journal and writes the changes of all callers that were queued
+// meanwhile. The other callers do not wait for the lock: a mutex with hundreds of waiters
+// wakes them one by one, and new changes would wait for callers whose changes are settled.
 func (j *Journal) do(c *change) error {
 	c.settled = make(chan struct{})
 	j.queueMu.Lock()
@@ -97,7 +98,8 @@ func (j *Journal) failUnsettled(changes []*change) {
 
 var errPanicked = errors.New("journal unavailable: a write panicked")
 
-// commit settles all changes: each is durable, or has its error.
+// commit writes all changes and settles each of them: the change is durable, or err has its
+// error.
 func (j *Journal) commit(changes []*change) {
 	if j.noReserve != nil {
 		changes = j.refuseOthers(changes)
@@ -110,7 +112,8 @@ func (j *Journal) commit(changes []*change) {
 		}
 	}
 	if errors.Is(cause, errVanished) {
-		// The disk works: the second attempt recreates the folder.
+		// The disk works, only the file is missing: the second attempt recreates the
+		// directory.
 		j.log.WithError(cause).Warn("journal missing from its folder, starting new")
 		cause = j.attempt(changes)
 	}
@@ -134,8 +137,8 @@ func (j *Journal) attempt(changes []*change) error {
 	return j.write(changes)
 }
 
-// refuseOthers tries to refill the disk reserve. If it cannot, it refuses all
-// changes but the urgent ones, which it returns.
+// refuseOthers tries to restore the disk reserve and returns the changes to write: all, or
+// only the urgent ones if the reserve cannot be restored. It fails the others.
 func (j *Journal) refuseOthers(changes []*change) []*change {
 	urgent, rest := splitUrgent(changes)
 	if len(rest) == 0 {
@@ -159,8 +162,8 @@ func splitUrgent(changes []*change) (urgent, rest []*change) {
 	return urgent, rest
 }
 
-// setWriteErr records why changes are not written, and reports when that begins and
-// ends.
+// setWriteErr stores the error of the latest write, nil = success, and calls onWriteErr
+// when writes begin to fail or succeed again.
 func (j *Journal) setWriteErr(cause error) {
 	was := j.writeErr
 	j.writeErr = cause
@@ -169,7 +172,7 @@ func (j *Journal) setWriteErr(cause error) {
 	}
 }
 
-// settle ends the wait of the callers, with an error if cause is not nil.
+// settle wakes the callers of the changes. If cause is not nil, the changes fail.
 func (j *Journal) settle(changes []*change, cause error) {
 	for _, c := range changes {
 		if cause != nil {
@@ -182,8 +185,8 @@ func (j *Journal) settle(changes []*change, cause error) {
 	}
 }
 
-// Ready returns nil if changes can be written. If the latest change could not be
-// written it retries on the disk.
+// Ready returns nil if changes can be written. If the latest write failed, it retries on
+// the disk.
 func (j *Journal) Ready() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -203,8 +206,8 @@ func (j *Journal) Ready() error {
 	return nil
 }
 
-// ready returns an error if nothing can be written now. After a failure it tries to
-// rotate, by which the journal recovers.
+// ready returns an error if changes cannot be written now. If the log must not be written
+// any more, it tries to rotate, by which the journal recovers.
 func (j *Journal) ready() error {
 	if j.unusable != nil {
 		return j.unusable
@@ -219,7 +222,7 @@ func (j *Journal) ready() error {
 	return nil
 }
 
-// write writes the changes. After an error none of them has happened.
+// write writes the changes. After an error the index and the log are unchanged.
 func (j *Journal) write(changes []*change) error {
 	g := &group{journal: j}
 	written := false
@@ -248,12 +251,12 @@ func (j *Journal) write(changes []*change) error {
 	return nil
 }
 
-// writeOut returns how long the fsync took.
+// writeOut writes the group to the log and returns the duration of the fsync; 0 = no fsync.
 func (j *Journal) writeOut(g *group) (time.Duration, error) {
 	s := j.current
 	if _, err := s.file.WriteAt(g.buf, s.size); err != nil {
-		// Remove the written part: the next start must not read it as valid,
-		// nor the rest of it behind a shorter group.
+		// Remove the written part: the next start must not read it as valid, nor the rest
+		// of it after a shorter group that replaces its beginning.
 		if cut := errors.Join(s.file.Truncate(s.size), s.file.Sync()); cut != nil {
 			j.failed = fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -269,8 +272,8 @@ func (j *Journal) writeOut(g *group) (time.Duration, error) {
 		err = j.present(s)
 	}
 	if err != nil {
-		// The kernel may have dropped the pages: a later fsync that succeeds
-		// says nothing about them.
+		// The kernel may have dropped the unwritten pages: success of a later fsync would
+		// not mean that they are on disk.
 		j.failed = fmt.Errorf("sync %s: %w", s.name, err)
 		if cut := s.file.Truncate(s.size); cut != nil {
 			return took, errors.Join(j.failed, cut)
@@ -280,11 +283,11 @@ func (j *Journal) writeOut(g *group) (time.Duration, error) {
 	return took, nil
 }
 
-// errVanished is wrapped when a file is no longer in the folder.
+// errVanished is wrapped if a file is no longer in the directory.
 var errVanished = errors.New("file has vanished")
 
-// present returns an error if the file was deleted or replaced: writes to a deleted
-// file are lost with the process.
+// present returns an error if the segment's file was deleted or replaced: writes to a
+// deleted file are lost when the agent ends.
 func (j *Journal) present(s *segment) error {
 	same, err := j.disk.Is(s.name, s.file)
 	switch {

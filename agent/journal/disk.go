@@ -7,17 +7,17 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// disk is the part of a file system that the journal uses; tests replace it by one
-// that fails.
+// disk is the part of a file system that the journal uses. Tests replace it by a failing
+// one.
 type disk interface {
 	MkdirAll(dir string) error
 	List(dir string) ([]string, error)
 	Open(name string, flag int) (file, error)
-	// Is reports whether name still names the open file f.
+	// Is reports whether name is still the name of the open file f.
 	Is(name string, f file) (bool, error)
 	Rename(from, to string) error
 	Remove(name string) error
-	// SyncDir makes the names in a directory durable.
+	// SyncDir makes the directory entries of dir durable.
 	SyncDir(dir string) error
 }
 

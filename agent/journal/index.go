@@ -10,59 +10,58 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// index is the content of the journal in memory, with references to the records in
-// the files.
+// index holds the content of the journal in memory, with references to the records in the
+// files.
 type index struct {
 	ops       map[ID]*entry
 	fences    map[string]fenceMark
 	processes map[string]ref
-	accepted  uint64 // counts operations; gives entry.order
-	newest    int64  // highest fence received; the reference for the age of others
-	floor     int64  // highest fence that was removed
+	accepted  uint64 // number of accepted operations; source of entry.order
+	newest    int64  // highest fence received; ages are relative to it
+	floor     int64  // highest removed fence
 	damage    *damage
 }
 
 // entry is one operation.
 type entry struct {
-	order  uint64 // of acceptance
-	action string // "" of records written before it was kept
+	order  uint64 // position in the order of acceptance
+	action string // "" in records of releases that did not store it
 	fence  int64
 	hash   uint64 // see payloadHash
 	lane   string
 	trace  string
 
-	received      ref  // zero for a status operation that is in memory only
-	executing     ref  // zero until it executes
-	maybeExecuted bool // it may have executed although executing is zero: the journal was damaged
+	received      ref  // record of the receipt; zero for a status operation in memory only
+	executing     ref  // record of the latest Execute; zero before
+	maybeExecuted bool // may have executed although executing is zero, because the journal was damaged
 	finished      bool
-	// Of a finished operation.
+	// Fields of a finished operation:
 	done       ref
 	finishedAt time.Time
 	code       int
 	reason     string
 	acked      bool
-	// volatile is a result that is not on disk: of a status operation that could
-	// not be written, or of an operation that was lost.
+	// volatile is a result that is not on disk: the result of a status operation that could
+	// not be written, or of a lost operation.
 	volatile *agentproto.Result
-	lost     bool // all its records are lost but the one that it had begun
+	lost     bool // only the record of its begin is left, all others are lost
 }
 
 func newIndex() index {
 	return index{ops: map[ID]*entry{}, fences: map[string]fenceMark{}, processes: map[string]ref{}}
 }
 
-// differs reports whether an operation with this entry's id is another operation.
-// Specs are not compared: an upgraded agent decodes fields that its predecessor
-// dropped.
+// differs reports whether op has the id of this entry but is another operation. Specs are
+// not compared: an upgraded agent decodes fields that its predecessor dropped.
 func (e *entry) differs(op *Op) bool {
 	return e.action != "" && (e.action != op.Action || e.fence != op.Fence)
 }
 
 func (e *entry) mutating() bool { return e.action != agentproto.ActionStatus }
 
-// staleReason returns why an unknown operation that changes the host is not new;
-// "" = it is new. An operation whose fence is not above the last fence of its
-// process was received before or is superseded.
+// staleReason returns the reason to refuse an operation that changes the host and is not
+// stored; "" = the operation is new. An operation whose fence is not above the last fence
+// of its process was received before or is superseded.
 func (x *index) staleReason(op *Op) string {
 	mark, marked := x.fences[op.Spec.Key]
 	switch {
@@ -78,8 +77,8 @@ func (x *index) staleReason(op *Op) string {
 	return ""
 }
 
-// payloadHash hashes action, fence and spec of an operation, as this program
-// decodes them.
+// payloadHash returns a hash of the action, fence and spec of an operation, as decoded by
+// this program.
 func payloadHash(op *Op) (uint64, error) {
 	h := fnv.New64a()
 	err := json.NewEncoder(h).Encode(struct {
@@ -117,7 +116,7 @@ func (x *index) finish(d *done, at ref) {
 	e.finished, e.done, e.finishedAt, e.code, e.reason = true, at, d.At, d.Code, d.Reason
 }
 
-// apply applies a record that was read from a file.
+// apply updates the index by a record of a file at position at.
 func (x *index) apply(rec *record, at ref) error {
 	switch {
 	case rec.End != nil:
@@ -159,7 +158,7 @@ func (x *index) apply(rec *record, at ref) error {
 	return nil
 }
 
-// outline returns the result of an operation whose record cannot be read.
+// outline returns the known part of a result whose record cannot be read.
 func (e *entry) outline(id ID, cause error) agentproto.Result {
 	r := agentproto.Result{Item: id.Item, Code: e.code, Reason: e.reason, FinishedAt: e.finishedAt}
 	if cause == nil {

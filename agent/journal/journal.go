@@ -12,25 +12,25 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// ID is the identity of an operation: one item of one task.
+// ID identifies an operation: one item of one task.
 type ID struct {
 	Task string `json:"task"`
 	Item int    `json:"item"`
 }
 
-// Op is one operation as it was accepted.
+// Op is an accepted operation.
 type Op struct {
 	ID
-	Lane   string          `json:"lane"` // where its result is published
+	Lane   string          `json:"lane"` // lane to which the result is published
 	Fence  int64           `json:"fence"`
 	Action string          `json:"action"`
 	Spec   agentproto.Spec `json:"spec"`
-	// AcceptedAt is by this host's clock.
+	// AcceptedAt is the time of acceptance by this host's clock.
 	AcceptedAt time.Time `json:"accepted_at"`
-	// ReceivedAt is the same moment by the servers' clock; zero in records of earlier
-	// releases.
+	// ReceivedAt is the time of acceptance by the servers' clock; zero in records of
+	// earlier releases.
 	ReceivedAt time.Time `json:"received_at,omitzero"`
-	// NotAfter, by the servers' clock, is the latest time to begin the operation.
+	// NotAfter is the latest time to begin the operation, by the servers' clock.
 	NotAfter time.Time `json:"not_after,omitzero"`
 	Trace    string    `json:"trace,omitempty"` // traceparent of the command
 }
@@ -42,30 +42,30 @@ func (o *Op) mutating() bool { return o.Action != agentproto.ActionStatus }
 type Exec struct {
 	BootID string    `json:"boot_id"`
 	At     time.Time `json:"at"`
-	PID    int       `json:"pid,omitempty"` // also the process group
+	PID    int       `json:"pid,omitempty"` // also the id of the process group
 	Start  uint64    `json:"start,omitempty"`
-	// Before is the engine's record of the processes before the command; opaque to
+	// Before is the engine's record of the processes that ran before the command; opaque to
 	// the journal.
 	Before json.RawMessage `json:"before,omitempty"`
 }
 
-// Admission is the outcome of [Journal.Receive] for one operation. The zero
-// Admission is a new operation that is now in the journal.
+// Admission is the outcome of [Journal.Receive] for one operation. The zero Admission means
+// a new operation, which is now in the journal.
 type Admission struct {
-	Known   bool               // a repeat, not finished unless Result is set
-	Result  *agentproto.Result // of a finished repeat
+	Known   bool               // true for a repeated operation; unfinished unless Result is set
+	Result  *agentproto.Result // stored result of a repeated operation that is finished
 	Refused *agentproto.Result // result of an operation that was not accepted
 }
 
-// OpenOp is an operation that was accepted and is not finished.
+// OpenOp is an accepted operation that is not finished.
 type OpenOp struct {
 	Op
 	Executing bool
 	Exec      Exec // zero unless Executing
 }
 
-// FinishedOp is an operation whose result is not acknowledged yet. The result
-// itself is read with [Journal.Results] when it is needed.
+// FinishedOp is an operation whose result is not acknowledged yet. [Journal.Results] reads
+// the result.
 type FinishedOp struct {
 	ID
 	Lane  string
@@ -77,12 +77,12 @@ type Recovered struct {
 	Open           []OpenOp     // in the order of acceptance
 	Unacknowledged []FinishedOp // in the order of acceptance
 	Processes      map[string]json.RawMessage
-	// Damage is the last damage of this journal, nil if there was none. After a
-	// damage, operations and processes may be missing or outdated.
+	// Damage is the last damage of this journal; nil = none. After a damage, operations and
+	// processes may be missing or outdated.
 	Damage *Damage
 }
 
-// Errors of [Open] that leave all files as they are.
+// Errors of [Open] after which all files are unchanged.
 var (
 	ErrNewerFormat = errors.New("journal was written by a newer procfleet agent")
 	ErrDamaged     = errors.New("journal is damaged")
@@ -90,8 +90,8 @@ var (
 
 var errClosed = errors.New("journal is closed")
 
-// Journal is an open journal. Its methods are safe for concurrent use and block on
-// the disk. A method that returns an error has changed nothing.
+// Journal is an open journal. Its methods are safe for concurrent use and block on the
+// disk. After an error of a method the journal is unchanged.
 type Journal struct {
 	dir    string
 	disk   disk
@@ -102,26 +102,26 @@ type Journal struct {
 	queueMu sync.Mutex
 	queue   []*change
 
-	// mu guards the fields below and is held during disk writes: its holder writes
-	// all changes that were queued meanwhile with one fsync.
+	// mu guards the fields below. It is held during disk writes: the holder writes all
+	// changes that were queued meanwhile with one fsync.
 	mu         sync.Mutex
 	index      index
-	generation int        // of current
-	base       int        // generation of the snapshot in force; 0 is none
-	current    *segment   // takes the records
-	segments   []*segment // open for reading; current is the last
+	generation int        // generation of current
+	base       int        // generation of the loaded or latest snapshot; 0 = none
+	current    *segment   // log to which records are appended
+	segments   []*segment // files open for reading; the last one is current
 	synced     uint64     // number of fsynced groups; the next group has number synced+1
 	rotateAt   int64      // size of current at which the next generation is due
-	damage     *Damage    // found when the journal was opened
-	renamed    bool       // the damaged files are renamed
+	damage     *Damage    // damage found when the journal was opened; nil = none
+	renamed    bool       // true once the damaged files are renamed
 	onWrite    func(Write)
 	onWriteErr func(error)
 	crash      func(point string)
 
-	writeErr  error // why the latest change was not written; nil = it was
-	noReserve error // why there is no disk reserve; nil = there is one
-	failed    error // why current must not be written any more; the next change rotates or fails
-	unusable  error // why the journal never works again
+	writeErr  error // error of the latest write; nil = success
+	noReserve error // error that prevents a disk reserve; nil = none
+	failed    error // error after which current must not be written; the next change rotates or fails
+	unusable  error // permanent error of all changes, such as errClosed
 }
 
 // Write describes one successful write of a group of changes.
@@ -131,33 +131,33 @@ type Write struct {
 	Sync    time.Duration // duration of the fsync; 0 = none was needed
 }
 
-// OnWrite registers fn to be called after each successful write. Call it before
-// the first change. fn must not block and must not call the journal.
+// OnWrite registers fn, which is called after each successful write. Call it before the
+// first change. fn must not block and must not call the journal.
 func (j *Journal) OnWrite(fn func(Write)) { j.onWrite = fn }
 
-// OnWriteError registers fn to be called with the error when changes can no longer
-// be written, and with nil when they can again. Call it before the first change. fn
-// must not block and must not call the journal.
+// OnWriteError registers fn, which is called with the error when writes begin to fail, and
+// with nil when they succeed again. Call it before the first change. fn must not block and
+// must not call the journal.
 func (j *Journal) OnWriteError(fn func(error)) { j.onWriteErr = fn }
 
 // Points of [Journal.OnCrash] during a rotation.
 const (
-	CrashNewLog       = "journal.new-log"       // the new log exists, its snapshot does not
+	CrashNewLog       = "journal.new-log"       // the new log exists, its snapshot does not exist yet
 	CrashSnapshot     = "journal.snapshot"      // the snapshot has its temporary name
 	CrashNewSnapshot  = "journal.new-snapshot"  // the snapshot has its final name, the folder is not synced
-	CrashBeforePruned = "journal.before-pruned" // the new generation is in force, old files exist
+	CrashBeforePruned = "journal.before-pruned" // the new generation is complete, the old files are not removed yet
 )
 
-// OnCrash registers fn to be called at the points above, for tests that kill the
-// program there. Call it before the first change.
+// OnCrash registers fn, which is called at the points above. It is for tests that kill the
+// program at these points. Call it before the first change.
 func (j *Journal) OnCrash(fn func(point string)) { j.crash = fn }
 
-// limits bound the retained records.
+// limits bounds the retained records and the file sizes.
 type limits struct {
-	retain       time.Duration // of finished operations
-	retainOps    int           // of finished operations
-	retainFence  time.Duration // of fences of processes without a record
-	retainFences int           // of fences of processes without a record
+	retain       time.Duration // maximum age of finished operations
+	retainOps    int           // maximum number of finished operations
+	retainFence  time.Duration // maximum age of fences of processes without a record
+	retainFences int           // maximum number of fences of processes without a record
 	rotateBytes  int64         // minimum size of a log to rotate
 	reserveBytes int64         // size of the disk reserve; 0 = none
 }
@@ -169,9 +169,9 @@ func defaultLimits() limits {
 	}
 }
 
-// Open opens the journal in dir, which is created if missing, and returns its
-// content. The caller ensures that one process at a time has it open. Errors that
-// wrap [ErrDamaged] or [ErrNewerFormat] leave all files unchanged.
+// Open opens the journal in dir, which is created if missing, and returns its content. The
+// caller ensures that only one process has the journal open. Errors that wrap [ErrDamaged]
+// or [ErrNewerFormat] leave all files unchanged.
 func Open(dir string, log logrus.FieldLogger) (*Journal, Recovered, error) {
 	return open(dir, osDisk{}, defaultLimits(), log)
 }
@@ -185,7 +185,7 @@ func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recov
 		recovered, err = j.recovered()
 	}
 	if err != nil {
-		_ = j.closeSegments() // nothing is unwritten
+		_ = j.closeSegments() // all data is written
 		return nil, Recovered{}, fmt.Errorf("open journal %s: %w", dir, err)
 	}
 	if err := j.ensureReserve(); err != nil {
@@ -227,8 +227,8 @@ func (j *Journal) closeSegments() error {
 	return errors.Join(errs...)
 }
 
-// Result returns the result of a finished operation. open is true if the operation
-// is not finished; known is false if the journal does not have it.
+// Result returns the result of a finished operation. open is true if the operation is not
+// finished; known is false if the operation is not in the journal.
 func (j *Journal) Result(id ID) (r agentproto.Result, open, known bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -255,8 +255,8 @@ func (j *Journal) Results(ids []ID) map[ID]agentproto.Result {
 	return results
 }
 
-// resultOf reads a result from disk. If it cannot be read, code and reason come
-// from memory, so that a failing disk does not change an outcome.
+// resultOf reads a result from disk. If the record cannot be read, it returns code and
+// reason from memory, so that a failing disk does not change an outcome.
 func (j *Journal) resultOf(id ID, e *entry) agentproto.Result {
 	if e.volatile != nil {
 		return *e.volatile

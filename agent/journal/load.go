@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// load reads the newest generation, the previous one if its snapshot is damaged, or
-// else the intact records of all files, and prepares the journal for changes.
+// load reads the newest generation, the previous generation if the newest snapshot is
+// damaged, or else the intact records of all files. It prepares the journal for changes.
 func (j *Journal) load() error {
 	if err := j.disk.MkdirAll(j.dir); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (j *Journal) load() error {
 	}
 	bases := snapshots
 	if len(logs) == 0 || logs[0] == 1 {
-		bases = append([]int{0}, snapshots...) // the first log follows nothing
+		bases = append([]int{0}, snapshots...) // the first log has no snapshot
 	}
 	err = fmt.Errorf("%w: no snapshot that the logs follow", ErrDamaged)
 	for _, base := range slices.Backward(bases) {
@@ -39,7 +39,7 @@ func (j *Journal) load() error {
 			return err
 		}
 		j.log.WithError(err).WithField("generation", base).Error("journal generation damaged, trying the previous one")
-		_ = j.closeSegments() // they were only read
+		_ = j.closeSegments() // opened for reading only
 	}
 	if err = j.salvage(logs, snapshots, err); err == nil {
 		return nil
@@ -48,7 +48,7 @@ func (j *Journal) load() error {
 		"then rename the folder and restart the agent to begin a new journal", err)
 }
 
-// Exists reports whether dir has a log or a snapshot, intact or damaged.
+// Exists reports whether dir contains a log or a snapshot, intact or damaged.
 func Exists(dir string) (bool, error) {
 	names, err := osDisk{}.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,7 +57,8 @@ func Exists(dir string) (bool, error) {
 	return len(generations(names, logPrefix)) > 0 || len(generations(names, snapshotPrefix)) > 0, err
 }
 
-// generations returns the sorted numbers of the files with a prefix.
+// generations returns the sorted generation numbers of the files whose names have the
+// prefix.
 func generations(names []string, prefix string) []int {
 	var found []int
 	for _, name := range names {
@@ -80,8 +81,7 @@ func (j *Journal) beginFirst() error {
 	return nil
 }
 
-// refuseNewer returns [ErrNewerFormat] if any file has a newer format. It reads the
-// head of each file.
+// refuseNewer returns [ErrNewerFormat] if the head of any file has a newer format.
 func (j *Journal) refuseNewer(logs, snapshots []int) error {
 	var names []string
 	for _, n := range logs {
@@ -96,7 +96,7 @@ func (j *Journal) refuseNewer(logs, snapshots []int) error {
 			return err
 		}
 		payload, err := readFrame(io.NewSectionReader(f, 0, frameHeader+maxRecord), nil)
-		_ = f.Close() // it was only read
+		_ = f.Close() // opened for reading only
 		if err != nil {
 			continue // torn or damaged: handled when the file is loaded
 		}
@@ -109,7 +109,8 @@ func (j *Journal) refuseNewer(logs, snapshots []int) error {
 	return nil
 }
 
-// loadFrom builds the index from a snapshot and all logs from it on.
+// loadFrom builds the index from the snapshot of generation base (0 = none) and all logs of
+// later or the same generation.
 func (j *Journal) loadFrom(base int, logs []int) error {
 	j.index, j.synced = newIndex(), 0
 	if base > 0 {
@@ -158,7 +159,8 @@ func (j *Journal) loadSnapshot(generation int) error {
 	return err
 }
 
-// replay applies all valid records of a segment to the index.
+// replay calls also and index.apply with all valid records of a segment, and returns the
+// offset after the last one.
 func (j *Journal) replay(s *segment, also func(*record) error) (int64, error) {
 	size, err := s.file.Size()
 	if err != nil {
@@ -206,18 +208,18 @@ func (j *Journal) loadLog(generation int, last bool) error {
 			return err
 		}
 	}
-	if s.size == 0 { // the crash came before the head was written
+	if s.size == 0 { // the program crashed before it wrote the head
 		return j.begin(s, generation)
 	}
-	// The agent acts on these records, so they must be durable even if the program
-	// that wrote them died before its fsync.
+	// The agent acts on these records, so they must be durable even if the program that
+	// wrote them crashed before its fsync.
 	return s.file.Sync()
 }
 
-// checkTail returns an error if the invalid end of a log is damage. Otherwise it
-// was never durable: the records of one group, and those written without an fsync
-// before it, may be torn in any order, but a later group was only written once they
-// were durable.
+// checkTail returns ErrDamaged if records in the invalid end of a log were durable. Records
+// that were never durable are expected there: a crash may tear the records of the last
+// group, and records written without an fsync before it, in any order. A group is written
+// only when the records before it are durable, so a record of a later group proves damage.
 func (j *Journal) checkTail(s *segment, bad error) error {
 	tail, err := readTail(s)
 	if err != nil {
@@ -226,7 +228,7 @@ func (j *Journal) checkTail(s *segment, bad error) error {
 	if laterGroup(tail, j.synced+1) {
 		return fmt.Errorf("%w: %s %w, and valid records follow", ErrDamaged, s.name, bad)
 	}
-	if s.size == 0 && len(tail) > longestHead { // the head was durable before any record followed it
+	if s.size == 0 && len(tail) > longestHead { // the head was durable before a record was appended
 		return fmt.Errorf("%w: %s %w, and more data follows", ErrDamaged, s.name, bad)
 	}
 	return nil
@@ -235,7 +237,8 @@ func (j *Journal) checkTail(s *segment, bad error) error {
 // longestHead bounds the size of a log's first record, in bytes.
 const longestHead = 256
 
-// cutTail copies the torn end of a log and truncates the log to its valid records.
+// cutTail copies the torn end of a log to another file and truncates the log to its valid
+// records.
 func (j *Journal) cutTail(s *segment, bad error) error {
 	tail, err := readTail(s)
 	if err != nil {
@@ -244,8 +247,8 @@ func (j *Journal) cutTail(s *segment, bad error) error {
 	fields := j.log.WithError(bad).WithField("bytes", len(tail))
 	copied := filepath.Join(j.dir, badPrefix+j.now().UTC().Format(badTime))
 	if err := j.copyTail(copied, tail); err != nil {
-		// A full disk must not keep the agent from starting; the bytes were
-		// never reported durable.
+		// A full disk must not prevent the start of the agent. The bytes were never
+		// reported as durable.
 		fields = fields.WithField("copy_error", err.Error())
 	} else {
 		fields = fields.WithField("copy", copied)
@@ -270,7 +273,7 @@ func (j *Journal) copyTail(name string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// recovered reads the open operations, unacknowledged results and processes.
+// recovered returns the open operations, unacknowledged results and processes of the index.
 func (j *Journal) recovered() (Recovered, error) {
 	r := Recovered{Processes: make(map[string]json.RawMessage, len(j.index.processes)), Damage: j.damage}
 	if r.Damage == nil && j.index.damage != nil {

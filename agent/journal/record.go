@@ -13,41 +13,41 @@ import (
 	"time"
 )
 
-// format is the newest file format that this program reads. It is raised when an
-// older program would misread the files. Files are written in the oldest format that
-// suffices: 1, or 2 after a damage, because an older program would ignore the mark
-// of the damage.
+// format is the newest file format that this program reads. A new format is needed when an
+// older program would misread the files. Files are written in the oldest sufficient format:
+// 1, or 2 after a damage, because an older program would ignore the damage mark.
 const (
 	format        = 2
 	formatSound   = 1
 	formatDamaged = 2
 )
 
-// maxRecord bounds the JSON of a record, in bytes. Operations are far smaller: they
-// come in messages of at most 1 MiB.
+// maxRecord bounds the JSON of a record, in bytes. Operations are far smaller: they arrive
+// in messages of at most 1 MiB.
 const maxRecord = 4 << 20
 
-// frameHeader is the size of the length and the CRC-32C that precede the JSON of a
-// record, both little endian.
+// frameHeader is the size, in bytes, of the header of a record: the length and the CRC-32C
+// of its JSON, both little endian.
 const frameHeader = 8
 
-// errBadRecord is wrapped when bytes are not an intact record.
+// errBadRecord is wrapped if bytes are not an intact record.
 var errBadRecord = errors.New("not a valid record")
 
-// record is one entry of a file. Beside Group exactly one field is set.
+// record is one entry of a file. Apart from Group exactly one field is set.
 type record struct {
-	// Group is the number of the fsync that made the record durable. It must stay the
+	// Group is the number of the fsync that made the record durable. It must remain the
 	// first field: [laterGroup] searches for its text.
 	Group uint64 `json:"n"`
 
 	Head *head `json:"head,omitempty"` // first record of every file
-	// Of logs and snapshots.
+	// Records of logs and snapshots:
 	Received  *Op       `json:"received,omitempty"`
 	Executing *execMark `json:"executing,omitempty"`
 	Done      *done     `json:"done,omitempty"`
 	Acked     []ID      `json:"acked,omitempty"`
 	Process   *process  `json:"process,omitempty"`
-	// Of snapshots only: the fences of a log are those of its received records.
+	// Records of snapshots only. A log needs no fence records, since its received records
+	// contain the fences.
 	Fence *fenceMark `json:"fence,omitempty"`
 	End   *end       `json:"end,omitempty"` // last record of every snapshot
 }
@@ -55,16 +55,16 @@ type record struct {
 type head struct {
 	Format     int     `json:"format"`
 	Generation int     `json:"generation"`
-	Damage     *damage `json:"damage,omitempty"` // the last one
-	// Floor is the highest fence that was removed: a command for a process without a
-	// fence that is not above it may have been executed before.
+	Damage     *damage `json:"damage,omitempty"` // last damage of the journal; nil = none
+	// Floor is the highest removed fence: a command for a process without a fence may have
+	// been executed before if its fence is not above the floor.
 	Floor int64 `json:"floor,omitempty"`
 }
 
-// damage is the stored mark of a loss of durable records.
+// damage records a loss of durable records.
 type damage struct {
 	ID string `json:"id"`
-	// Fence is the highest intact fence: records of commands that are not above it
+	// Fence is the highest intact fence. Records of commands with the same or a lower fence
 	// may be lost.
 	Fence int64 `json:"fence"`
 }
@@ -74,7 +74,7 @@ type execMark struct {
 	Exec Exec `json:"exec"`
 }
 
-// done is the end of an operation and replaces its received record.
+// done records the end of an operation and replaces its received record.
 type done struct {
 	ID
 	Lane   string          `json:"lane"`
@@ -90,17 +90,17 @@ type done struct {
 
 type process struct {
 	Key   string          `json:"key"`
-	State json.RawMessage `json:"state,omitempty"` // empty: removed
+	State json.RawMessage `json:"state,omitempty"` // empty = the process was removed
 }
 
 type fenceMark struct {
 	Key   string    `json:"key"`
 	Fence int64     `json:"fence"`
 	Item  int       `json:"item"`
-	At    time.Time `json:"at"` // by the host's clock; used by earlier releases
+	At    time.Time `json:"at"` // time of receipt by the host's clock; used by earlier releases only
 }
 
-// at reports whether the mark is that of (fence, item).
+// at reports whether the mark equals (fence, item).
 func (m fenceMark) at(fence int64, item int) bool { return fence == m.Fence && item == m.Item }
 
 // after reports whether the mark is newer than (fence, item).
@@ -109,7 +109,7 @@ func (m fenceMark) after(fence int64, item int) bool {
 }
 
 type end struct {
-	Records int `json:"records"` // before this one
+	Records int `json:"records"` // number of records before the end record
 }
 
 func castagnoli(payload []byte) uint32 {
@@ -142,8 +142,8 @@ func decodeRecord(payload []byte) (*record, error) {
 	return &r, nil
 }
 
-// readFrame reads one record's JSON, into buf if that is large enough. It returns
-// io.EOF at the end of r and errBadRecord if the next bytes are not an intact record.
+// readFrame reads one record's JSON, into buf if buf is large enough. It returns io.EOF at
+// the end of r and errBadRecord if the next bytes are not an intact record.
 func readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -169,15 +169,15 @@ func readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	return payload, nil
 }
 
-// scan calls each with the records of r and the offset and size of their JSON. It
-// returns the offset behind the last valid record, and errBadRecord unless r ends
-// there.
+// scan calls each with every record of r and the offset and size of the record's JSON. It
+// returns the offset after the last valid record, and errBadRecord if r has more bytes
+// after that offset.
 func scan(r io.Reader, each func(rec *record, off int64, size int) error) (int64, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var payload []byte
 	for off := int64(0); ; {
 		var err error
-		payload, err = readFrame(in, payload) // decoding copies what it keeps
+		payload, err = readFrame(in, payload) // decodeRecord copies the bytes, so the buffer is reused
 		if errors.Is(err, io.EOF) {
 			return off, nil
 		}
@@ -195,11 +195,10 @@ func scan(r io.Reader, each func(rec *record, off int64, size int) error) (int64
 	}
 }
 
-// recordMarker begins the JSON of every record.
+// recordMarker is the beginning of the JSON of every record.
 var recordMarker = []byte(`{"n":`)
 
-// laterGroup reports whether data holds, at any offset, a valid record of a
-// group after the given one.
+// laterGroup reports whether data contains, at any offset, a valid record of a later group.
 func laterGroup(data []byte, group uint64) bool {
 	for from := 0; ; from++ {
 		i := bytes.Index(data[from:], recordMarker)

@@ -10,12 +10,12 @@ import (
 
 const reserveName = "reserve"
 
-// errNoSpace is wrapped when the disk is full.
+// errNoSpace is wrapped if the disk is full.
 var errNoSpace = errors.New("no space")
 
-// ensureReserve creates the disk reserve for urgent changes if it is missing. It
-// returns an error if the disk is full; any other error is logged and shows with
-// the next change.
+// ensureReserve creates the disk reserve for urgent changes if it is missing. It returns an
+// error only if the disk is full. Other errors are logged; the next change fails with the
+// same error.
 func (j *Journal) ensureReserve() error {
 	if j.limits.reserveBytes == 0 {
 		return nil
@@ -59,7 +59,7 @@ func (j *Journal) fillReserve(name string) error {
 	return nil
 }
 
-// releaseReserve removes the disk reserve and reports whether there was one.
+// releaseReserve removes the disk reserve and reports whether it existed.
 func (j *Journal) releaseReserve(cause error) bool {
 	if j.limits.reserveBytes == 0 || j.noReserve != nil {
 		return false

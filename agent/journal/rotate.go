@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// rotateWhenDue rotates a log that has grown. After a failure the log is continued,
-// and the next attempt follows when it has grown again.
+// rotateWhenDue rotates a log that has grown. If that fails, writes continue in the log,
+// and the next attempt follows after the same growth.
 func (j *Journal) rotateWhenDue() {
 	if err := j.rotate(); err != nil {
 		j.rotateAt = j.current.size + j.limits.rotateBytes
@@ -24,13 +24,13 @@ func (j *Journal) rotateWhenDue() {
 	}
 }
 
-// rotate writes the index into the snapshot of a new generation and continues with
-// its empty log. After an error nothing has changed.
+// rotate writes the index into the snapshot of a new generation and continues with an empty
+// log. After an error the journal is unchanged.
 //
-// The order matters. The new log is durable before the snapshot gets its
-// name, so a snapshot always has the log that follows it; a log without
-// snapshot is read as the continuation of the log before. From the rename on
-// only the new log may be written: a restart would read nothing else.
+// The order matters. The new log is durable before the snapshot is renamed, so every
+// snapshot has a log that follows it. A log without a snapshot is read as the continuation
+// of the previous log. After the rename only the new log may be written: a restart would
+// read no other log.
 func (j *Journal) rotate() error {
 	if err := j.disk.MkdirAll(j.dir); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (j *Journal) rotate() error {
 	snapshot.name = j.path(snapshotPrefix, next)
 	before := j.base
 	moved.applyTo(&j.index)
-	_ = j.closeSegments() // the index refers to the new ones
+	_ = j.closeSegments() // the index refers to the new segments only
 	j.segments = []*segment{snapshot, log}
 	j.current, j.generation, j.base, j.failed = log, next, next, nil
 	j.synced++
@@ -60,21 +60,21 @@ func (j *Journal) rotate() error {
 
 	j.crash(CrashNewSnapshot)
 	if err := j.disk.SyncDir(j.dir); err != nil {
-		// The rename may be lost in a power cut; then the old generation with both
-		// logs has the same content. Keep it until the next rotation.
+		// The rename may be lost in a power cut. Then the old generation with both logs has
+		// the same content: retain it until the next rotation.
 		j.log.WithError(err).Warn("journal folder sync failed, old generations kept")
 		return nil
 	}
 	j.crash(CrashBeforePruned)
 	j.afterDamage()
 	if j.noReserve == nil {
-		_ = j.ensureReserve() // it records the error, which counts at the next full disk
+		_ = j.ensureReserve() // the error is stored in noReserve for the next full disk
 	}
 	j.prune(before)
 	return nil
 }
 
-// afterDamage renames the damaged files once they are no longer needed.
+// afterDamage renames the damaged files once their records are in the new generation.
 func (j *Journal) afterDamage() {
 	if j.damage == nil || j.renamed {
 		return
@@ -85,7 +85,8 @@ func (j *Journal) afterDamage() {
 	j.renamed = true
 }
 
-// prune removes the files of generations before oldest, and temporary files.
+// prune removes temporary files, the files of generations before oldest, and expired
+// damaged files.
 func (j *Journal) prune(oldest int) {
 	names, err := j.disk.List(j.dir)
 	if err != nil {
@@ -102,7 +103,7 @@ func (j *Journal) prune(oldest int) {
 			old = expired(name, j.now().Add(-j.limits.retain))
 		}
 		if old {
-			_ = j.disk.Remove(path) // as above
+			_ = j.disk.Remove(path) // the next rotation retries
 		}
 	}
 }
@@ -122,7 +123,7 @@ func (x *index) inOrder() []ID {
 	return ids
 }
 
-// moves are the changes of the index when a snapshot comes into force.
+// moves are the changes of the index when a new snapshot replaces the previous one.
 type moves struct {
 	refs      []func()
 	processes map[string]ref
@@ -155,7 +156,7 @@ func (w *snapshotWriter) add(rec *record) error {
 	return err
 }
 
-// put adds a record and returns its position.
+// put appends a record and returns its position.
 func (w *snapshotWriter) put(rec *record) (ref, error) {
 	rec.Group = w.group
 	payload, err := encodeRecord(rec)
@@ -173,8 +174,7 @@ func (w *snapshotWriter) copy(payload []byte) (ref, error) {
 	return at, err
 }
 
-// move copies the record that *from points to. [moves.applyTo] makes it point to the
-// copy.
+// move copies the record at *from. [moves.applyTo] sets *from to the position of the copy.
 func (w *snapshotWriter) move(from *ref) error {
 	payload, err := from.payload()
 	if err != nil {
@@ -185,8 +185,8 @@ func (w *snapshotWriter) move(from *ref) error {
 	return err
 }
 
-// writeSnapshot writes a generation's snapshot under a temporary name,
-// durable but not yet in force.
+// writeSnapshot writes the snapshot of a generation under a temporary name. The file is
+// durable, but the index does not refer to it yet.
 func (j *Journal) writeSnapshot(generation int) (*segment, *moves, error) {
 	name := j.path(snapshotPrefix, generation) + tmpSuffix
 	f, err := j.disk.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
@@ -226,9 +226,9 @@ func (j *Journal) fillSnapshot(w *snapshotWriter, generation int) error {
 	return w.segment.file.Sync()
 }
 
-// keepFences returns the retained fences, and the floor: the highest fence removed.
-// Fences of processes without a record are removed, the lowest first, when they are
-// too many, or too old compared with the newest command.
+// keepFences returns the retained fences, and the floor: the highest removed fence. It
+// removes fences of processes without a record, the lowest first, if there are too many of
+// them or they are too old compared with the newest command.
 func (x *index) keepFences(l *limits) (kept map[string]fenceMark, floor int64) {
 	kept, floor = make(map[string]fenceMark, len(x.fences)), x.floor
 	highestFirst := func(a, b fenceMark) int { return cmp.Compare(b.Fence, a.Fence) }
@@ -267,7 +267,7 @@ func (j *Journal) writeProcesses(w *snapshotWriter) error {
 	return nil
 }
 
-// ackedPerRecord bounds the size of one record of acknowledgements.
+// ackedPerRecord is the maximum number of acknowledged ids in one record.
 const ackedPerRecord = 1000
 
 func (j *Journal) writeOps(w *snapshotWriter) error {
@@ -316,7 +316,7 @@ func (j *Journal) writeOp(w *snapshotWriter, id ID, e *entry) error {
 	return w.move(&e.executing)
 }
 
-// putMaybeExecuted records an operation that may have been executed as executing.
+// putMaybeExecuted writes an executing record for an operation that may have been executed.
 func (w *snapshotWriter) putMaybeExecuted(id ID, e *entry) error {
 	exec, err := e.assumedExec()
 	if err != nil {
@@ -327,7 +327,7 @@ func (w *snapshotWriter) putMaybeExecuted(id ID, e *entry) error {
 	return err
 }
 
-// putLost makes the result of an operation that was lost durable.
+// putLost writes the result of a lost operation.
 func (w *snapshotWriter) putLost(id ID, e *entry) error {
 	body, err := json.Marshal(e.volatile)
 	if err != nil {
@@ -338,9 +338,8 @@ func (w *snapshotWriter) putLost(id ID, e *entry) error {
 	return err
 }
 
-// forgettable returns the finished operations to remove: those that are too old, and
-// the first accepted of those that are too many. Status operations are removed
-// first. Open and unacknowledged operations are always retained.
+// forgettable returns the acknowledged operations to remove: operations that are too old,
+// and if there are too many, the ones accepted first. Status operations are removed first.
 func (j *Journal) forgettable(ids []ID) map[ID]bool {
 	forgettable := map[ID]bool{}
 	room := j.limits.retainOps
@@ -359,10 +358,10 @@ func (j *Journal) forgettable(ids []ID) map[ID]bool {
 	return forgettable
 }
 
-// aged reports whether an operation is older than the newest command by more than
-// retain. It compares fences, which are microseconds of the servers' clock, so that
-// setting the host's clock removes nothing. Records of damaged files and earlier
-// releases have no fence.
+// aged reports whether an operation is older than the newest command by more than retain.
+// It compares fences, which are microseconds of the servers' clock, so that setting the
+// host's clock removes no operation. Records of damaged files and earlier releases have no
+// fence and never age.
 func (x *index) aged(e *entry, retain time.Duration) bool {
 	return e.fence > 0 && e.fence < x.newest-retain.Microseconds()
 }

@@ -16,18 +16,18 @@ import (
 
 // Damage describes a loss of durable records.
 type Damage struct {
-	ID     string // unique; the files are renamed to journal.bad-<ID>-*
-	Found  bool   // by this run, not by an earlier one
+	ID     string // unique id; the damaged files are renamed to journal.bad-<ID>-*
+	Found  bool   // true if found by this run of the agent, false if by an earlier one
 	Detail string // description; empty unless Found
 }
 
-// badTime is the format of the time in the names of damaged files.
+// badTime is the time format in the names of damaged files.
 const badTime = "20060102T150405.000000000"
 
-// salvage loads the intact records of all files, because no generation is complete.
-// Nothing that may have been executed is executed again: operations without a record
-// of their begin may have begun, and those with an old fence may have been removed.
-// It returns cause if no record is intact.
+// salvage loads the intact records of all files, because no generation is complete. No
+// operation that may have been executed is executed again: operations without a record of
+// their begin count as begun, and commands with an old fence are refused. It returns cause
+// if no record is intact.
 func (j *Journal) salvage(logs, snapshots []int, cause error) error {
 	j.index, j.synced, j.base = newIndex(), 0, 0
 	generations := slices.Concat(logs, snapshots)
@@ -59,7 +59,7 @@ func (j *Journal) salvage(logs, snapshots []int, cause error) error {
 	j.damage = &Damage{ID: mark.ID, Found: true, Detail: cause.Error()}
 	j.log.WithError(cause).WithField("records", found).
 		Error("journal damaged: intact part loaded, automatic starts suspended")
-	// The files stay unchanged until their records are in new files.
+	// Do not change the damaged files before their records are in new files.
 	j.failed = cause
 	if err := j.rotate(); err != nil {
 		j.writeErr = err
@@ -68,14 +68,14 @@ func (j *Journal) salvage(logs, snapshots []int, cause error) error {
 	return nil
 }
 
-// rescue applies all intact records of a file, at any offset, and returns their
+// rescue adds all intact records of a file, at any offset, to the index and returns their
 // number.
 func (j *Journal) rescue(name string) (int, error) {
 	s, err := j.openSegment(name, os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}
-	data, err := readTail(s) // s.size is zero: the whole file
+	data, err := readTail(s) // reads the whole file, because s.size is zero
 	if err != nil {
 		return 0, err
 	}
@@ -102,8 +102,7 @@ func (j *Journal) rescue(name string) (int, error) {
 	return records, nil
 }
 
-// nextFrame returns the offset of the next possible record, from the given offset
-// on; -1 if there is none.
+// nextFrame returns the offset of the next possible record at or after from; -1 = none.
 func nextFrame(data []byte, from int) int {
 	i := bytes.Index(data[min(from+frameHeader, len(data)):], recordMarker)
 	if i < 0 {
@@ -112,14 +111,14 @@ func nextFrame(data []byte, from int) int {
 	return from + i
 }
 
-// known reports whether the record has a content that this program knows.
+// known reports whether the record has content that this program knows.
 func (r *record) known() bool {
 	return r.Head != nil || r.Received != nil || r.Executing != nil || r.Done != nil || r.Acked != nil ||
 		r.Process != nil || r.Fence != nil || r.End != nil
 }
 
-// rescue is apply for incomplete and repeated records: an operation never returns to
-// an earlier step, and fences only rise.
+// rescue is a variant of apply for incomplete and repeated records: an operation never
+// returns to an earlier step, and fences only rise.
 func (x *index) rescue(rec *record, at ref) error {
 	switch {
 	case rec.Received != nil:
@@ -167,16 +166,16 @@ func (x *index) highestFence() int64 {
 	return highest
 }
 
-// markMaybeExecuted marks all operations that have no record of their begin: that
-// record may be lost.
+// markMaybeExecuted marks all unfinished operations without a record of their begin,
+// because that record may be lost. Status operations are not marked.
 func (x *index) markMaybeExecuted() {
 	for _, e := range x.ops {
 		e.maybeExecuted = !e.finished && e.executing.zero() && e.action != agentproto.ActionStatus
 	}
 }
 
-// endLost ends operations of which only the record of their begin is left: without
-// the spec their result cannot be determined.
+// endLost finishes operations of which only the record of their begin is left: without the
+// spec their result cannot be determined.
 func (x *index) endLost(now time.Time) {
 	for id, e := range x.ops {
 		if e.finished || !e.received.zero() {
@@ -188,12 +187,12 @@ func (x *index) endLost(now time.Time) {
 		}
 		e.finished, e.lost, e.finishedAt = true, true, now
 		e.code, e.reason = e.volatile.Code, e.volatile.Reason
-		e.acked = true // its lane is lost as well, so the result is only sent in replies to repeats
+		e.acked = true // the lane is lost, too, so only a repeated command can get the result
 	}
 }
 
-// renameDamaged renames the files of the generations before the given one to the id
-// of a damage, for inspection.
+// renameDamaged renames the files of generations below before: it adds the id of the damage
+// to their names. They are retained for inspection.
 func (j *Journal) renameDamaged(before int, id string) error {
 	names, err := j.disk.List(j.dir)
 	if err != nil {
@@ -210,17 +209,16 @@ func (j *Journal) renameDamaged(before int, id string) error {
 	return errors.Join(errs...)
 }
 
-// expired reports whether a damaged file was renamed before cutoff, by the time in
-// its name.
+// expired reports whether a damaged file was renamed before cutoff, according to its name.
 func expired(name string, cutoff time.Time) bool {
 	text := strings.TrimPrefix(name, badPrefix)
 	since, err := time.Parse(badTime, text[:min(len(text), len(badTime))])
 	return err == nil && since.Before(cutoff)
 }
 
-// recordMaybeExecuted records operations without a record of their begin as
-// executing, before the end of a log is cut off: a damaged end that was durable looks
-// like one that never was.
+// recordMaybeExecuted writes executing records for operations without a record of their
+// begin. It is needed before the end of a log is truncated: a damaged end that was durable
+// looks like an end that was never durable.
 func (j *Journal) recordMaybeExecuted() error {
 	j.index.markMaybeExecuted()
 	c := &change{stage: func(g *group) error {
@@ -248,8 +246,8 @@ func (j *Journal) recordMaybeExecuted() error {
 	return c.err
 }
 
-// assumedExec returns the execution to record for an operation that may have been
-// executed: at the time of its acceptance at the earliest.
+// assumedExec returns the Exec to record for an operation that may have been executed. Its
+// time is the acceptance, the earliest possible time.
 func (e *entry) assumedExec() (Exec, error) {
 	rec, err := e.received.read()
 	if err != nil {

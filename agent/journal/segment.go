@@ -14,10 +14,10 @@ import (
 type segment struct {
 	file file
 	name string // full path
-	size int64  // of its valid records
+	size int64  // size of the valid records, in bytes
 }
 
-// ref is the position of a record's JSON.
+// ref is the position of a record's JSON in a file.
 type ref struct {
 	segment *segment
 	off     int64
@@ -26,7 +26,7 @@ type ref struct {
 
 func (r ref) zero() bool { return r.segment == nil }
 
-// payload reads the JSON and verifies its checksum.
+// payload reads the JSON of the record and verifies its checksum.
 func (r ref) payload() ([]byte, error) {
 	frame := make([]byte, frameHeader+r.size)
 	_, err := r.segment.file.ReadAt(frame, r.off-frameHeader)
@@ -59,7 +59,7 @@ func (j *Journal) path(prefix string, generation int) string {
 	return filepath.Join(j.dir, fmt.Sprintf("%s%06d", prefix, generation))
 }
 
-// generationOf returns the number in a file's name, false if it has none.
+// generationOf returns the generation number in a file name; false if the name has none.
 func generationOf(name, prefix string) (int, bool) {
 	text, ok := strings.CutPrefix(name, prefix)
 	if !ok {
@@ -80,7 +80,7 @@ func (j *Journal) openSegment(name string, flag int) (*segment, error) {
 	return s, nil
 }
 
-// newLog creates the log of a generation, durable and with its head only.
+// newLog creates the log of a generation, which contains only its head and is durable.
 func (j *Journal) newLog(generation int) (*segment, error) {
 	name := j.path(logPrefix, generation)
 	f, err := j.disk.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
@@ -102,7 +102,7 @@ func (j *Journal) head(generation int) *head {
 	return h
 }
 
-// begin writes the head of an empty log.
+// begin writes the head of an empty log and makes it durable.
 func (j *Journal) begin(s *segment, generation int) error {
 	payload, err := encodeRecord(&record{Group: j.synced + 1, Head: j.head(generation)})
 	if err != nil {

@@ -11,14 +11,13 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Receive stores new operations and returns the admission of each operation. New
-// operations are durable on return. An operation that changes the host is new only
-// if its fence and item are above those of all operations received for its process;
-// otherwise it is refused, unless it is a stored repeat.
+// Receive stores new operations and returns the admission of each operation. New operations
+// are durable when it returns. A stored operation is a repeat. Any other operation that
+// changes the host is refused unless its fence and item are above the fences and items of
+// all operations received for its process.
 //
-// While the disk fails, operations that change the host are refused with code 117,
-// and status operations are accepted in memory. After an error no operation was
-// accepted.
+// While the disk fails, operations that change the host are refused with code 117, and
+// status operations are accepted in memory. After an error no operation was accepted.
 func (j *Journal) Receive(ops []Op) ([]Admission, error) {
 	hashes := make([]uint64, len(ops))
 	for i := range ops {
@@ -88,7 +87,7 @@ func (j *Journal) receiveInMemory(ops []Op, hashes []uint64, cause error) []Admi
 	return admissions
 }
 
-// check returns the zero Admission for a new operation.
+// check returns the admission of an operation; zero for a new operation.
 func (j *Journal) check(op *Op, hash uint64) Admission {
 	if e, ok := j.index.ops[op.ID]; ok {
 		return j.checkRepeat(op, e, hash)
@@ -102,9 +101,9 @@ func (j *Journal) check(op *Op, hash uint64) Admission {
 	return Admission{}
 }
 
-// checkRepeat returns the admission of a stored operation. It is never executed
-// again, and a spec that decodes differently does not replace its result by a
-// refusal.
+// checkRepeat returns the admission of a stored operation, which is never executed again.
+// It does not refuse an operation whose spec decodes differently: the caller gets the
+// stored result.
 func (j *Journal) checkRepeat(op *Op, e *entry, hash uint64) Admission {
 	if e.differs(op) {
 		return Admission{Refused: refusal(op, agentproto.CodeFailed,
@@ -138,10 +137,10 @@ func refusal(op *Op, code int, why string) *agentproto.Result {
 	}
 }
 
-// Execute records that an operation's command is about to be spawned (PID 0) or
-// was spawned. The record before the spawn is durable on return; after an error
-// the command must not be spawned. The record with the PID is written without an
-// fsync: it survives the agent, and a crash of the host ends the command too.
+// Execute records that the command of an operation is about to be spawned (PID 0) or was
+// spawned. The record before the spawn is durable when Execute returns; after an error the
+// command must not be spawned. The record with the PID is written without an fsync: it
+// survives a crash of the agent, and a crash of the host ends the command anyway.
 func (j *Journal) Execute(id ID, e Exec) error {
 	return j.do(&change{urgent: e.PID != 0, stage: func(g *group) error {
 		entry, err := j.openEntry(id)
@@ -160,9 +159,9 @@ func (j *Journal) Execute(id ID, e Exec) error {
 	}})
 }
 
-// Finish records the result of an operation, cut to the bounds of a result. It is
-// durable on return; only then may it be published. A second result of an operation
-// is ignored without an error.
+// Finish records the result of an operation, truncated to the bounds of a result. The
+// result is durable when Finish returns and may be published only then. A second result of
+// an operation is ignored without an error.
 func (j *Journal) Finish(id ID, r agentproto.Result) error {
 	r = r.Bounded()
 	body, err := json.Marshal(r)
@@ -219,8 +218,8 @@ func (j *Journal) openEntry(id ID) (*entry, error) {
 	return e, nil
 }
 
-// Acknowledge records that the servers have stored the results of ids. It is
-// written without an fsync: a lost record only repeats a result.
+// Acknowledge records that the servers have stored the results of ids. It does not call
+// fsync: after the loss of a record a result is only sent again.
 func (j *Journal) Acknowledge(ids []ID) error {
 	return j.do(&change{stage: func(g *group) error {
 		acked := make([]ID, 0, len(ids))
@@ -252,8 +251,8 @@ func (j *Journal) Acknowledge(ids []ID) error {
 	}})
 }
 
-// SaveProcess stores the engine's record of a process, durable on return. An empty
-// state or JSON null removes it.
+// SaveProcess stores the engine's record of a process; it is durable when SaveProcess
+// returns. An empty state or JSON null removes the record.
 func (j *Journal) SaveProcess(key string, state json.RawMessage) error {
 	if bytes.Equal(state, []byte("null")) {
 		state = nil
