@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// unpack makes an operation of each valid item and refuses the others.
+// unpack fills c.ops with an operation per valid item, and refuses the invalid items.
 func (in *intake) unpack(ctx context.Context, c *command) {
 	trace := tracecontext.Text(tracecontext.Extract(ctx, c.msg.Header))
 	now, server := time.Now().UTC(), in.clock.now().UTC()
@@ -59,8 +59,8 @@ func refused(item int, action string, code int, why string, now time.Time) *agen
 	return &r
 }
 
-// accept journals the operations of all commands with one fsync, replies to each
-// command, and then submits the new operations to the engine.
+// accept journals the operations of all commands with one fsync, replies to each command,
+// and then submits the new operations to the engine.
 func (in *intake) accept(ctx context.Context, commands []*command) {
 	in.resume() // recovered operations were accepted before these
 	var ops []journal.Op
@@ -92,9 +92,9 @@ func (in *intake) accept(ctx context.Context, commands []*command) {
 	}
 }
 
-// expire refuses the new operations of a command that expired while it was
-// journaled, on a slow disk or while the agent was stopped: its sender may
-// already have retried or given up.
+// expire refuses the new operations of a command that expired while it was journaled, on a
+// slow disk or while the agent was stopped: the sender of the command may already have
+// retried or given up.
 func (in *intake) expire(c *command, admissions []journal.Admission) {
 	for i, op := range c.ops {
 		if admissions[i] != (journal.Admission{}) {

@@ -21,10 +21,10 @@ type Agent struct {
 	cfg       Config
 	newEngine func(operate.Config) (engine, error)
 	newClock  func() *clock
-	prompt    time.Duration // promptWithin, longer in tests that need every result in the reply
+	prompt    time.Duration // promptWithin; longer in tests that need every result in the reply
 	metrics   *metrics
-	// session is the present run, once the state of the previous agent process is
-	// recovered; otherwise nil.
+	// session is the current run, after the recovery of the previous agent process's state;
+	// nil before the recovery and after the run.
 	session atomic.Pointer[session]
 }
 
@@ -59,11 +59,10 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// Run runs the agent until ctx ends, then refuses new commands, waits
-// [Config.DrainTimeout] for running ones, sends the finished results and returns
-// nil. Supervised processes continue. It returns an error if the agent cannot
-// work at all: the data folder is in use or unreadable, or the connection was
-// closed.
+// Run runs the agent until ctx ends. Then it refuses new commands, waits
+// [Config.DrainTimeout] for running commands, sends the finished results and returns nil.
+// Supervised processes continue. It returns an error if the agent cannot work at all: the
+// data folder is in use or unreadable, or the connection was closed.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	data, err := openFolder(a.cfg.DataDir)
 	if err != nil {
@@ -83,7 +82,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	s.reportCopiedFolder()
-	// Subscribe first: commands are queued during recovery instead of failing for
+	// Subscribe first: during recovery commands are queued then, instead of failing for
 	// lack of responders. Without a connection supervision starts at once.
 	var sub *nats.Subscription
 	if a.cfg.Conn.IsConnected() {
@@ -104,8 +103,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	return s.run(ctx, sub)
 }
 
-// openJournal opens the journal. With a journal that cannot be read the agent runs
-// without: it refuses all changes of the host with the reason.
+// openJournal opens the journal. If the journal is damaged or too new, the agent runs
+// without a journal and refuses all changes of the host with the error.
 func (a *Agent) openJournal(dir string) (*journal.Journal, journal.Recovered, error) {
 	ledger, recovered, err := journal.Open(dir, a.cfg.Log)
 	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrNewerFormat) {

@@ -13,22 +13,22 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// binding is the machine and the file to which an instance id belongs. The file of
-// the instance id is written once, so a copy of the data folder, or one restored
-// from a backup, has it in another inode.
+// binding is the machine and the file to which an instance id belongs. The file of the
+// instance id is written once, so it has another inode in a copy of the data folder and
+// after a restore from a backup.
 type binding struct {
 	Instance  string `json:"instance"`
 	MachineID string `json:"machine_id,omitempty"` // constant across boots; "" = unknown
 	BootID    string `json:"boot_id,omitempty"`    // "" = unknown
-	Inode     uint64 `json:"inode,omitempty"`      // of the file of the instance id; 0 = unknown
+	Inode     uint64 `json:"inode,omitempty"`      // inode of the instance id's file; 0 = unknown
 }
 
-// maxBinding bounds the file in bytes.
+// maxBinding is the maximum size of the binding's file, in bytes.
 const maxBinding = 4 << 10
 
-// foreign returns why a folder with the stored binding was copied or restored; ""
-// if nothing shows that it was. The same boot proves the same machine, also in a
-// container whose image has a machine id of its own.
+// foreign returns the evidence that the folder with the stored binding was copied or
+// restored; "" = no evidence. The same boot proves the same machine, even in a container
+// whose image has its own machine id.
 func (stored *binding) foreign(now *binding) string {
 	sameBoot := stored.BootID != "" && stored.BootID == now.BootID
 	switch {
@@ -60,8 +60,8 @@ func (f *folder) presentBinding() (*binding, error) {
 	return &binding{Instance: f.instance, MachineID: machineID(), BootID: bootID(), Inode: inode}, err
 }
 
-// storedBinding reads the stored binding; nil if there is none for this instance
-// id, as in the folder of an agent of an earlier release.
+// storedBinding reads the stored binding. It returns nil if none exists for this instance
+// id, for example in the folder of an agent of an earlier release.
 func (f *folder) storedBinding() (*binding, error) {
 	text, err := datafile.Read(f.bindingPath(), maxBinding)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,9 +77,9 @@ func (f *folder) storedBinding() (*binding, error) {
 	return nil, nil //nolint:nilnil // not bound
 }
 
-// abandonCopy starts a new instance in a folder that was copied or restored: the
-// operations in its journal were accepted on another host, or executed since the
-// backup, and must not be executed here. The journal is renamed, not deleted.
+// abandonCopy starts a new instance in a folder that was copied or restored. The
+// operations in its journal were accepted on another host, or executed after the backup,
+// and must not be executed here. The journal is renamed, not deleted.
 func (f *folder) abandonCopy() error {
 	stored, err := f.storedBinding()
 	if err != nil {

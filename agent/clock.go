@@ -9,22 +9,22 @@ import (
 
 // clock estimates the servers' time. It is safe for concurrent use.
 //
-// It reads two local clocks: the clock since boot stops while a virtual machine is
-// paused, and the wall clock jumps when it is set. Both are wrong in a virtual
-// machine that is resumed from a snapshot; a message that was sent after the
-// estimated time reveals that, see [clock.behind].
+// It reads two local clocks: the clock since boot stops while a virtual machine is paused,
+// and the wall clock jumps when it is set. In a virtual machine that is resumed from a
+// snapshot both are wrong. A message that was sent after the estimated time reveals that;
+// see [clock.behind].
 type clock struct {
 	read  func() reading
-	known chan struct{} // closed once the servers' time is known
+	known chan struct{} // closed at the first estimate
 
 	mu     sync.Mutex
 	synced bool
-	server time.Time // the servers' time at local time at
+	server time.Time // servers' time at the local time at
 	at     reading
-	bound  time.Duration // half of the round trip
+	bound  time.Duration // error bound of server: half of the round trip
 }
 
-// reading is one moment on both local clocks.
+// reading is a moment on both local clocks.
 type reading struct {
 	wall      time.Time
 	monotonic time.Duration // since an arbitrary moment
@@ -37,21 +37,21 @@ func newClock() *clock {
 	}}
 }
 
-// since returns how long ago an earlier reading was by each clock.
+// since returns the time since an earlier reading by each clock.
 func (r reading) since(earlier reading) (wall, monotonic time.Duration) {
 	return r.wall.Sub(earlier.wall), r.monotonic - earlier.monotonic
 }
 
-// workerSkew bounds the difference between the clocks of workers: each reads the
-// store's clock for itself.
+// workerSkew bounds the difference between the clocks of workers: each worker reads the
+// store's clock separately.
 const workerSkew = 500 * time.Millisecond
 
 // driftPart is the inverse of the assumed clock drift: 0.02 %, twice that of usual
 // computer clocks.
 const driftPart = 5000
 
-// observe updates the estimate by the time that a server put into the reply of a
-// request.
+// observe updates the estimate by server, the servers' time in the reply of the request
+// took.
 func (c *clock) observe(took exchange, server time.Time) {
 	received := took.received
 	_, roundTrip := received.since(took.sent)
@@ -68,14 +68,15 @@ func (c *clock) observe(took exchange, server time.Time) {
 	c.synced, c.server, c.at, c.bound = true, server, received, bound
 }
 
-// contradicted reports whether the estimate and a reply cannot both be right: both
-// local clocks stopped, or the server's clock was set.
+// contradicted reports whether the estimate and a reply contradict each other beyond their
+// error bounds: both local clocks stopped, or the server's clock was set.
 func (c *clock) contradicted(server time.Time, bound time.Duration, received reading) bool {
 	_, monotonic := received.since(c.at)
 	return server.Sub(c.server.Add(monotonic)).Abs() > bound+c.uncertainty(received)
 }
 
-// jumped reports whether the local clocks disagree about the time since at.
+// jumped reports whether the local clocks disagree about the time since c.at by more than a
+// second.
 func (c *clock) jumped(now reading) bool {
 	wall, monotonic := now.since(c.at)
 	return (monotonic - wall).Abs() > time.Second
@@ -86,17 +87,16 @@ func (c *clock) uncertainty(now reading) time.Duration {
 	return c.bound + monotonic/driftPart
 }
 
-// surelyBefore reports whether the servers' time is before t, the error bound of
-// the estimate included. It is false while their time is unknown: the local clock
-// may be wrong by days.
+// surelyBefore reports whether the servers' time is before t, even with the error bound of
+// the estimate. It returns false without an estimate: the local clock may be wrong by days.
 func (c *clock) surelyBefore(t time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.synced && c.latest().Before(t)
 }
 
-// behind reports whether there is no estimate, or a message that a worker sent at
-// the given servers' time shows that it is too early.
+// behind reports whether there is no estimate, or the estimate is too early: a worker sent
+// a message at the servers' time sent, which is after the estimated time.
 func (c *clock) behind(sent time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,9 +110,9 @@ func (c *clock) latest() time.Time {
 	return c.server.Add(max(wall, monotonic) + c.uncertainty(now))
 }
 
-// now returns the estimated servers' time, or the local time while that is unknown.
-// It does not follow steps of the local wall clock: after a pause of the machine it
-// is late until the servers' time is read again.
+// now returns the estimated servers' time, or the local time without an estimate. It
+// ignores steps of the local wall clock: after a pause of the machine it is late until the
+// servers' time is read again.
 func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +124,7 @@ func (c *clock) now() time.Time {
 	return c.server.Add(monotonic)
 }
 
-// offset returns the servers' time minus the local time.
+// offset returns the servers' time minus the local time; 0 without an estimate.
 func (c *clock) offset() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *clock) offset() time.Duration {
 	return c.server.Sub(c.at.wall)
 }
 
-// correct converts a result's timeline to the servers' time.
+// correct converts the times of a result to the servers' time.
 func (c *clock) correct(r *agentproto.Result) {
 	offset := c.offset()
 	for _, t := range []*time.Time{&r.AcceptedAt, &r.StartedAt, &r.FinishedAt} {

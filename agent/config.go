@@ -19,20 +19,21 @@ import (
 
 // Config configures an agent. Conn, Addr, DataDir and Log are required.
 type Config struct {
-	// Conn is a connection without a limit of reconnects; it need not be connected
-	// yet. The caller closes it after Run has returned.
+	// Conn is a connection that reconnects without limit; it need not be connected yet. The
+	// caller closes it after Run has returned.
 	Conn *nats.Conn
 
 	Cloud   int64      // cloud area; default 0
 	Addr    netip.Addr // address of this host in its cloud area
-	AgentID string     // another name of this host, at most 1,024 bytes; default none
+	AgentID string     // alternative name of this host, at most 1,024 bytes; default none
 	Version string     // announced to the servers; default "unknown"
 
-	// Keys returns the current keys of this host, for signing messages and verifying
-	// those of servers; default nil: nothing is signed or verified.
+	// Keys returns the current keys of this host, which sign its messages and verify
+	// messages of servers. Default nil: messages are neither signed nor verified.
 	Keys func() *fleetkey.Host
 
-	// DataDir is created if it is missing; relative to the working directory.
+	// DataDir is the data folder, relative to the working directory. It is created if
+	// missing.
 	DataDir string
 	// PresenceInterval is the time between announcements, ± 10 %; default 30 s.
 	// Servers consider an agent gone after 90 s.
@@ -40,8 +41,8 @@ type Config struct {
 	// ReportInterval is the time between reports of all processes, ± 10 %; changes
 	// are reported within a second. Default 30 s.
 	ReportInterval time.Duration
-	// DrainTimeout is how long running commands may take to end when the agent
-	// stops; after it they continue without the agent. Default 10 s.
+	// DrainTimeout is the maximum wait for running commands when the agent stops;
+	// afterwards the commands continue without the agent. Default 10 s.
 	DrainTimeout time.Duration
 
 	Log logrus.FieldLogger
@@ -53,19 +54,19 @@ type Config struct {
 	// Machine, if set, replaces the host; see [Machine].
 	Machine *Machine
 
-	// Crash, if set, is called at each point that an operation passes (the Crash
-	// constants of this package and of agent/operate), for tests that kill the agent
-	// there.
+	// Crash, if set, is called when an operation reaches a point (the Crash constants of
+	// this package and of agent/operate). It is for tests that kill the agent at that
+	// point.
 	Crash func(point string)
 }
 
 // Points of [Config.Crash] in this package; the others are in agent/operate.
 const (
-	CrashReceived     = "agent.received"      // journaled, no reply sent
+	CrashReceived     = "agent.received"      // the command is journaled, no reply is sent yet
 	CrashAfterReceipt = "agent.after-receipt" // a worker acknowledged results, the journal has not recorded it yet
 )
 
-// WithDefaults returns a copy with every default filled in.
+// WithDefaults returns a copy in which zero fields have their defaults.
 func (c Config) WithDefaults() Config {
 	if c.Version == "" {
 		c.Version = "unknown"
@@ -92,8 +93,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// maxAgentID is the longest agent id that servers store, in bytes. A longer one
-// would make events too large for their stream.
+// maxAgentID is the longest agent id that servers store, in bytes. A longer id would make
+// events too large for their stream.
 const maxAgentID = 1 << 10
 
 // Validate returns an error that names each invalid field.
@@ -130,7 +131,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// host is the name of this host in messages: "<cloud>:<ip>".
+// host returns the name of this host in messages: "<cloud>:<ip>".
 func (c *Config) host() string { return fmt.Sprintf("%d:%s", c.Cloud, c.Addr) }
 
 func (c *Config) subject() string { return agentproto.AgentSubject(c.Cloud, c.Addr) }
@@ -138,11 +139,11 @@ func (c *Config) subject() string { return agentproto.AgentSubject(c.Cloud, c.Ad
 // Engine is the part of an [operate.Engine] that an agent drives.
 type Engine = engine
 
-// Machine simulates a host, for simulations of whole fleets in one process.
+// Machine replaces the host in simulations of whole fleets in one process.
 type Machine struct {
-	Engine  func(operate.Config) (Engine, error) // carries out operations
+	Engine  func(operate.Config) (Engine, error) // creates the engine, which simulates the operations
 	Wall    func() time.Time                     // the host's wall clock
-	Elapsed func() time.Duration                 // time since its boot, suspended time included
+	Elapsed func() time.Duration                 // time since the host's boot, including suspended time
 }
 
 func (m *Machine) newClock() *clock {

@@ -15,27 +15,28 @@ import (
 )
 
 const (
-	// eventLimit is the maximum number of queued events; beyond it the oldest are
-	// dropped.
+	// eventLimit is the maximum number of queued events; if it is exceeded, the oldest
+	// events are dropped.
 	eventLimit = 1000
 
-	// eventGap is the minimum time between two events of one topic. Repetitions
-	// meanwhile are counted and sent as one event at its end.
+	// eventGap is the minimum time between two events of one topic. Repetitions within the
+	// gap are counted and sent as one event at its end.
 	eventGap = time.Minute
 
-	// eventBytes bounds one event on the wire; a larger one loses its details.
+	// eventBytes is the maximum size of a sent event; a larger event is sent without
+	// details.
 	eventBytes = 64 << 10
 )
 
-// Members that the agent adds to [agentproto.Event.Details].
+// Keys that the agent adds to [agentproto.Event.Details].
 const (
-	detailCount = "count"       // how many events of the kind this one stands for
-	detailSince = "since"       // when the first of them happened
-	detailLost  = "lost_before" // events dropped from a full queue
+	detailCount = "count"       // number of events that a summary replaces
+	detailSince = "since"       // time of the first of these events
+	detailLost  = "lost_before" // number of events that were dropped from a full queue
 )
 
-// events sends events of the agent to workers. They are queued in memory until a
-// worker acknowledges them, and are lost with the agent process.
+// events sends the agent's events to workers. Events are queued in memory until a worker
+// acknowledges them, and are lost with the agent process.
 type events struct {
 	workers *requester
 	clock   *clock
@@ -44,18 +45,18 @@ type events struct {
 	metrics *metrics
 	log     logrus.FieldLogger
 
-	added   chan struct{} // holds a token when there is more to do
+	added   chan struct{} // holds a token when an event or a gap was added
 	retries *backOff
 
 	mu      sync.Mutex
-	waiting []agentproto.Event // in the order of sending
+	waiting []agentproto.Event // queue, the next event to send first
 	recent  map[topic]*repeats
-	held    int // events held back, not in waiting until their pauses end
-	lost    int // dropped since the last acknowledged event
+	held    int // number of refused events that wait for a pause and are not in waiting
+	lost    int // number of events dropped since the last acknowledged event
 }
 
-// topic identifies repetitions: events of one topic within [eventGap]. Events
-// about the host, without a key, differ in the message.
+// topic groups events: further events of a topic within [eventGap] are repetitions. Events
+// about the host, which have no key, are distinguished by their message.
 type topic struct{ kind, key, message string }
 
 func topicOf(e agentproto.Event) topic {
@@ -65,11 +66,11 @@ func topicOf(e agentproto.Event) topic {
 	return topic{kind: e.Kind, key: e.Key}
 }
 
-// repeats counts the events of a topic since one was queued.
+// repeats counts the events of a topic since an event of the topic was queued.
 type repeats struct {
-	end   time.Time // of the gap, by the local monotonic clock
+	end   time.Time // end of the gap, by the local monotonic clock
 	count int
-	since time.Time // of the first repetition
+	since time.Time // time of the first repetition
 	last  agentproto.Event
 }
 
@@ -80,7 +81,7 @@ func newEvents(workers *requester, self identity, m *metrics, cfg *Config) *even
 	}
 }
 
-// emit queues an event and fills in its header, host and time. It does not block.
+// emit queues an event after setting its header, host and time. It does not block.
 func (e *events) emit(event agentproto.Event) {
 	event.Header = newHeader(agentproto.TypeEvent)
 	event.Host, event.AgentID, event.Instance = e.self.host, e.agentID, e.self.instance
@@ -103,7 +104,7 @@ func (e *events) emit(event agentproto.Event) {
 	e.put(event)
 }
 
-// put queues an event; the caller holds e.mu.
+// put queues an event. The caller holds e.mu.
 func (e *events) put(event agentproto.Event) {
 	e.waiting = append(e.waiting, event)
 	if drop := len(e.waiting) - eventLimit; drop > 0 {
@@ -116,8 +117,8 @@ func (e *events) put(event agentproto.Event) {
 	}
 }
 
-// settle queues the summaries of gaps that have ended at now, and returns the end
-// of the next gap; zero if there is none.
+// settle queues the summaries of the gaps that have ended at now, and returns the end of
+// the next gap; zero = none.
 func (e *events) settle(now time.Time) (next time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,7 +139,7 @@ func (e *events) settle(now time.Time) (next time.Time) {
 	return next
 }
 
-// summary returns the latest event with the number of all.
+// summary returns the latest event of the topic with the number of repetitions.
 func (r *repeats) summary() agentproto.Event {
 	if r.count > 1 {
 		if r.last.Details == nil {
@@ -156,16 +157,16 @@ func (e *events) pending() int {
 	return len(e.waiting)
 }
 
-// retryNow ends a pause after a failure, because the connection is back.
+// retryNow ends the pause after a failure. Call it when the connection is back.
 func (e *events) retryNow() { e.retries.end() }
 
-// run sends until ctx ends.
+// run sends the queued events until ctx ends.
 func (e *events) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		next := e.settle(time.Now())
 		if e.pending() > 0 {
 			if e.retries.wait(ctx) {
-				_ = e.sendNext(ctx) // it has logged why it failed
+				_ = e.sendNext(ctx) // sendNext logs its error
 			}
 			continue
 		}
@@ -182,8 +183,8 @@ func (e *events) run(ctx context.Context) {
 	}
 }
 
-// flush sends the queued events and summaries. Events left when ctx ends, or if
-// there is no worker, are lost. Call it only after run has returned.
+// flush sends the queued events and summaries. Events that remain when ctx ends, or when no
+// worker responds, are lost. Call it only after run has returned.
 func (e *events) flush(ctx context.Context) {
 	e.settle(time.Now().Add(eventGap))
 	e.retries.end() // a pause may outlast ctx
@@ -194,8 +195,8 @@ func (e *events) flush(ctx context.Context) {
 	}
 }
 
-// sendNext sends the oldest event and removes it if a worker acknowledges it. It
-// returns the error of the request.
+// sendNext sends the oldest event and removes it from the queue if a worker acknowledges
+// it. It returns the error of the request.
 func (e *events) sendNext(ctx context.Context) error {
 	event, lost := e.oldest()
 	sent, err := bounded(event, lost)
@@ -235,7 +236,7 @@ func (e *events) oldest() (event agentproto.Event, lost int) {
 	return e.waiting[0], e.lost
 }
 
-// holdBack queues an event again, behind the others, after a pause.
+// holdBack removes an event from the queue and appends it again after a pause.
 func (e *events) holdBack(event agentproto.Event, pause time.Duration) {
 	e.remove(event.ID, 0)
 	e.mu.Lock()
@@ -255,8 +256,8 @@ func (e *events) holdBack(event agentproto.Event, pause time.Duration) {
 	})
 }
 
-// remove removes an event from the queue, unless it was dropped meanwhile, and
-// subtracts the lost events that it reported.
+// remove removes an event from the queue, unless it was dropped meanwhile. It subtracts
+// lost, the number of dropped events that this event has reported.
 func (e *events) remove(id string, lost int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -266,9 +267,9 @@ func (e *events) remove(id string, lost int) {
 	}
 }
 
-// bounded returns the event to send, with the number of events dropped before it.
-// Details that are too large or cannot be encoded are left out. Repeated requests
-// have the same id.
+// bounded returns the event to send, with the number of events dropped before it. It omits
+// details that are too large or cannot be encoded. A repeated request has the same event
+// id.
 func bounded(event agentproto.Event, lost int) (*agentproto.Event, error) {
 	event.Receipt = true
 	if lost > 0 {
@@ -289,7 +290,7 @@ func bounded(event agentproto.Event, lost int) (*agentproto.Event, error) {
 	return &event, err
 }
 
-// backOff begins a pause after a failure.
+// backOff logs a failure and begins a pause.
 func (e *events) backOff(ctx context.Context, cause error) {
 	if ctx.Err() != nil {
 		return

@@ -18,7 +18,7 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// folder is the agent's data on disk, locked.
+// folder is the agent's data folder, which it has locked.
 type folder struct {
 	dir      string
 	instance string
@@ -29,7 +29,7 @@ type folder struct {
 }
 
 // openFolder creates the folder if it is missing and locks it against other agents.
-// The agent's commands do not inherit the lock.
+// Commands of the agent do not inherit the lock.
 func openFolder(dir string) (*folder, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -64,8 +64,8 @@ func (f *folder) Close() error {
 // errInUse is wrapped when another agent holds the lock.
 var errInUse = errors.New("in use by another procfleet agent")
 
-// lockFile locks a file until it is closed, and writes the own pid into it for the
-// error of other agents.
+// lockFile locks a file until it is closed. It writes the pid of this process into the
+// file, for the error message of other agents.
 func lockFile(name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Clean(name), os.O_RDWR|os.O_CREATE, 0o600) // close-on-exec
 	if err != nil {
@@ -97,9 +97,9 @@ func holder(f *os.File) string {
 	return "pid unknown"
 }
 
-// instanceID reads the folder's instance id, or makes one. The id identifies the
-// journal, so it is replaced if the journal is missing. An unreadable id is an
-// error and not replaced: servers would end all open items of the instance.
+// instanceID returns the folder's instance id and creates one if it is missing. The id
+// belongs to the journal, so it is replaced if the journal is missing. An unreadable id is
+// an error: with a new id servers would end all open items of the instance.
 func (f *folder) instanceID() (string, error) {
 	name := f.instancePath()
 	exists, err := journal.Exists(f.journal())
@@ -133,8 +133,8 @@ func newInstanceID(name string) (string, error) {
 
 func saveInstance(name, id string) error { return replaceDurably(name, id+"\n") }
 
-// replaceDurably replaces a file: after a crash it has either the old or the new
-// text.
+// replaceDurably replaces the text of a file: after a crash the file has either the old or
+// the new text.
 func replaceDurably(name, text string) error {
 	tmp := name + ".tmp"
 	if err := writeDurably(tmp, text); err != nil {
@@ -158,8 +158,8 @@ func writeDurably(name, text string) error {
 // folderTick is the interval at which the agent checks that its data folder exists.
 const folderTick = 5 * time.Second
 
-// keepFolder recreates the data folder when it is deleted under the running agent,
-// until ctx ends.
+// keepFolder recreates the data folder if it is deleted while the agent runs, until ctx
+// ends.
 func (s *session) keepFolder(ctx context.Context) {
 	for reported := ""; sleep(ctx, folderTick); {
 		again, err := s.folder.restore()
@@ -180,8 +180,8 @@ func (s *session) keepFolder(ctx context.Context) {
 	}
 }
 
-// restore recreates the folder, its lock and the instance id where they are
-// missing. It reports whether any was.
+// restore recreates the folder, its lock and the instance id if they are missing. again
+// is true if any of them was missing.
 func (f *folder) restore() (again bool, err error) {
 	if err := f.makeFolders(); err != nil {
 		return false, err
@@ -199,7 +199,7 @@ func (f *folder) restore() (again bool, err error) {
 		old := f.lock
 		f.lock = lock
 		f.mu.Unlock()
-		_ = old.Close() // the lock of a deleted file
+		_ = old.Close() // lock of the deleted file
 	}
 	_, err = os.Lstat(f.instancePath())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -214,7 +214,7 @@ func (f *folder) restore() (again bool, err error) {
 
 func (f *folder) makeFolders() error {
 	err := os.MkdirAll(f.dir, 0o700)
-	if err == nil { // others must not write operations into the journal
+	if err == nil { // other accounts must not write operations into the journal
 		err = datafile.OwnFolder(f.dir)
 	}
 	if err == nil {
@@ -226,8 +226,8 @@ func (f *folder) makeFolders() error {
 	return nil
 }
 
-// locked reports whether the lock file that other agents see is the one locked by
-// this agent.
+// locked reports whether the lock file in the folder is the file that this agent has
+// locked.
 func (f *folder) locked() (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

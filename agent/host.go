@@ -21,12 +21,12 @@ import (
 // hostLoad measures the load of the host between two announcements.
 type hostLoad struct {
 	mu      sync.Mutex
-	earlier proc.CPUTime // of last; zero at first
+	earlier proc.CPUTime // CPU time of last; zero before the first reading
 	last    proc.Load
 }
 
-// read returns the load since the previous call, or since the host started. It is
-// zero if it cannot be read.
+// read returns the load since the previous call, or since the host started. If the load
+// cannot be read it returns zero.
 func (h *hostLoad) read(log logrus.FieldLogger) proc.Load {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,13 +53,13 @@ const (
 	// ownTimeTick is the interval at which the agent checks that it is scheduled.
 	ownTimeTick = 5 * time.Second
 
-	// starvedAfter is the delay of such a check that is reported: the agent was
-	// stopped by a signal, without CPU, or swapped out, and processes that ended
-	// meanwhile are restarted late.
+	// starvedAfter is the delay of such a check above which the agent reports that it was
+	// not scheduled: it was stopped by a signal, had no CPU or was swapped out. Processes
+	// that ended meanwhile are restarted late.
 	starvedAfter = 15 * time.Second
 )
 
-// watchOwnTime reports when the agent was not scheduled for a while, until ctx ends.
+// watchOwnTime reports periods in which the agent was not scheduled, until ctx ends.
 func (s *session) watchOwnTime(ctx context.Context) {
 	for last := time.Now(); sleep(ctx, ownTimeTick); {
 		now := time.Now()
@@ -75,16 +75,16 @@ func (s *session) watchOwnTime(ctx context.Context) {
 	}
 }
 
-// starved returns how long the agent was not scheduled between two checks that
-// should be a tick apart. passed is by Go's monotonic clock: the wall clock may
-// have been set, and a suspended machine schedules nothing.
+// starved returns the time that the agent was not scheduled between two checks. passed is
+// the time between the checks by Go's monotonic clock: the wall clock may have been set,
+// and a suspended machine schedules no process.
 func starved(passed time.Duration) (idle time.Duration, starved bool) {
 	idle = passed - ownTimeTick
 	return idle.Round(time.Second), idle > starvedAfter
 }
 
-// checkHost checks the configuration of this host once and reports each finding.
-// It may wait for programs of the host.
+// checkHost checks the configuration of this host once and reports each finding. It may
+// block on programs of the host.
 func (s *session) checkHost(ctx context.Context) {
 	found := hostcheck.Check(ctx, hostcheck.Host{PID: os.Getpid(), DataDir: s.folder.dir})
 	if ctx.Err() != nil {
@@ -100,8 +100,8 @@ func (s *session) checkHost(ctx context.Context) {
 	}
 }
 
-// endsProcesses reports whether the agent's systemd unit kills the agent's
-// processes when the agent stops.
+// endsProcesses reports whether stopping the agent's systemd unit kills the processes that
+// the agent has started.
 func endsProcesses(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
 	defer cancel()

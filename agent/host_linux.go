@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elapsedClock returns a clock that also counts while the machine is suspended,
-// unlike Go's monotonic clock.
+// elapsedClock returns a clock that, unlike Go's monotonic clock, includes the time that
+// the machine is suspended.
 func elapsedClock() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration {
 		var ts unix.Timespec
-		if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil { // a sandbox that forbids the call forbids it always
+		if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil { // forbidden by a sandbox, then at every call
 			return time.Since(start)
 		}
 		return time.Duration(ts.Nano())

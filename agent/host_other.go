@@ -4,15 +4,15 @@ package agent
 
 import "time"
 
-// elapsedClock returns the monotonic clock. If it stops while the machine is
-// suspended, the wall clock shows the difference.
+// elapsedClock returns the monotonic clock. If it stops while the machine is suspended, the
+// wall clock shows the difference.
 func elapsedClock() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }
 }
 
-// On systems other than Linux a data folder is bound to nothing: a copy is
-// detected by its incarnation.
+// On systems other than Linux a data folder has no binding: a copy is detected by its
+// incarnation.
 
 func machineID() string { return "" }
 

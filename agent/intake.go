@@ -15,8 +15,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Bounds of the subscription's queue. Messages beyond them are dropped, and their
-// senders retry.
+// Bounds of the subscription's queue. Further messages are dropped, and their senders
+// retry.
 const (
 	pendingMessages = 8192
 	pendingBytes    = 64 << 20
@@ -38,13 +38,13 @@ type intake struct {
 	prompt   *prompt
 	settings *settingsClient
 	clock    *clock
-	sync     func(context.Context) bool // reads the servers' time from a worker; false = no reply
-	resume   func()                     // resumes recovered operations; blocks until all are queued
+	sync     func(context.Context) bool // requests the servers' time from a worker; false = no reply
+	resume   func()                     // queues the recovered operations in the engine; blocks until done
 	self     identity
 	crash    func(point string)
 	log      logrus.FieldLogger
 
-	replies sync.WaitGroup // goroutines that wait for results to reply with
+	replies sync.WaitGroup // running goroutines of replyWithResults
 }
 
 // ledger is the part of the journal that intake uses.
@@ -87,16 +87,17 @@ func (in *intake) run(ctx context.Context, sub *nats.Subscription) error {
 	}
 }
 
-// batch returns first and the messages queued behind it, without waiting.
+// batch returns first and the messages that are already queued, up to the bounds of a
+// batch. It does not wait for further messages.
 func (in *intake) batch(sub *nats.Subscription, first *nats.Msg) []*nats.Msg {
 	batch, size := []*nats.Msg{first}, len(first.Data)
 	for len(batch) < batchMessages && size < batchBytes {
 		if waiting, _, err := sub.Pending(); err != nil || waiting == 0 {
 			break
 		}
-		msg, err := sub.NextMsg(time.Millisecond) // it is queued
+		msg, err := sub.NextMsg(time.Millisecond) // does not block, a message is queued
 		if err != nil {
-			break // the next wait reports it
+			break // the next NextMsgWithContext returns the error
 		}
 		batch = append(batch, msg)
 		size += len(msg.Data)
@@ -104,8 +105,8 @@ func (in *intake) batch(sub *nats.Subscription, first *nats.Msg) []*nats.Msg {
 	return batch
 }
 
-// refuseQueued ends the subscription and refuses the queued messages, so that
-// their senders need not wait for a timeout.
+// refuseQueued ends the subscription and refuses the queued messages, so that their senders
+// do not wait for a timeout.
 func (in *intake) refuseQueued(sub *nats.Subscription) {
 	const patience = time.Second
 	if err := sub.Drain(); err != nil {
@@ -120,12 +121,12 @@ func (in *intake) refuseQueued(sub *nats.Subscription) {
 	}
 }
 
-// command is a received command with the state of its items.
+// command is a received command and the state of its items.
 type command struct {
 	msg   *nats.Msg
 	body  agentproto.Command
 	items []agentproto.ReplyItem
-	ops   []journal.Op // of the valid items
+	ops   []journal.Op // operations of the valid items
 	at    []int        // index in items of each op
 }
 
@@ -151,10 +152,10 @@ func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 	}
 }
 
-// inTime returns the commands that may still be accepted and refuses the
-// others. A command that was sent after the estimated time of the servers shows
-// that the estimate is wrong, as in a virtual machine resumed from a snapshot.
-// Then the time is read again first, once for all commands.
+// inTime returns the commands that may still be accepted and refuses the others. If a
+// command was sent after the estimated servers' time, the estimate is wrong, as in a
+// virtual machine resumed from a snapshot. Then inTime requests the servers' time first,
+// once for all commands.
 func (in *intake) inTime(ctx context.Context, commands []*command) []*command {
 	behind := func(c *command) bool { return in.clock.behind(c.body.Sent) }
 	unknown := slices.ContainsFunc(commands, behind) && !in.sync(ctx)
@@ -174,8 +175,8 @@ func (in *intake) inTime(ctx context.Context, commands []*command) []*command {
 	})
 }
 
-// verifiedType returns the type of a message that a server of this fleet signed.
-// It refuses any other message and returns "".
+// verifiedType returns the type of a message if a server of this fleet signed the message.
+// Otherwise it refuses the message and returns "".
 func (in *intake) verifiedType(msg *nats.Msg) (messageType string) {
 	messageType, err := agentproto.PeekType(msg.Data)
 	if err == nil && messageType == "" {
@@ -198,7 +199,7 @@ func (in *intake) refuseStopping(msg *nats.Msg) {
 	}
 }
 
-// decode decodes a command, or refuses it and returns nil.
+// decode returns the decoded command. It refuses an invalid command and returns nil.
 func (in *intake) decode(msg *nats.Msg) *command {
 	c := &command{msg: msg}
 	if err := agentproto.Decode(msg.Data, agentproto.TypeCommand, &c.body); err != nil {
@@ -212,7 +213,7 @@ func (in *intake) decode(msg *nats.Msg) *command {
 	return c
 }
 
-// refusal returns why a whole command is refused, expiry aside; "" if it is not.
+// refusal returns the reason to refuse a whole command, except expiry; "" = no reason.
 func (in *intake) refusal(c *agentproto.Command) (refused, why string) {
 	if refused, why = in.misaddressed(c.Host, c.Instance); refused != "" {
 		return refused, why
@@ -230,7 +231,8 @@ func (in *intake) refusal(c *agentproto.Command) (refused, why string) {
 	return "", ""
 }
 
-// misaddressed returns why a message is not for this agent; "" if it is.
+// misaddressed returns the reason to refuse a message for another agent; "" = the message
+// is for this agent.
 func (in *intake) misaddressed(host, instance string) (refused, why string) {
 	switch {
 	case host != in.self.host:

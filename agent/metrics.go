@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// metrics are the agent's metrics. They have no attribute for task, process or
-// host: their number is bounded, and the scrape target identifies the host.
+// metrics holds the agent's metrics. They have no attribute for task, process or host: the
+// number of series is bounded, and the scrape target identifies the host.
 type metrics struct {
 	operations metric.Int64Counter
 	restarts   metric.Int64Counter
@@ -66,7 +66,7 @@ var actions = []string{
 
 // rejected counts a message whose signature verification failed.
 func (m *metrics) rejected(messageType string, err error) {
-	if !slices.Contains(verifiedTypes, messageType) { // unverified text must not become an attribute
+	if !slices.Contains(verifiedTypes, messageType) { // text of an unverified sender must not become an attribute
 		messageType = "unknown"
 	}
 	m.unverified.Add(context.Background(), 1, metric.WithAttributes(

@@ -11,23 +11,22 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Requests on the subject of this host that detect another agent.
+// Timeouts of the requests on the subject of this host that detect another agent.
 const (
-	otherAgentTimeout = 5 * time.Second // for a reply, while this agent accepts commands
-	// probeTimeout is the same before it accepts commands, and about the time
-	// between two requests.
+	otherAgentTimeout = 5 * time.Second // for the reply, while this agent accepts commands
+	// probeTimeout is the timeout for the reply before this agent accepts commands, and
+	// about the time between two requests.
 	probeTimeout = 2 * time.Second
-	// silenceLimit bounds how long a starting agent waits for a subscriber that does
-	// not reply: a stopped agent, or the connection of this host's previous agent
-	// that the broker has not closed yet after a power loss.
+	// silenceLimit is the maximum wait of a starting agent for a subscriber that does not
+	// reply: a suspended agent, or after a power loss the connection of this host's
+	// previous agent, which the broker has not closed yet.
 	silenceLimit = 6 * time.Second
 )
 
-// subscribe subscribes to the commands for this host once no other agent does.
-// While another agent replies, this one only announces the conflict, so that
-// workers send no changes to the host: no two agents accept commands at a time,
-// not even with copies of one journal. It returns nil without an error if ctx ends
-// first.
+// subscribe subscribes to the commands for this host once no other agent is subscribed.
+// While another agent replies, this agent only announces the conflict, so that workers send
+// no changes to the host: two agents never accept commands at the same time, not even with
+// copies of one journal. If ctx ends first it returns nil without an error.
 func (s *session) subscribe(ctx context.Context) (*nats.Subscription, error) {
 	var reported agentproto.AgentProcess
 	wait := time.Now().Add(silenceLimit)
@@ -36,7 +35,7 @@ func (s *session) subscribe(ctx context.Context) (*nats.Subscription, error) {
 		replied := reported != agentproto.AgentProcess{}
 		switch {
 		case other != nil:
-			wait = time.Now().Add(s.cfg.PresenceInterval / 2) // it may lose its connection for a moment
+			wait = time.Now().Add(s.cfg.PresenceInterval / 2) // the other agent may be disconnected for a moment
 			s.announcer.announceOther(ctx, other)
 			if *other != reported {
 				reported = *other
@@ -75,16 +74,16 @@ func (s *session) subscribeOnceConnected(ctx context.Context) (*nats.Subscriptio
 	return sub, err
 }
 
-// watchOthers reports, until ctx ends, other agents that accept commands for this
-// host although [session.subscribe] did not detect them: they started at the same
-// moment or in a partitioned network. Each of them receives a part of the commands,
-// so workers send no changes to the host.
+// watchOthers reports other agents that accept commands for this host, until ctx ends.
+// [session.subscribe] does not detect an agent that starts at the same moment or in a
+// partitioned network. Each agent receives a part of the commands, so workers send no
+// changes to the host.
 func (s *session) watchOthers(ctx context.Context) {
 	var reported agentproto.AgentProcess
 	for sleep(ctx, jittered(s.cfg.PresenceInterval)) {
 		other, _ := s.otherAgent(ctx, otherAgentTimeout)
 		if other == nil || *other == reported {
-			continue // an agent that did not reply may reply the next time
+			continue // another agent may get the next request
 		}
 		reported = *other
 		s.announcer.announceOther(ctx, other)
@@ -92,7 +91,8 @@ func (s *session) watchOthers(ctx context.Context) {
 	}
 }
 
-// reportOther logs and emits that another agent takes commands for this host.
+// reportOther logs and emits that another agent accepts commands for this host. It appends
+// then to the message.
 func (s *session) reportOther(other *agentproto.AgentProcess, then string) {
 	message := fmt.Sprintf("another agent, instance %s, accepts commands for host %s: stop one of the two", other.Instance, s.self.host)
 	if other.Instance == s.self.instance {
@@ -105,9 +105,9 @@ func (s *session) reportOther(other *agentproto.AgentProcess, then string) {
 	s.events.emit(agentproto.Event{Kind: agentproto.EventTwoAgents, Message: message, Details: details})
 }
 
-// otherAgent sends a resend request without items on the subject of this host and
-// returns the other agent that replied; nil if none replied within limit, or this
-// agent did. none is true if the broker has no subscriber.
+// otherAgent sends a resend request without items on the subject of this host and returns
+// the agent that replied, if it is another one. It returns nil if no agent or this agent
+// replied within limit. none is true if the broker has no subscriber.
 func (s *session) otherAgent(ctx context.Context, limit time.Duration) (other *agentproto.AgentProcess, none bool) {
 	if !s.cfg.Conn.IsConnected() {
 		return nil, false
@@ -117,7 +117,7 @@ func (s *session) otherAgent(ctx context.Context, limit time.Duration) (other *a
 	request := agentproto.Resend{Header: newHeader(agentproto.TypeResend), Lane: "s", Host: s.self.host}
 	var reply agentproto.ResendReply
 	if _, err := s.requests.request(ctx, s.cfg.subject(), &request, agentproto.TypeResendReply, &reply); err != nil {
-		return nil, errors.Is(err, nats.ErrNoResponders) // else it is busy, or the connection is lost
+		return nil, errors.Is(err, nats.ErrNoResponders) // otherwise the subscriber is busy, or the connection is lost
 	}
 	own := reply.Instance == s.self.instance && (reply.Incarnation == s.self.incarnation || reply.Incarnation == "" && s.announcer.subscribed.Load())
 	if reply.Instance == "" || own {

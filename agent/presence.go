@@ -29,33 +29,33 @@ type announcer struct {
 	startedAt time.Time
 	load      hostLoad
 	log       logrus.FieldLogger
-	// subscribed is set with the subscription to commands, ready once NATS has
-	// confirmed it.
+	// subscribed is true once the agent has subscribed to commands, ready once NATS has
+	// confirmed the subscription.
 	subscribed, ready atomic.Bool
-	refusedID         string // why servers refuse the agent id; "" = they accept it
+	refusedID         string // servers' reason for refusing the agent id; "" = accepted
 }
 
 func newAnnouncer(cfg *Config, workers *requester, self identity, e engine) *announcer {
 	return &announcer{conn: cfg.Conn, workers: workers, cfg: cfg, self: self, clock: workers.clock, engine: e, startedAt: time.Now().UTC(), log: cfg.Log}
 }
 
-// announceOther announces a conflict: this agent and another live agent of the
-// host. It returns after the reply or announceTimeout.
+// announceOther announces a conflict between this agent and another live agent of the host.
+// It returns after the reply or announceTimeout.
 func (a *announcer) announceOther(ctx context.Context, other *agentproto.AgentProcess) {
 	presence := a.presence(false)
 	presence.Other = other
 	a.send(ctx, presence)
 }
 
-// sync announces once if the agent is connected, which also reads the servers'
-// time. It reports whether a worker replied within announceTimeout.
+// sync announces once if the agent is connected, and reads the servers' time from the
+// reply. It reports whether a worker replied within announceTimeout.
 func (a *announcer) sync(ctx context.Context) bool {
 	return a.conn.IsConnected() && a.announce(ctx, false)
 }
 
-// run announces on every connection and at intervals until ctx ends, and calls
-// connected on every connection. While no worker replies it announces more often:
-// servers send no commands to a host that has not been announced.
+// run announces on every connection and at intervals until ctx ends, and calls connected on
+// every connection. Without a reply of a worker it announces more often: servers send no
+// commands to a host that has not been announced.
 func (a *announcer) run(ctx context.Context, connected func()) {
 	changes := a.conn.StatusChanged(nats.CONNECTED)
 	defer a.conn.RemoveStatusListener(changes)
@@ -77,7 +77,7 @@ func (a *announcer) run(ctx context.Context, connected func()) {
 		case <-timer.C:
 		}
 		switch {
-		case !a.conn.IsConnected(): // the change of status wakes this loop
+		case !a.conn.IsConnected(): // the next connection wakes this loop
 			pause = a.cfg.PresenceInterval
 		case a.announce(ctx, false):
 			pause = a.cfg.PresenceInterval
@@ -115,7 +115,7 @@ func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) boo
 		a.log.WithField("instance", a.self.instance).Info("accepting commands")
 	}
 	reply := a.request(ctx, presence)
-	if reply != nil && reply.Again { // the local clock was wrong; the servers' time is known now
+	if reply != nil && reply.Again { // the local clock was wrong; the reply has set the servers' time
 		again := *presence
 		again.Header = a.header()
 		reply = a.request(ctx, &again)
@@ -123,8 +123,8 @@ func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) boo
 	return reply != nil && !reply.Again
 }
 
-// request sends one announcement and reads the servers' time from the reply; nil
-// if there is none.
+// request sends one announcement and reads the servers' time from the reply. It returns nil
+// without a reply.
 func (a *announcer) request(ctx context.Context, presence *agentproto.Presence) *agentproto.PresenceReply {
 	var reply agentproto.PresenceReply
 	took, err := a.workers.request(ctx, agentproto.PresenceSubject(a.self.cloud), presence, agentproto.TypePresenceReply, &reply)

@@ -11,17 +11,17 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// gatherChanges bounds how long a change waits for others, so that a burst of
-// changes makes one report.
+// gatherChanges is the maximum delay of a report after a change, so that a burst of changes
+// makes one report.
 const gatherChanges = time.Second
 
-// headroom is the part of the server's message limit that a report leaves for the
-// headers, in bytes.
+// headroom is the part of the server's message limit that is reserved for the headers of a
+// report, in bytes.
 const headroom = 1 << 10
 
-// processReporter publishes the states of all processes of this host: after
-// changes, on every connection, and at intervals. Reports are not acknowledged:
-// each one is complete and replaces a lost one.
+// processReporter publishes the states of all processes of this host: after changes, on
+// every connection, and at intervals. Reports are not acknowledged: each report is complete
+// and replaces a lost one.
 type processReporter struct {
 	conn    *nats.Conn
 	engine  engine
@@ -32,8 +32,8 @@ type processReporter struct {
 	log     logrus.FieldLogger
 
 	changed chan struct{} // holds a token when a report is due
-	number  int64         // of the last report
-	cut     bool          // the last report omitted processes
+	number  int64         // number of the last report
+	cut     bool          // true if the last report omitted processes
 }
 
 func newProcessReporter(cfg *Config, self identity, c *clock) *processReporter {
@@ -46,8 +46,8 @@ func newProcessReporter(cfg *Config, self identity, c *clock) *processReporter {
 // change schedules a report. It does not block.
 func (p *processReporter) change() { signal(p.changed) }
 
-// run reports until ctx ends. It begins once the servers' time is known, which
-// orders reports.
+// run publishes reports until ctx ends. It begins once the servers' time is known, which
+// orders the reports.
 func (p *processReporter) run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -72,19 +72,19 @@ func (p *processReporter) run(ctx context.Context) {
 	}
 }
 
-// gather waits for further changes, for a random time because the hosts of a fleet
-// change together. It reports whether ctx has not ended.
+// gather waits for further changes. The wait is random because the hosts of a fleet change
+// at the same time. It returns false if ctx has ended.
 func (p *processReporter) gather(ctx context.Context) bool {
 	proceed := sleep(ctx, gatherChanges/2+rand.N(gatherChanges/2))
-	select { // these changes are in the report
+	select { // the next report includes these changes
 	case <-p.changed:
 	default:
 	}
 	return proceed
 }
 
-// report publishes once if the agent is connected; a new connection schedules a
-// report.
+// report publishes a report if the agent is connected; a new connection schedules the next
+// one.
 func (p *processReporter) report() {
 	if !p.conn.IsConnected() {
 		return
@@ -98,8 +98,8 @@ func (p *processReporter) report() {
 	}
 }
 
-// encode encodes a report of as many processes as fit into one message, from the
-// first on.
+// encode returns an encoded report of as many processes as one message can have, beginning
+// with the first.
 func (p *processReporter) encode(all []agentproto.ManagedProcess) ([]byte, error) {
 	p.number = max(p.number+1, p.clock.now().UnixMicro())
 	r := agentproto.Processes{
@@ -122,7 +122,7 @@ func (p *processReporter) encode(all []agentproto.ManagedProcess) ([]byte, error
 	}
 }
 
-// logOmitted logs when reports begin and end to omit processes.
+// logOmitted logs a change between complete and truncated reports.
 func (p *processReporter) logOmitted(n int) {
 	if cut := n > 0; cut != p.cut {
 		p.cut = cut

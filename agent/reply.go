@@ -14,15 +14,15 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// promptWithin is how long the reply to a status command waits for its results;
-// workers retry after seconds.
+// promptWithin is the maximum wait of a status command's reply for the results. Workers
+// retry only after seconds.
 const promptWithin = 50 * time.Millisecond
 
-// prompt hands results to the replies that wait for them, which saves a request
-// per result. A result that is not ready in time is sent to workers like any
-// other. It is safe for concurrent use.
+// prompt passes results to the replies that wait for them, which saves a request per
+// result. A result that is not ready in time is published like any other result. It is safe
+// for concurrent use.
 type prompt struct {
-	within  time.Duration // how long a reply waits for results
+	within  time.Duration // maximum wait of a reply for results
 	mu      sync.Mutex
 	awaited map[journal.ID]*awaited
 }
@@ -30,22 +30,22 @@ type prompt struct {
 // awaited is a result that replies wait for.
 type awaited struct {
 	replies []chan<- agentproto.Result
-	publish bool // a reply was sent without it
+	publish bool // true if a reply was sent without the result
 }
 
 func newPrompt(within time.Duration) *prompt {
 	return &prompt{within: within, awaited: map[journal.ID]*awaited{}}
 }
 
-// await sends the result of a new operation to reply, which must have room for it.
+// await sends the result of a new operation to reply, which must have free capacity for it.
 func (p *prompt) await(id journal.ID, reply chan<- agentproto.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.awaited[id] = &awaited{replies: []chan<- agentproto.Result{reply}}
 }
 
-// join is await for a repeated operation. It reports false if no earlier reply
-// waits for the result: then the result is published.
+// join is await for a repeated operation. It returns false if no earlier reply waits for
+// the result; the result is published then.
 func (p *prompt) join(id journal.ID, reply chan<- agentproto.Result) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,8 +56,8 @@ func (p *prompt) join(id journal.ID, reply chan<- agentproto.Result) bool {
 	return a != nil
 }
 
-// miss marks the result of an operation for publication, because a reply is sent
-// without it. It reports false if the result was handed over meanwhile.
+// miss marks the result of an operation for publication, because a reply is sent without
+// the result. It returns false if handOver has sent the result to the replies meanwhile.
 func (p *prompt) miss(id journal.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,8 +68,8 @@ func (p *prompt) miss(id journal.ID) bool {
 	return a != nil
 }
 
-// handOver sends a result to the replies that wait for it and reports whether
-// all of them got it, so that it need not be published.
+// handOver sends a result to the replies that wait for it. It returns false if the result
+// must be published, because no reply waits or a reply was sent without it.
 func (p *prompt) handOver(id journal.ID, r *agentproto.Result) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,11 +84,11 @@ func (p *prompt) handOver(id journal.ID, r *agentproto.Result) bool {
 	return !a.publish
 }
 
-// replyWithResults is reply for a status command: in a goroutine, it first waits
-// for the results. Call it before the new operations are submitted.
+// replyWithResults replies to a status command in a goroutine, after waiting for the
+// results. Call it before the new operations are submitted.
 func (in *intake) replyWithResults(c *command, admissions []journal.Admission) {
 	results := make(chan agentproto.Result, len(c.ops))
-	open := map[int]int{} // indexes in admissions by item
+	open := map[int]int{} // index in admissions by item number
 	for i, op := range c.ops {
 		switch {
 		case admissions[i] == (journal.Admission{}):
@@ -98,7 +98,7 @@ func (in *intake) replyWithResults(c *command, admissions []journal.Admission) {
 		}
 		open[op.Item] = i
 	}
-	admissions = slices.Clone(admissions) // the caller reads the original meanwhile
+	admissions = slices.Clone(admissions) // the caller reads the original concurrently
 	in.replies.Go(func() {
 		in.awaitResults(c, open, results, admissions)
 		in.reply(c, admissions)
@@ -106,7 +106,7 @@ func (in *intake) replyWithResults(c *command, admissions []journal.Admission) {
 	})
 }
 
-// awaitResults puts the results into the admissions until none is open or
+// awaitResults stores the results in the admissions until all have arrived or
 // [prompt.within] has passed.
 func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agentproto.Result, admissions []journal.Admission) {
 	timeout := time.NewTimer(in.prompt.within)
@@ -118,13 +118,13 @@ func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agen
 			delete(open, r.Item)
 		case <-timeout.C:
 			maps.DeleteFunc(open, func(_, i int) bool { return in.prompt.miss(c.ops[i].ID) })
-			// The remaining results are in the channel already.
+			// For the operations that remain in open, the results are in the channel.
 		}
 	}
 }
 
-// acknowledge removes the results in a reply from the journal. If the reply is
-// lost the worker retries, and a repeated status command changes nothing.
+// acknowledge acknowledges the results of a reply in the journal. If the reply is lost the
+// worker retries, and a repeated status command changes nothing.
 func (in *intake) acknowledge(c *command, admissions []journal.Admission) {
 	var ids []journal.ID
 	for i, op := range c.ops {
@@ -144,11 +144,12 @@ func (c *command) observesOnly() bool {
 	return c.msg.Reply != "" && !slices.ContainsFunc(c.ops, mutating)
 }
 
-// replyBytes bounds the results in one reply, well below the NATS message limit.
+// replyBytes is the maximum size of the results in one reply, well below the NATS message
+// limit.
 const replyBytes = 512 << 10
 
-// reply replies to a command. Stored results that would make the reply too large
-// are published again instead.
+// reply replies to a command. Stored results that would make the reply too large are
+// published instead.
 func (in *intake) reply(c *command, admissions []journal.Admission) {
 	size := 0
 	for i, v := range admissions {
@@ -175,8 +176,8 @@ func (in *intake) reply(c *command, admissions []journal.Admission) {
 	})
 }
 
-// resend publishes the results of finished items again, and replies which items
-// are finished, running and unknown.
+// resend publishes the results of finished items again. Its reply lists the finished,
+// running and unknown items.
 func (in *intake) resend(msg *nats.Msg) {
 	var request agentproto.Resend
 	reply := &agentproto.ResendReply{Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance, Incarnation: in.self.incarnation}
@@ -210,7 +211,8 @@ func (in *intake) resendItems(request *agentproto.Resend, reply *agentproto.Rese
 	}
 }
 
-// refuse refuses a whole message of any type, verified or not.
+// refuse replies to a message of any type, verified or not, that the whole message is
+// refused.
 func (in *intake) refuse(msg *nats.Msg, refused, why string) {
 	in.log.WithFields(logrus.Fields{"refused": refused, "reason": why}).Debug("message refused")
 	if kind, err := agentproto.PeekType(msg.Data); err == nil && kind == agentproto.TypeResend {
@@ -224,8 +226,8 @@ func (in *intake) refuse(msg *nats.Msg, refused, why string) {
 	})
 }
 
-// respond sends a signed reply if the sender waits for one. The sender repeats its
-// request if the reply is lost.
+// respond sends a signed reply if the sender expects one. If the reply is lost the sender
+// repeats its request.
 func (in *intake) respond(msg *nats.Msg, reply agentproto.Message) {
 	if msg.Reply == "" {
 		return

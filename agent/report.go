@@ -22,9 +22,8 @@ const (
 	resultsBytes      = 512 << 10
 )
 
-// reporter sends results to workers until they are acknowledged. It queues only
-// ids in memory; the results are read from the journal, so that a long outage
-// costs little memory.
+// reporter sends results to workers until they are acknowledged. It queues only ids and
+// reads the results from the journal, so that a long outage needs little memory.
 type reporter struct {
 	workers *requester
 	journal *journal.Journal
@@ -33,7 +32,7 @@ type reporter struct {
 	crash   func(point string)
 	log     logrus.FieldLogger
 
-	added chan struct{} // holds a token when a lane has results and no sender
+	added chan struct{} // holds a token when a lane with results has no sender
 
 	mu     sync.Mutex
 	lanes  map[string]*lane // lanes with results
@@ -45,9 +44,9 @@ type reporter struct {
 type lane struct {
 	name    string
 	retries *backOff
-	sending bool // it has a sender
+	sending bool // true while a sender runs
 	groups  map[groupKey][]journal.ID
-	order   []groupKey // each key of groups once, the next to send first
+	order   []groupKey // keys of groups, the next one to send first
 }
 
 // groupKey groups the results of a lane that may be sent in one message.
@@ -60,8 +59,8 @@ func newReporter(workers *requester, j *journal.Journal, self identity, cfg *Con
 	}
 }
 
-// add queues the result of a finished operation, unless it is queued already. It
-// does not block.
+// add queues the result of a finished operation, unless it is already queued. It does not
+// block.
 func (r *reporter) add(id journal.ID, name, trace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +71,7 @@ func (r *reporter) add(id journal.ID, name, trace string) {
 	r.put(name, groupKey{task: id.Task, trace: trace}, id)
 }
 
-// put appends to the queue of a lane. The caller holds r.mu.
+// put appends ids to the queue of a lane. The caller holds r.mu.
 func (r *reporter) put(name string, key groupKey, ids ...journal.ID) {
 	l := r.lanes[name]
 	if l == nil {
@@ -85,8 +84,8 @@ func (r *reporter) put(name string, key groupKey, ids ...journal.ID) {
 	}
 }
 
-// holdBack queues results again after a pause. The next start sends them if the
-// agent stops before.
+// holdBack appends results to the queue of a lane again after a pause. If the agent stops
+// before, they are sent after its next start.
 func (r *reporter) holdBack(name string, key groupKey, ids []journal.ID, pause time.Duration) {
 	time.AfterFunc(pause, func() {
 		r.mu.Lock()
@@ -95,7 +94,7 @@ func (r *reporter) holdBack(name string, key groupKey, ids []journal.ID, pause t
 	})
 }
 
-// put appends to the queue. The caller holds the reporter's mu.
+// put appends ids to the queue. The caller holds the reporter's mu.
 func (l *lane) put(key groupKey, ids ...journal.ID) {
 	if len(ids) == 0 {
 		return
@@ -106,7 +105,7 @@ func (l *lane) put(key groupKey, ids ...journal.ID) {
 	l.groups[key] = append(l.groups[key], ids...)
 }
 
-// retryNow ends the pauses after failures, because the connection is back.
+// retryNow ends the pauses after failures. Call it when the connection is back.
 func (r *reporter) retryNow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +114,7 @@ func (r *reporter) retryNow() {
 	}
 }
 
-// signal puts a token into a channel of capacity 1, unless it has one.
+// signal sends a token to a channel of capacity 1, unless the channel has one.
 func signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -130,7 +129,7 @@ func (r *reporter) waiting() int {
 	return len(r.queued)
 }
 
-// run sends until ctx ends.
+// run sends the queued results until ctx ends.
 func (r *reporter) run(ctx context.Context) {
 	var senders sync.WaitGroup
 	defer senders.Wait()
@@ -143,8 +142,8 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// flush sends the queued results; the next start sends those left when ctx ends.
-// Call it only after run has returned.
+// flush sends the queued results. Results that remain when ctx ends are sent after the next
+// start. Call it only after run has returned.
 func (r *reporter) flush(ctx context.Context) {
 	r.retryNow() // a pause may outlast ctx
 	var senders sync.WaitGroup
@@ -152,7 +151,7 @@ func (r *reporter) flush(ctx context.Context) {
 	senders.Wait()
 }
 
-// startSenders starts a sender for each lane that has none.
+// startSenders starts a sender for each lane without one.
 func (r *reporter) startSenders(ctx context.Context, senders *sync.WaitGroup) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,7 +163,7 @@ func (r *reporter) startSenders(ctx context.Context, senders *sync.WaitGroup) {
 	}
 }
 
-// sendAll sends the results of a lane until none wait or ctx ends.
+// sendAll sends the results of a lane until its queue is empty or ctx ends.
 func (r *reporter) sendAll(ctx context.Context, l *lane) {
 	for l.retries.wait(ctx) {
 		key, ids := r.next(l)
@@ -178,8 +177,8 @@ func (r *reporter) sendAll(ctx context.Context, l *lane) {
 	l.sending = false
 }
 
-// next removes the results of one message from a lane's queue. It removes an empty
-// lane; the next result makes a new one.
+// next removes the results of one message from a lane's queue and returns them. It removes
+// an empty lane from the reporter; the next result creates a new lane.
 func (r *reporter) next(l *lane) (groupKey, []journal.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,7 +195,7 @@ func (r *reporter) next(l *lane) (groupKey, []journal.ID) {
 	return key, ids[:n:n]
 }
 
-// send sends one message of results, acknowledges in the journal those that the
+// send sends one message of results. It acknowledges in the journal the results that the
 // receipt names, and queues the others again.
 func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journal.ID) {
 	results, covered, err := r.collect(ids)
@@ -233,8 +232,8 @@ func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journa
 	}
 }
 
-// collect reads results from the journal, in the order of ids, until a message is
-// full. covered is the number of ids read; results that no longer exist count.
+// collect reads results from the journal, in the order of ids, until a message is full.
+// covered is the number of ids read, including ids without a stored result.
 func (r *reporter) collect(ids []journal.ID) (results []agentproto.Result, covered int, err error) {
 	found := r.journal.Results(ids)
 	size := 0
@@ -256,7 +255,7 @@ func (r *reporter) collect(ids []journal.ID) (results []agentproto.Result, cover
 	return results, len(ids), nil
 }
 
-// request sends results of a task and returns the receipt.
+// request sends results of one task and returns the receipt.
 func (r *reporter) request(ctx context.Context, lane string, key groupKey, results []agentproto.Result) (*agentproto.Receipt, error) {
 	m := &agentproto.Results{
 		Header: newHeader(agentproto.TypeResults), Task: key.task, Host: r.self.host, Instance: r.self.instance, Results: results, Receipt: true,
@@ -275,8 +274,8 @@ func (r *reporter) request(ctx context.Context, lane string, key groupKey, resul
 	return &receipt, nil
 }
 
-// sortByReceipt returns the ids that are done, because their results no longer
-// exist or the receipt names them, and the ids to send again.
+// sortByReceipt splits ids: done are the ids without a stored result or named by the
+// receipt, again are the ids whose results have to be sent again.
 func sortByReceipt(ids []journal.ID, sent []agentproto.Result, receipt *agentproto.Receipt) (done, again []journal.ID) {
 	open := make(map[int]bool, len(sent))
 	for i := range sent {
@@ -295,14 +294,14 @@ func sortByReceipt(ids []journal.ID, sent []agentproto.Result, receipt *agentpro
 	return done, again
 }
 
-// forget removes stored results from the queue and acknowledges them in the journal.
+// forget removes results from the queue and acknowledges them in the journal.
 func (r *reporter) forget(task string, ids []journal.ID) {
 	if len(ids) == 0 {
 		return
 	}
 	r.crash(CrashAfterReceipt)
 	if err := r.journal.Acknowledge(ids); err != nil {
-		// The next start sends them again, which changes nothing.
+		// These results are sent again after the next start, which changes nothing.
 		r.log.WithError(err).WithField("task", task).Warn("acknowledgment not written to the journal")
 	}
 	r.mu.Lock()
@@ -312,7 +311,7 @@ func (r *reporter) forget(task string, ids []journal.ID) {
 	}
 }
 
-// backOff begins a pause after a failure.
+// backOff logs a failure and begins a pause.
 func (r *reporter) backOff(ctx context.Context, l *lane, cause error) {
 	if ctx.Err() != nil {
 		return

@@ -15,19 +15,19 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// authenticator signs the agent's messages and verifies those of servers. It is
-// safe for concurrent use.
+// authenticator signs the agent's messages and verifies the messages of servers. It is safe
+// for concurrent use.
 type authenticator struct {
 	keys    func() *fleetkey.Host
 	metrics *metrics
 	log     logrus.FieldLogger
 
 	mu     sync.Mutex
-	logged time.Time // when a rejected message was last logged
+	logged time.Time // time of the last log line about a rejected message
 }
 
-// signed returns a message with its signatures; requestID is that of the request
-// if the message is a reply, else "".
+// signed returns a signed message. For a reply, requestID is the id of the request;
+// otherwise "".
 func (b *authenticator) signed(subject, messageType, requestID string, body []byte) *nats.Msg {
 	msg := nats.NewMsg(subject)
 	msg.Data = body
@@ -35,9 +35,9 @@ func (b *authenticator) signed(subject, messageType, requestID string, body []by
 	return msg
 }
 
-// verify returns an error unless a server of this fleet signed the message, as a
-// reply to the request with requestID unless that is "". It counts rejections and
-// logs one per minute.
+// verify returns an error unless a server of this fleet signed the message. If requestID is
+// not "", the message must be a reply to that request. It counts rejected messages and logs
+// at most one per minute.
 func (b *authenticator) verify(msg *nats.Msg, messageType, requestID string) error {
 	err := b.keys().Verify(msg.Header, &fleetkey.Message{Purpose: messageType, Answers: requestID, Body: msg.Data})
 	if err == nil {
@@ -69,8 +69,8 @@ type requestConn interface {
 	RequestMsgWithContext(ctx context.Context, msg *nats.Msg) (*nats.Msg, error)
 }
 
-// requester sends signed requests, to workers above all, and verifies the
-// replies. It is safe for concurrent use.
+// requester sends signed requests, mostly to workers, and verifies the replies. It is safe
+// for concurrent use.
 type requester struct {
 	*authenticator
 
@@ -78,12 +78,12 @@ type requester struct {
 	clock *clock
 }
 
-// exchange is when a request was sent and its reply was received.
+// exchange holds the local times at which a request was sent and its reply received.
 type exchange struct{ sent, received reading }
 
-// request sends m with the trace of ctx and decodes the reply, a message of the
-// type want, into reply. It returns an error unless a server of this fleet
-// signed the reply for this very request.
+// request sends m with the trace of ctx and decodes the reply, which must be of type want,
+// into reply. It returns an error unless a server of this fleet signed the reply to this
+// request. It blocks for at most [agentproto.RequestTimeout].
 func (r *requester) request(ctx context.Context, subject string, m agentproto.Message, want string, reply agentproto.Message) (took exchange, err error) {
 	data, err := agentproto.Encode(m)
 	if err != nil {
@@ -110,48 +110,48 @@ func (r *requester) request(ctx context.Context, subject string, m agentproto.Me
 	return took, nil
 }
 
-// Limits of the pause after a request without a usable reply.
+// Minimum and maximum pause after a request without a usable reply.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// backOff decides when the next request may be sent. Its methods are for the
-// goroutine that sends, except end, which is safe for concurrent use.
+// backOff determines the time of the next request. Its methods are for the goroutine that
+// sends the requests, except end, which is safe for concurrent use.
 type backOff struct {
-	failures  int           // in a row
-	until     time.Time     // no request is sent before
-	requested bool          // a worker requested this pause
-	reachable chan struct{} // holds a token when a pause after a failure should end
+	failures  int           // number of consecutive failures
+	until     time.Time     // end of the pause
+	requested bool          // true if a worker requested the pause
+	reachable chan struct{} // holds a token to end a pause after a failure
 }
 
 func newBackOff() *backOff { return &backOff{reachable: make(chan struct{}, 1)} }
 
-// end ends a pause after a failure, because the connection is back. A pause that
-// a worker requested continues: a new connection does not make it less busy.
+// end ends a pause after a failure. Call it when the connection is back. A pause that a
+// worker requested continues, because the worker is still busy.
 func (b *backOff) end() { signal(b.reachable) }
 
-// failed begins a pause, longer after each failure, with half of it random so
-// that the agents of a fleet do not return together.
+// failed begins a pause that grows with each failure. Half of it is random, so that the
+// agents of a fleet do not retry at the same time.
 func (b *backOff) failed() {
 	delay := min(firstRetry<<min(b.failures, 10), lastRetry)
 	b.failures++
 	b.until, b.requested = time.Now().Add(delay/2+rand.N(delay/2)), false
 }
 
-// busy begins the pause that a worker requested. Workers randomize it.
+// busy begins a pause that a worker requested. Workers randomize these pauses.
 func (b *backOff) busy(pause time.Duration) {
 	b.until, b.requested = time.Now().Add(pause), true
 }
 
-// succeeded ends a row of failures and reports whether there were any.
+// succeeded resets the failures and reports whether there were any.
 func (b *backOff) succeeded() bool {
 	again := b.failures > 0
 	b.failures = 0
 	return again
 }
 
-// wait blocks until the pause or ctx ends, and reports whether ctx has not ended.
+// wait blocks until the pause or ctx ends. It returns false if ctx has ended.
 func (b *backOff) wait(ctx context.Context) bool {
 	pause := time.Until(b.until)
 	if pause <= 0 {
@@ -170,7 +170,7 @@ func (b *backOff) wait(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// sleep blocks for d or until ctx ends, and reports whether ctx has not ended.
+// sleep blocks for d or until ctx ends. It returns false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

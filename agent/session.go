@@ -19,7 +19,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// identity is the identity of the agent in messages, with the keys that prove it.
+// identity is the agent's identity in messages, with the keys that prove it.
 type identity struct {
 	*authenticator
 
@@ -44,7 +44,7 @@ type session struct {
 	servers   *clock
 	announcer *announcer
 	processes *processReporter
-	unsafe    atomic.Pointer[[]hostcheck.Finding] // nil = not known yet
+	unsafe    atomic.Pointer[[]hostcheck.Finding] // findings of checkHost; nil before it has run
 }
 
 func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Journal) (*session, error) {
@@ -89,8 +89,8 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	work, stopWork := context.WithCancel(ctx)
 	var workers sync.WaitGroup
-	// The first announcement reads the servers' time, without which no command and
-	// no recovered operation is checked for expiry.
+	// The first announcement reads the servers' time. Commands and recovered operations
+	// cannot be checked for expiry before.
 	s.announcer.sync(work)
 	workers.Go(func() {
 		select {
@@ -134,8 +134,8 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	return err
 }
 
-// stop stops in the order that loses nothing: it refuses new commands, waits for
-// running ones, then sends the results. sub is nil if the session has not
+// stop stops the session in an order that loses no results: it refuses new commands, waits
+// for running commands and then sends the results. sub is nil if the session has not
 // subscribed to commands yet.
 func (s *session) stop(ctx context.Context, sub *nats.Subscription) {
 	s.cfg.Log.Info("stopping")
@@ -162,19 +162,19 @@ func within(ctx context.Context, limit time.Duration, do func(context.Context)) 
 	do(ctx)
 }
 
-// Bounds of stopping.
+// Timeouts.
 const (
-	flushTimeout = 5 * time.Second // for results that are ready, and events
+	flushTimeout = 5 * time.Second // for sending the queued results and events
 	leaveTimeout = 2 * time.Second // for the last announcement
-	unitTimeout  = 5 * time.Second // for systemd to say what unit this is
+	unitTimeout  = 5 * time.Second // for the query of the agent's systemd unit
 )
 
 func newHeader(messageType string) agentproto.Header {
 	return agentproto.Header{Type: messageType, ID: uuid.NewString(), Sent: time.Now().UTC()}
 }
 
-// reportJournal reports what the journal lost, and from now on when it cannot be
-// written.
+// reportJournal reports damage of the journal, and every time when the journal becomes
+// unwritable from now on.
 func (s *session) reportJournal(left journal.Recovered) {
 	if d := left.Damage; d != nil && d.Found {
 		s.events.emit(agentproto.Event{

@@ -20,17 +20,17 @@ import (
 
 const (
 	settingsInterval = 10 * time.Minute // between requests, ± 20 %
-	// firstSettingsRetry is the pause after a request without a reply. It doubles
-	// up to settingsInterval.
+	// firstSettingsRetry is the pause after a request without a reply. The pause doubles up
+	// to settingsInterval.
 	firstSettingsRetry = 2 * time.Second
-	// requestSpread bounds the random delay of a request after a notification to
-	// all agents.
+	// requestSpread is the maximum random delay of a request after a notification to all
+	// agents.
 	requestSpread = 2 * time.Second
 )
 
-// settingsClient requests the settings of this host from the servers and applies
-// them to the engine. A copy in the data folder applies while no worker replies,
-// also after a restart.
+// settingsClient requests the settings of this host from the servers and applies them to
+// the engine. While no worker replies, even after a restart, a copy in the data folder
+// applies.
 type settingsClient struct {
 	conn    *nats.Conn
 	workers *requester
@@ -41,8 +41,8 @@ type settingsClient struct {
 	log     logrus.FieldLogger
 
 	due    chan struct{} // holds a token when a request is due
-	soon   atomic.Bool   // a request is due within requestSpread
-	stored []byte        // content of the file; empty if unknown
+	soon   atomic.Bool   // true while the timer of changedForAll runs
+	stored []byte        // content of file; empty if unknown
 }
 
 func newSettingsClient(cfg *Config, data *folder, workers *requester, self identity, e engine) *settingsClient {
@@ -52,11 +52,11 @@ func newSettingsClient(cfg *Config, data *folder, workers *requester, self ident
 	}
 }
 
-// changed schedules a request at once. It does not block.
+// changed schedules an immediate request. It does not block.
 func (k *settingsClient) changed() { signal(k.due) }
 
-// changedForAll schedules a request within requestSpread. The notification is not
-// signed; however often it is sent, one timer runs at a time.
+// changedForAll schedules a request after a random delay of at most requestSpread. The
+// notification is not signed; only one timer runs at a time, however often it is sent.
 func (k *settingsClient) changedForAll() {
 	if !k.soon.CompareAndSwap(false, true) {
 		return
@@ -67,8 +67,8 @@ func (k *settingsClient) changedForAll() {
 	})
 }
 
-// begin applies the stored settings, and those of the servers if a worker replies
-// within [agentproto.RequestTimeout].
+// begin applies the stored settings, and the servers' settings if a worker replies within
+// [agentproto.RequestTimeout].
 func (k *settingsClient) begin(ctx context.Context) {
 	k.load()
 	if k.conn.IsConnected() && k.request(ctx) {
@@ -108,8 +108,8 @@ func (k *settingsClient) run(ctx context.Context) {
 	}
 }
 
-// request requests the settings once and applies and stores them. It reports
-// whether it did.
+// request requests the settings once, applies and stores them. It reports whether it
+// succeeded.
 func (k *settingsClient) request(ctx context.Context) bool {
 	request := agentproto.SettingsAsk{Header: newHeader(agentproto.TypeSettingsAsk), Host: k.self.host, Instance: k.self.instance}
 	var reply agentproto.SettingsReply
@@ -130,7 +130,7 @@ func (k *settingsClient) request(ctx context.Context) bool {
 	return true
 }
 
-// storedSettings is the content of the file in the data folder.
+// storedSettings is the content of the settings file in the data folder.
 type storedSettings struct {
 	Format   int                 `json:"format"`
 	Settings agentproto.Settings `json:"settings"`
@@ -138,7 +138,7 @@ type storedSettings struct {
 
 const settingsFormat = 1
 
-// store writes the settings to the file unless it has them already.
+// store writes the settings to the file unless the file already has them.
 func (k *settingsClient) store(s agentproto.Settings) {
 	text, err := json.Marshal(storedSettings{Format: settingsFormat, Settings: s})
 	_, missing := os.Stat(k.file) // the data folder may have been deleted
@@ -155,7 +155,7 @@ func (k *settingsClient) store(s agentproto.Settings) {
 	k.stored = text
 }
 
-// load applies the stored settings, if there are any.
+// load applies the stored settings, if the file exists.
 func (k *settingsClient) load() {
 	text, err := os.ReadFile(k.file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -113,7 +113,7 @@ func (j *Journal) commit(changes []*change) {
 	}
 	if errors.Is(cause, errVanished) {
 		// The disk works, only the file is missing: the second attempt recreates the
-		// directory.
+		// folder.
 		j.log.WithError(cause).Warn("journal missing from its folder, starting new")
 		cause = j.attempt(changes)
 	}
@@ -283,7 +283,7 @@ func (j *Journal) writeOut(g *group) (time.Duration, error) {
 	return took, nil
 }
 
-// errVanished is wrapped if a file is no longer in the directory.
+// errVanished is wrapped if a file is no longer in the folder.
 var errVanished = errors.New("file has vanished")
 
 // present returns an error if the segment's file was deleted or replaced: writes to a
