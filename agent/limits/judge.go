@@ -1,13 +1,13 @@
-// Package limits decides when a process exceeds its resource limits, and which
-// member of a pool is taken down when the pool exceeds its own.
+// Package limits decides when a process exceeds its resource limits, and which member of a
+// pool is terminated when the pool exceeds its limits.
 //
-// A [Judge] reads one [Reading] of all process trees after another and returns at
-// most one [Breach] at a time. It has no clock and no side effects.
+// A [Judge] reads a sequence of [Reading] values, each with all process trees, and returns
+// at most one [Breach] per reading. It has no clock and no side effects.
 //
-// Three rules keep it from acting on peaks: CPU counts as the mean over a window and
-// memory by several readings in a row, a process is ignored while it warms up, and
-// readings that cannot be compared (another process, a gap, a clock that was set
-// back) restart the measurement.
+// Three rules prevent reactions to peaks: CPU usage is averaged over a window and memory
+// must exceed its limit in several consecutive readings; a process is ignored while it
+// warms up; and readings that cannot be compared (another process, a gap, a clock that was
+// set back) restart the measurement.
 package limits
 
 import (
@@ -16,12 +16,11 @@ import (
 	"time"
 )
 
-// Rules are the times by which limits are checked. There are no defaults: zero means
-// zero.
+// Rules are the times by which a Judge checks limits. They have no defaults.
 type Rules struct {
-	Window   time.Duration // CPU usage is averaged over it
-	ArmAfter time.Duration // age from which a process counts, also in a pool
-	Spacing  time.Duration // minimum time from the end of a take-down to the next breach
+	Window   time.Duration // time over which CPU usage is averaged
+	ArmAfter time.Duration // age from which a process is measured, also as a member of a pool
+	Spacing  time.Duration // minimum time from the end of a termination to the next breach
 }
 
 // Judge finds breaches of limits. It is not safe for concurrent use.
@@ -31,11 +30,11 @@ type Judge struct {
 	pools map[Pool]*track
 
 	underway bool
-	ended    time.Duration // the latest take-down
-	acted    bool          // there was one
+	ended    time.Duration // end of the latest termination, on the clock of Reading.At
+	acted    bool          // true after the first termination
 }
 
-// following is the process tree that is measured under one key.
+// following is the measured process tree of one key.
 type following struct {
 	*track
 	main Process
@@ -46,13 +45,13 @@ func NewJudge(rules Rules) *Judge {
 	return &Judge{rules: rules, trees: map[string]*following{}, pools: map[Pool]*track{}}
 }
 
-// Read adds one reading and returns a breach to act on, if there is one. The caller
-// reports with [Judge.Begin] that it acts, and with [Judge.End] how that ended. A
-// breach without a Begin is returned again by the next Read.
+// Read adds one reading and returns a breach to act on, if there is one. The caller calls
+// [Judge.Begin] before it acts on the breach, and [Judge.End] afterwards. Without a call of
+// Begin, the next Read returns the breach again.
 //
-// Breaches of single processes have priority over those of pools, and larger ones
-// over smaller ones. A pool waits while its first member is deferred: no other
-// member is taken down instead.
+// Breaches of single processes have priority over breaches of pools, and larger breaches
+// over smaller ones. If the first member of a pool is deferred, the pool waits: no other
+// member is terminated instead.
 func (j *Judge) Read(r Reading) (Breach, bool) {
 	j.follow(&r)
 	found := slices.Concat(j.overOwn(&r), j.overPool(&r))
@@ -78,13 +77,13 @@ func (j *Judge) Read(r Reading) (Breach, bool) {
 	}), true
 }
 
-// Begin reports that the process of a breach is being taken down. Until [Judge.End]
-// no other breach is returned.
+// Begin records that the caller terminates the process of a breach. Until [Judge.End], Read
+// returns no other breach.
 func (j *Judge) Begin(Breach) { j.underway = true }
 
-// End reports the end of a take-down at a time on the clock of [Reading.At]; done is
-// false if nothing was done. A process that survives is not returned again until its
-// usage has fallen clearly below the limit.
+// End records that the termination ended at the time at, on the clock of [Reading.At]; done
+// is false if the process was not touched. A process that survives is returned again only
+// after its usage has fallen below 90 % of the limit.
 func (j *Judge) End(b Breach, at time.Duration, done bool) {
 	j.underway = false
 	if !done {
@@ -100,15 +99,16 @@ func (j *Judge) End(b Breach, at time.Duration, done bool) {
 	}
 }
 
-// Dismiss reports that [Breach.Confirm] did not confirm a breach. It is not returned
-// again for one window, since exact values are expensive to measure.
+// Dismiss records that [Breach.Confirm] did not confirm a breach at the time at. Read does
+// not return the breach again for one window, since exact values are expensive to measure.
 func (j *Judge) Dismiss(b Breach, at time.Duration) {
 	if t := j.trackOf(b); t != nil {
 		t.quiet[b.Metric] = at + j.rules.Window
 	}
 }
 
-// trackOf returns nil if the process or pool of the breach is no longer measured.
+// trackOf returns the track of the breach's process or pool; nil if it is no longer
+// measured.
 func (j *Judge) trackOf(b Breach) *track {
 	if b.Pool != nil {
 		return j.pools[*b.Pool]
@@ -119,7 +119,7 @@ func (j *Judge) trackOf(b Breach) *track {
 	return nil
 }
 
-// follow adds a reading to the tracks of all trees and pools.
+// follow adds a reading to the tracks of all trees and pools, and removes the other tracks.
 func (j *Judge) follow(r *Reading) {
 	trees := make(map[string]*following, len(r.Trees))
 	for _, t := range r.Trees {
@@ -146,10 +146,10 @@ func (j *Judge) follow(r *Reading) {
 	j.pools = pools
 }
 
-// warm reports whether the usage of a process counts.
+// warm reports whether a process is old enough to be measured.
 func (j *Judge) warm(t Tree) bool { return t.Age >= j.rules.ArmAfter }
 
-// members returns the trees that count in a pool.
+// members returns the measured trees of a pool.
 func (j *Judge) members(r *Reading, p Pool) []Tree {
 	var members []Tree
 	for _, t := range r.Trees {
@@ -208,7 +208,7 @@ func (j *Judge) poolMembers(r *Reading, p Pool, metric Metric) []Member {
 	return members
 }
 
-// window returns the time for which a limit has to be exceeded.
+// window returns the time for which a limit has to be exceeded for a breach.
 func (j *Judge) window(metric Metric, period time.Duration) time.Duration {
 	if metric == CPU {
 		return j.rules.Window

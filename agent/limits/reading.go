@@ -9,16 +9,16 @@ import (
 // Metric is the measured resource of a limit.
 type Metric string
 
-// The metrics; the words are shown to users.
+// The metrics. Their values are shown to users.
 const (
 	CPU    Metric = "cpu"
 	Memory Metric = "memory"
 )
 
-// Process names the main process of a tree within one boot of the host.
+// Process identifies the main process of a tree within one boot of the host.
 type Process struct {
 	PID   int
-	Start uint64 // when it started, in any unit that grows
+	Start uint64 // start time in any increasing unit
 }
 
 // Tree is the measured usage of one managed process with its descendants, in percent
@@ -27,17 +27,17 @@ type Tree struct {
 	Key       string
 	Namespace string
 	Main      Process
-	Age       time.Duration // of the main process
+	Age       time.Duration // age of the main process
 
-	CPU      float64 // mean since the previous reading
+	CPU      float64 // mean usage since the previous reading
 	CPUKnown bool    // false in the first reading of the process
 	Memory   float64
 
 	CPULimit    float64 // 0 and values above 100 are no limit
 	MemoryLimit float64
 
-	// Deferred is true while the process must not be taken down, for example during
-	// an operation. It is measured nevertheless.
+	// Deferred is true while the process must not be terminated, for example during an
+	// operation. Its usage is measured nevertheless.
 	Deferred bool
 }
 
@@ -54,8 +54,9 @@ type Pool struct {
 	CPULimit      float64 // percent of the host; 0 and values above 100 are no limit
 	MemoryLimit   float64
 
-	// ByLimit ranks members by their usage relative to their own limit, so that a
-	// member with a large limit is spared longer; otherwise by their usage.
+	// CPUByLimit and MemoryByLimit rank members by their usage relative to their own limit,
+	// so that a member with a large limit is spared longer. If false, members are ranked by
+	// their usage.
 	CPUByLimit    bool
 	MemoryByLimit bool
 }
@@ -76,7 +77,7 @@ func (p *Pool) byLimit(m Metric) bool {
 
 // Reading is one measurement of all trees of the host.
 type Reading struct {
-	At     time.Duration // on a monotonic clock that counts suspended time
+	At     time.Duration // time of the reading, on a monotonic clock that includes suspended time
 	Period time.Duration // intended interval of readings
 	Trees  []Tree
 	Pools  []Pool
@@ -85,7 +86,7 @@ type Reading struct {
 // isLimit reports whether a value is a limit.
 func isLimit(limit float64) bool { return limit > 0 && limit <= 100 }
 
-// Breach is an exceeded limit and the process to take down for it.
+// Breach is an exceeded limit and the process to terminate for it.
 type Breach struct {
 	Metric Metric
 	Value  float64 // usage in percent of the host
@@ -94,31 +95,31 @@ type Breach struct {
 	// which memory usage exceeded the limit.
 	Window time.Duration
 
-	Key  string // of the process to take down
+	Key  string // registration key of the process to terminate
 	Main Process
 
-	Pool    *Pool    // of an exceeded pool limit; nil = the process's own limit
-	Members []Member // of the pool, in the order of taking down
+	Pool    *Pool    // pool whose limit is exceeded; nil = the process's own limit is exceeded
+	Members []Member // members of the pool, in the order of termination
 }
 
-// Member is one member of a pool that exceeds its limit. The member with the highest
-// score is taken down.
+// Member is one member of a pool that exceeds its limit. The member with the highest score
+// is terminated.
 type Member struct {
 	Key   string
 	Main  Process
 	Usage float64 // percent of the host
-	Limit float64 // its own; 0 = none
+	Limit float64 // limit of the process itself, in percent of the host; 0 = none
 	Score float64
-	// Minor members use less than 5 % of the pool's usage. They are taken down only
-	// if no other member remains.
+	// Minor is true for a member that uses less than 5 % of the pool's usage. It is terminated
+	// only if no other member remains.
 	Minor bool
 }
 
-// minorPart is the part of a pool's usage below which a member is minor.
+// minorPart is the fraction of the pool's usage below which a member is minor.
 const minorPart = 0.05
 
-// rank sets the members' scores and sorts them in the order of taking down: minor
-// members last, then by score, then the process that started last.
+// rank sets the members' scores and returns the members in the order of termination: minor
+// members last, then by descending score, then by descending start time.
 func rank(members []Member, byLimit bool) []Member {
 	var total float64
 	for _, m := range members {
@@ -149,10 +150,11 @@ func rank(members []Member, byLimit bool) []Member {
 	return members
 }
 
-// Confirm checks a breach of a memory limit with exact values: the sum over a tree
-// counts shared pages several times. memory has the exact usage by key; other trees
-// keep the measured value. It reports false if the limit is not exceeded by these
-// values. The order of a pool's members may change.
+// Confirm checks a breach of a memory limit with exact values, since the sum over a tree
+// counts shared pages several times. memory is the exact usage by key, in percent of the
+// host; trees without an exact value retain the measured one. Confirm returns the updated
+// breach, in which the order of a pool's members may differ, and false if the limit is not
+// exceeded.
 func (b Breach) Confirm(memory map[string]float64) (Breach, bool) {
 	if b.Metric != Memory {
 		return b, true
@@ -175,7 +177,7 @@ func (b Breach) Confirm(memory map[string]float64) (Breach, bool) {
 	return b, b.Value > b.Limit
 }
 
-// selectVictim selects the first of the ranked members for the take-down.
+// selectVictim selects the first ranked member as the process to terminate.
 func (b *Breach) selectVictim(ranked []Member) {
 	b.Members, b.Key, b.Main = ranked, ranked[0].Key, ranked[0].Main
 }

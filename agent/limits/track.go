@@ -4,10 +4,10 @@ import "time"
 
 const (
 	// streak is the number of consecutive memory readings over the limit that make a
-	// breach. Memory is not averaged, since it does not fluctuate like CPU.
+	// breach. Memory is not averaged, since it fluctuates less than CPU.
 	streak = 3
 
-	// rearm is the part of a limit below which usage must fall before another breach.
+	// rearm is the fraction of a limit below which usage must fall before another breach.
 	rearm = 0.9
 
 	// maxGap is the maximum number of periods between two comparable readings; a
@@ -17,13 +17,13 @@ const (
 
 // track is the history of one tree or pool.
 type track struct {
-	at      time.Duration // of the latest reading
-	begun   bool          // there was a reading
+	at      time.Duration // time of the latest reading
+	begun   bool          // true after the first reading
 	cpu     history
 	memory  float64
-	streaks int // readings in a row with memory over the limit
+	streaks int // number of consecutive readings with memory over the limit
 	acted   map[Metric]bool
-	quiet   map[Metric]time.Duration // no breach before this time
+	quiet   map[Metric]time.Duration // time before which there is no breach, by metric
 }
 
 func newTrack() *track {
@@ -60,7 +60,7 @@ type usage struct {
 	cpuLimit, memoryLimit float64
 }
 
-// value returns the usage to compare with a limit.
+// value returns the usage that is compared with the limit.
 func (t *track) value(m Metric) float64 {
 	if m == CPU {
 		return t.cpu.mean()
@@ -68,8 +68,8 @@ func (t *track) value(m Metric) float64 {
 	return t.memory
 }
 
-// over reports whether the limit has been exceeded long enough and no take-down has
-// followed yet.
+// over reports whether the limit is exceeded long enough for a breach, and no termination
+// or dismissal suppresses the breach.
 func (t *track) over(m Metric, limit float64, window time.Duration) bool {
 	if !isLimit(limit) || t.acted[m] || t.at < t.quiet[m] {
 		return false
@@ -83,7 +83,7 @@ func (t *track) over(m Metric, limit float64, window time.Duration) bool {
 // history is the CPU usage over a sliding window.
 type history struct {
 	spans  []span
-	length time.Duration // of all
+	length time.Duration // sum of the lengths of spans
 	slack  time.Duration // tolerance, since readings are never exactly periodic
 }
 
@@ -92,7 +92,7 @@ type span struct {
 	percent float64
 }
 
-// add appends a span and drops those outside the window.
+// add appends a span and removes the spans outside of the window.
 func (h *history) add(length time.Duration, percent float64, window, period time.Duration) {
 	h.slack = period / 2
 	h.spans = append(h.spans, span{length, percent})
