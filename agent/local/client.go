@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// answerBytes bounds an answer, at ten times the size for 10,000 processes.
+// answerBytes is the maximum size of an answer: ten times the size for 10,000 processes.
 const answerBytes = 64 << 20
 
-// Ask queries the processes of the agent with the data folder dir. It blocks until
-// the reply, for at most 10 s. Its error wraps [ErrNoAgent] if no agent runs there and
-// [ErrForbidden] if the user may not query it.
+// Ask queries the processes of the agent whose data folder is dir. It blocks until the
+// reply, for at most 10 s. The error wraps [ErrNoAgent] if no agent runs with the data
+// folder, and [ErrForbidden] if the user may not query the agent.
 func Ask(ctx context.Context, dir string) (Answer, error) {
 	conn, err := dial(ctx, dir)
 	if err != nil {
@@ -56,7 +56,7 @@ var (
 	ErrForbidden = errors.New("not allowed; run this as the user that the agent runs as, or as root")
 )
 
-// dial connects to the agent of a data folder.
+// dial connects to the agent whose data folder is dir.
 func dial(ctx context.Context, dir string) (net.Conn, error) {
 	path := filepath.Join(dir, socketName)
 	conn, err := onPath(path, func(path string) (net.Conn, error) {

@@ -1,10 +1,10 @@
-// Package local is the agent's query interface on its own host: a Unix socket in the
-// data folder, open to the agent's user and root, that works without a connection to
-// the servers.
+// Package local is the agent's query interface on its own host: a Unix socket in the data
+// folder that works without a connection to the servers. The agent's user and root may use
+// it.
 //
-// A client connects, writes one [Question] and reads one [Answer], both JSON; the
-// agent closes the connection. New fields may be added and are ignored by older
-// programs. The version is raised if an older program would misread a message.
+// A client connects, writes one [Question] and reads one [Answer], both in JSON; then the
+// agent closes the connection. New fields may be added; older programs ignore them. A
+// change that an older program would misread gets a new version.
 package local
 
 import (
@@ -19,19 +19,19 @@ const Version = 1
 // Question is a query of a client.
 type Question struct {
 	Version int    `json:"version"`
-	Ask     string `json:"ask"` // AskProcesses
+	Ask     string `json:"ask"` // query, always AskProcesses
 }
 
-// AskProcesses queries all processes that the agent knows.
+// AskProcesses is the query for all processes that the agent knows.
 const AskProcesses = "processes"
 
-// Answer is the reply to a [Question], with Error set if it was refused.
+// Answer is the reply to a [Question]. Error is set if the agent refused the query.
 type Answer struct {
 	Version   int       `json:"version"`
 	Error     string    `json:"error,omitempty"`
 	At        time.Time `json:"at"`
 	Agent     Agent     `json:"agent"`
-	Processes []Process `json:"processes"` // supervised ones first, then by key
+	Processes []Process `json:"processes"` // sorted: supervised processes first, then by key
 }
 
 // Agent describes the replying agent.
@@ -42,7 +42,7 @@ type Agent struct {
 	Version   string    `json:"version"`
 	PID       int       `json:"pid"`
 	StartedAt time.Time `json:"started_at"`
-	// Disconnected is why the agent is disconnected from NATS; empty while it is connected.
+	// Disconnected is the reason for the lost connection to NATS; empty while connected.
 	Disconnected string `json:"away,omitempty"`
 }
 
@@ -52,23 +52,24 @@ type Process struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	ProcName  string `json:"proc_name"`
-	Desired   string `json:"desired"` // a word of [agentproto.ManagedProcess]
-	State     string `json:"state"`   // a word of [agentproto.Status.Phase]
+	Desired   string `json:"desired"` // desired state, a word of [agentproto.ManagedProcess]
+	State     string `json:"state"`   // observed state, a word of [agentproto.Status.Phase]
 	PID       int    `json:"pid,omitzero"`
-	PIDs      []int  `json:"pids,omitempty"` // if it has several instances
-	// Since is when the running process started, or else when State changed.
+	PIDs      []int  `json:"pids,omitempty"` // pids of a process with several instances
+	// Since is the start time of the running process; if none runs, the time at which State
+	// changed.
 	Since    time.Time            `json:"since,omitzero"`
 	Restarts int                  `json:"restarts"`
-	Failures int                  `json:"failures,omitzero"` // in a row
+	Failures int                  `json:"failures,omitzero"` // number of consecutive failures
 	LastExit *agentproto.LastExit `json:"last_exit,omitempty"`
 	Limits   Limits               `json:"limits"`
-	// Busy is the operation that is under way; empty if there is none.
+	// Busy is the operation in progress; empty = none.
 	Busy string `json:"busy,omitempty"`
-	// GivenUp is why automatic starts have ended but for rare probes; empty if they
-	// have not.
+	// GivenUp is the reason why the agent has stopped automatic starts, apart from rare
+	// probes; empty while automatic starts continue.
 	GivenUp string `json:"given_up,omitempty"`
-	// NextAction is the agent's next automatic action, one of the words below, and
-	// NextAt its time, if known.
+	// NextAction is the agent's next automatic action, one of the constants below. NextAt
+	// is its time, if known.
 	NextAction string    `json:"next_action"`
 	NextAt     time.Time `json:"next_at,omitzero"`
 }
@@ -83,13 +84,13 @@ type Limits struct {
 const (
 	NextNothing = "nothing" // none: the process is not supervised
 	NextFinish  = "finish"  // finish the operation in Busy
-	NextLook    = "look"    // observe whether it runs
-	NextWatch   = "watch"   // watch it, and start it again if it ends
-	NextStart   = "start"   // start it at NextAt
+	NextLook    = "look"    // observe whether the process runs
+	NextWatch   = "watch"   // watch the process, and start it again if it ends
+	NextStart   = "start"   // start the process at NextAt
 	NextRun     = "run"     // run the periodic process at NextAt
-	NextAdopt   = "adopt"   // none but rare probes: supervise it again after an external start
+	NextAdopt   = "adopt"   // only rare probes: supervise the process again after an external start
 	NextFrozen  = "frozen"  // none until NextAt: automatic actions are frozen
-	NextHeld    = "held"    // none until an operation on it: the journal was damaged
+	NextHeld    = "held"    // none until the next operation on the process: the journal was damaged
 
 	NextQuarantined = "quarantined" // none until the agent is restarted
 )

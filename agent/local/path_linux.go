@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// onPath calls use with the path of a socket, or with a shorter path through its open
-// folder if it is too long.
+// onPath calls use with the path of a socket. If the path is too long for a socket, it uses
+// a shorter path through a descriptor of the folder.
 func onPath[T any](path string, use func(string) (T, error)) (result T, err error) {
 	if len(path) <= longestPath {
 		return use(path)

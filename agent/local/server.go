@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	checkInterval = 5 * time.Second  // between checks that the socket's file exists
-	answerTimeout = 10 * time.Second // for one question and its answer
+	checkInterval = 5 * time.Second  // interval of checks that the socket's file exists
+	answerTimeout = 10 * time.Second // timeout of a question and its answer
 	questionBytes = 4 << 10
-	questions     = 4 // concurrent ones; others wait
+	questions     = 4 // maximum number of concurrent questions; further ones wait
 )
 
 // Server replies to queries on the socket of one data folder.
 type Server struct {
-	Dir       string           // the data folder, locked by this process
+	Dir       string           // data folder, locked by this process
 	Agent     func() Agent     // safe for concurrent use
 	Processes func() []Process // safe for concurrent use
 	Log       logrus.FieldLogger
 }
 
-// Run serves until ctx ends. It retries to create the socket while it cannot, and
-// creates it again if its file is removed.
+// Run serves until ctx ends. If the socket cannot be created it retries, and if the
+// socket's file is removed it creates the socket again.
 func (s *Server) Run(ctx context.Context) {
 	logged := false
 	for ctx.Err() == nil {
@@ -72,7 +72,7 @@ func (s *Server) accept(ctx context.Context, sock *socket) {
 	for {
 		conn, err := sock.Accept()
 		if err != nil {
-			if ctx.Err() == nil { // otherwise serve closes the socket
+			if ctx.Err() == nil { // no error if ctx ended: serve has closed the socket
 				s.Log.WithError(err).Debug("local socket failed, recreating")
 				wait(ctx, time.Second)
 			}

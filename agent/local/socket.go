@@ -9,21 +9,21 @@ import (
 	"path/filepath"
 )
 
-// socketName is the socket's file in a data folder.
+// socketName is the file name of the socket in a data folder.
 const socketName = "agent.sock"
 
-// longestPath is the longest path of a socket, in bytes, that every system accepts.
+// longestPath is the maximum length of a socket's path that every system accepts, in bytes.
 const longestPath = 100
 
 // socket is a listening socket.
 type socket struct {
 	net.Listener
 	path string
-	file os.FileInfo // when it was created
+	file os.FileInfo // file at the creation of the socket
 }
 
-// listen creates the socket of a data folder and replaces that of an earlier agent.
-// The caller has locked the folder.
+// listen creates the socket in the data folder dir and replaces the socket of an earlier
+// agent. The caller has locked the folder.
 func listen(ctx context.Context, dir string) (*socket, error) {
 	path := filepath.Join(dir, socketName)
 	fresh := path + ".new" // renamed once its permissions are set
@@ -47,7 +47,7 @@ func listen(ctx context.Context, dir string) (*socket, error) {
 	return s, nil
 }
 
-// there reports whether the file still is this socket: the folder may have been
+// there reports whether the path still is the file of this socket: the folder may have been
 // removed or recreated.
 func (s *socket) there() bool {
 	now, err := os.Lstat(s.path)
