@@ -26,11 +26,12 @@ func check(ctx context.Context, h Host) []Finding {
 	return findings
 }
 
-// reapTimeout bounds the wait until an orphan is reaped. An init reaps at once
-// unless the machine is busy.
+// reapTimeout is the maximum wait until an orphan is reaped. An init reaps at once unless
+// the host is busy.
 const reapTimeout = 10 * time.Second
 
-// checkReaping starts an orphan that ends at once and checks that it is reaped.
+// checkReaping starts an orphan that ends at once, and returns a finding if the orphan is
+// not reaped.
 func checkReaping(ctx context.Context, _ Host) *Finding {
 	text, err := proc.AskHost(ctx, "sh", "-c", "sleep 0.1 >/dev/null 2>&1 & echo $!")
 	if err != nil {
@@ -42,7 +43,7 @@ func checkReaping(ctx context.Context, _ Host) *Finding {
 	}
 	orphan, err := proc.ReadStat(pid)
 	if err != nil {
-		return nil // it was reaped already
+		return nil // already reaped
 	}
 	deadline := time.Now().Add(reapTimeout)
 	for {
@@ -70,7 +71,7 @@ func checkReaping(ctx context.Context, _ Host) *Finding {
 func checkPIDFD(context.Context, Host) *Finding {
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err == nil {
-		_ = unix.Close(fd) // nothing was written
+		_ = unix.Close(fd) // nothing was written, the error is ignored
 		return nil
 	}
 	return &Finding{
@@ -97,7 +98,8 @@ func checkHiddenProcs(context.Context, Host) *Finding {
 	}
 }
 
-// hidesProcs reports whether the text of /proc/self/mounts has a /proc with hidepid.
+// hidesProcs reports whether mounts, the text of /proc/self/mounts, has a /proc with
+// hidepid.
 func hidesProcs(mounts string) bool {
 	hidden := false
 	for line := range strings.Lines(mounts) {
@@ -114,12 +116,13 @@ func hidesProcs(mounts string) bool {
 	return hidden
 }
 
-// enoughFiles suffices for a thousand supervised processes, with a reserve.
+// enoughFiles is the number of open files that suffices for a thousand supervised
+// processes, with a reserve.
 const enoughFiles = 8192
 
 func checkFileLimit(_ context.Context, h Host) *Finding {
 	if h.PID == 0 {
-		return nil // the limits of the calling program are not those of an agent
+		return nil // the agent does not run, and the limits of this program may differ
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", h.PID))
 	if err != nil {
@@ -137,8 +140,8 @@ func checkFileLimit(_ context.Context, h Host) *Finding {
 	}
 }
 
-// openFiles returns the hard limit in the text of /proc/PID/limits; the Go runtime
-// raises the soft limit to it.
+// openFiles returns the hard limit of open files in limits, the text of /proc/PID/limits.
+// The Go runtime raises the soft limit to the hard limit.
 func openFiles(limits string) (hard uint64, limited bool) {
 	for line := range strings.Lines(limits) {
 		rest, ok := strings.CutPrefix(line, "Max open files")
@@ -155,7 +158,8 @@ func openFiles(limits string) (hard uint64, limited bool) {
 	return 0, false
 }
 
-// unsafeFileSystems are not suitable for a journal; by the magic number of statfs.
+// unsafeFileSystems are file systems that are not suitable for a journal, by the magic
+// number of statfs.
 var unsafeFileSystems = map[int64]struct{ name, why string }{
 	unix.TMPFS_MAGIC: {"tmpfs", inMemory}, unix.RAMFS_MAGIC: {"ramfs", inMemory},
 	unix.NFS_SUPER_MAGIC: {"NFS", overNetwork}, unix.SMB_SUPER_MAGIC: {"SMB", overNetwork},
@@ -176,11 +180,11 @@ func checkDataFolder(_ context.Context, h Host) *Finding {
 	dir := existing(h.DataDir)
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return nil // the agent reports it when it starts
+		return nil // the agent reports the error when it starts
 	}
 	f := Finding{Check: DataFolder, Do: "a folder on a local disk, with --data"}
 	// The magic number in Statfs_t is 32 bits wide, signed or not.
-	if bad, ok := unsafeFileSystems[int64(uint32(fs.Type))]; ok { //nolint:gosec // the kernel means 32 bits, whatever the field has on this processor
+	if bad, ok := unsafeFileSystems[int64(uint32(fs.Type))]; ok { //nolint:gosec // the kernel uses 32 bits of the field
 		f.What, f.Why = fmt.Sprintf("the data folder %s is on %s", h.DataDir, bad.name), bad.why
 		return &f
 	}
@@ -191,7 +195,7 @@ func checkDataFolder(_ context.Context, h Host) *Finding {
 	return nil
 }
 
-// existing returns the folder, or the closest parent that exists.
+// existing returns dir, or its closest ancestor that exists.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -209,7 +213,7 @@ func existing(dir string) string {
 	}
 }
 
-// released is earlier than every release of this program.
+// released is a time before every release of this program.
 var released = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func checkClock(context.Context, Host) *Finding {

@@ -13,8 +13,8 @@ import (
 // agentUnit is the name of the agent's unit in deploy/.
 const agentUnit = "procfleet-agent.service"
 
-// unitRule is a requirement on a property of the agent's unit, to which every
-// process that the agent starts belongs.
+// unitRule is a requirement on a property of the agent's unit. Every process that the agent
+// starts belongs to this unit.
 type unitRule struct {
 	property string
 	safe     []string
@@ -43,7 +43,8 @@ var unitRules = []unitRule{
 	{"ProtectHome", []string{"no"}, UnitSandbox, "its processes do not see the home folders"},
 }
 
-// checkUnit checks the systemd unit of the agent, by name if it does not run.
+// checkUnit returns the findings about the agent's systemd unit. If pid is 0 it looks up
+// the unit by name.
 func checkUnit(ctx context.Context, pid int) []Finding {
 	unit, args := agentUnit, []string{"show", "--property=LoadState"}
 	if pid != 0 {
@@ -69,8 +70,9 @@ func checkUnit(ctx context.Context, pid int) []Finding {
 	return findingsOf(unit, text)
 }
 
-// unitOf returns the systemd service in the text of /proc/PID/cgroup, and whether it
-// is a user's service; "" in a container, whose paths begin at its own group.
+// unitOf returns the systemd service in cgroups, the text of /proc/PID/cgroup, and whether
+// it is a service of a user. It returns "" in a container, where paths begin at the
+// container's own group.
 func unitOf(cgroups string) (unit string, ofUser bool) {
 	for line := range strings.Lines(cgroups) {
 		number, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -91,7 +93,7 @@ func unitOf(cgroups string) (unit string, ofUser bool) {
 	return "", false
 }
 
-// findingsOf checks the output of systemctl show.
+// findingsOf returns the findings in shown, the output of systemctl show.
 func findingsOf(unit, shown string) (findings []Finding) {
 	values := map[string]string{}
 	for line := range strings.Lines(shown) {
@@ -103,7 +105,7 @@ func findingsOf(unit, shown string) (findings []Finding) {
 		return nil
 	}
 	for _, rule := range unitRules {
-		value, known := values[rule.property] // older versions do not know all
+		value, known := values[rule.property] // older systemd versions lack some properties
 		if !known || slices.Contains(rule.safe, value) {
 			continue
 		}
