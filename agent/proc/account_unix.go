@@ -125,8 +125,8 @@ func (a Account) inGroup(gid uint32) bool { return slices.Contains(a.Groups, gid
 func AskHost(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // no shell; account names beginning with "-" are refused before
 	cmd.Env = []string{"PATH=" + defaultPath, "LC_ALL=C"}
-	// A program that hangs in the kernel cannot be killed: return after this delay. These
-	// programs do not daemonize.
+	// WaitDelay bounds the wait for a killed program that hangs in the kernel. These
+	// programs do not daemonize, so the delay has no other effect.
 	cmd.WaitDelay = time.Second
 	out, err := ours.output(cmd)
 	return strings.TrimRight(string(out), "\n"), err

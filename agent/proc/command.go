@@ -63,7 +63,7 @@ type Command struct {
 	Key string // value of KeyMark in the environment
 	Op  string // value of OpMark
 
-	Lang string // LANG; "" = C.UTF-8
+	Lang string // value of LANG; "" = C.UTF-8
 
 	// Contained is true if no process that the command starts may outlive it, as for
 	// stop and status commands. Windows kills the remaining processes; on other systems

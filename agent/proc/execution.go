@@ -123,7 +123,6 @@ func (c *children) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// wait waits for a command that start has started.
 func (c *children) wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	c.mu.Lock()
@@ -132,7 +131,6 @@ func (c *children) wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// output runs a command and returns its standard output.
 func (c *children) output(cmd *exec.Cmd) ([]byte, error) {
 	var out bytes.Buffer
 	cmd.Stdout = &out

@@ -17,7 +17,7 @@ type Facts struct {
 	Identity Identity
 	Name     string // base name of the executable
 	Cmdline  string // arguments joined by spaces, at most MaxFactsCmdline bytes of valid UTF-8
-	State    string // one letter: R S D T …
+	State    string // state letter, such as R, S, D or T
 	Threads  int
 
 	UserTime   time.Duration // CPU time in user mode since the start
@@ -36,7 +36,7 @@ type Facts struct {
 	// set: store and show the first value of an identity.
 	StartedAt time.Time
 
-	Sample Sample // prev of the next Describe
+	Sample Sample // argument prev of the next Describe
 }
 
 // Suspended reports whether a signal or a debugger has stopped the process.
@@ -60,8 +60,8 @@ type Host struct {
 	UTCOffset    time.Duration
 }
 
-// percentOfHost returns CPU time per elapsed time in percent of all CPUs; 0 if no time
-// passed.
+// percentOfHost returns a CPU time in percent of the time that all CPUs had during elapsed;
+// 0 if no time passed.
 func percentOfHost(cpu, elapsed time.Duration, cpus int) float64 {
 	if elapsed <= 0 || cpus <= 0 || cpu <= 0 {
 		return 0

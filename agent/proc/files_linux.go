@@ -17,7 +17,7 @@ const maxPid = 1 << 22
 // programName returns the base name of a program's path.
 func programName(path string) string { return filepath.Base(path) }
 
-// plainName converts a configured program name for a comparison with programName.
+// plainName converts a configured program name to the form that programName returns.
 func plainName(name string) string { return name }
 
 // plainPath converts a path for a comparison with another path.

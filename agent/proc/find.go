@@ -211,7 +211,6 @@ func (s *search) probeInstances() Probe {
 	return probe
 }
 
-// add appends a process unless Procs already contains it.
 func (p *Probe) add(process Process) {
 	if !slices.ContainsFunc(p.Procs, func(has Process) bool { return has.Identity == process.Identity }) {
 		p.Procs = append(p.Procs, process)

@@ -37,7 +37,6 @@ func (s *search) judgeNamesake(p Process, stale func(string, ...any) judgement) 
 	return stale("is %s (%s), not %s", p.Name, strings.Join(p.Args, " "), s.description())
 }
 
-// description describes the target's process in messages.
 func (s *search) description() string {
 	if s.target.Args == nil {
 		return s.target.ProcName

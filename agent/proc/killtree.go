@@ -98,7 +98,7 @@ func ContinueTree(root Identity, scope KillScope) error {
 	return err
 }
 
-// treeKill is the state of one KillTree.
+// treeKill is the state of one KillTree, SignalTree or ContinueTree.
 type treeKill struct {
 	root    Identity
 	scope   KillScope
@@ -119,8 +119,8 @@ func (h *treeKill) run(ctx context.Context) error {
 		return err
 	}
 	for range maxKillRounds {
-		// A stopped tree is always killed, even if stopping failed or time is up:
-		// otherwise it would stay stopped.
+		// Always kill a stopped tree, even if stopping failed or ctx ended: otherwise the
+		// tree would stay stopped.
 		blind := h.stop(ctx)
 		refused := signalAll(h.killed(), syscall.SIGKILL)
 		if blind != nil {
@@ -172,7 +172,7 @@ func (h *treeKill) stop(ctx context.Context) error {
 }
 
 // collect adds the new processes of the tree to the members and to fresh, and reports
-// whether fresh has any.
+// whether fresh is not empty.
 func (h *treeKill) collect() (bool, error) {
 	table, err := ReadTable()
 	if err != nil {
@@ -231,7 +231,6 @@ func (h *treeKill) session(table *Table) int {
 	return session
 }
 
-// waitGone waits until the members are gone and returns those that remain.
 func (h *treeKill) waitGone(ctx context.Context) []Process {
 	left, _ := waitGone(ctx, func() ([]Process, error) {
 		var left []Process

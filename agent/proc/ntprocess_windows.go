@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// TicksPerSecond is the unit of Identity.Start: Windows counts in 100 ns.
+// TicksPerSecond is the number of units of Identity.Start in a second: Windows counts in
+// 100 ns.
 const TicksPerSecond = 10_000_000
 
 // epoch is 1970 on the kernel's clock, which begins in 1601. Identity.Start counts from

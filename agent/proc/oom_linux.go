@@ -42,7 +42,8 @@ type OOMLog struct {
 	rose     time.Time
 }
 
-// NewOOMLog opens the available sources; Close closes them.
+// NewOOMLog opens the kernel's log, if it is usable, and reads the counters. The caller
+// closes the log.
 func NewOOMLog() *OOMLog {
 	l := &OOMLog{kmsg: -1, kills: map[int]time.Duration{}}
 	if ns, err := os.Readlink("/proc/self/ns/pid"); err == nil && ns == hostPIDs {
@@ -92,8 +93,8 @@ func (l *OOMLog) Killed(id Identity) bool {
 	return named && at >= startOnLog(id)
 }
 
-// startOnLog returns the earliest start of the process on the clock of the log,
-// which does not count suspended time.
+// startOnLog returns the earliest possible start of the process on the clock of the log,
+// which does not include suspended time.
 func startOnLog(id Identity) time.Duration {
 	boot, err := sinceBoot()
 	var awake unix.Timespec

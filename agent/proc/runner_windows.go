@@ -62,7 +62,7 @@ type job struct{ handle windows.Handle }
 
 func (j job) close() {
 	if j.handle != 0 {
-		_ = windows.TerminateJobObject(j.handle, killedCode) // closing the handle also ends them, unless a process inherited the handle
+		_ = windows.TerminateJobObject(j.handle, killedCode) // closing the handle also ends the processes, unless a process inherited it
 		closeHandle(j.handle)
 	}
 }

@@ -105,7 +105,6 @@ func (st *Stat) setField(i int, text []byte) (err error) {
 	return err
 }
 
-// ticks converts clock ticks to a duration.
 func ticks(n uint64) time.Duration { return time.Duration(n) * (time.Second / TicksPerSecond) }
 
 // Table is a snapshot of all processes of the host, in no particular order. Its

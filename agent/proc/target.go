@@ -55,9 +55,9 @@ type Target struct {
 	Mates     []Identity
 
 	// StartedAfter and PidFileAfter are the times of the start command that has just run.
-	// Find accepts a process of any name if it is not older than StartedAfter ([NowTicks]
-	// before the command) and the pid file that names it is not older than PidFileAfter.
-	// Both zero = no command has run.
+	// Find accepts a process of any name if the process is not older than StartedAfter
+	// ([NowTicks] before the command) and the pid file that names it is not older than
+	// PidFileAfter. Both zero = no command has run.
 	StartedAfter uint64
 	PidFileAfter time.Time
 
@@ -93,9 +93,11 @@ type Target struct {
 
 // Probe is the result of one observation of a target.
 type Probe struct {
-	Verdict  Verdict
-	Procs    []Process // if Running: at least one, the main process first; without user, paths and arguments if known
-	Evidence string    // one line for people: what was observed, why it was accepted or rejected
+	Verdict Verdict
+	// Procs are the running processes, the main process first; at least one if Running.
+	// Processes of Target.Known and Mates have no user, paths and arguments.
+	Procs    []Process
+	Evidence string // one line for people: what was observed, why it was accepted or rejected
 
 	// Alias is the executable name of a process that was accepted only because the
 	// start command had just run. Add it to Target.Aliases.

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TicksPerSecond is the unit of Identity.Start.
+// TicksPerSecond is the number of units of Identity.Start in a second.
 const TicksPerSecond = 100
 
 func unsupported[T any]() (T, error) {
@@ -19,40 +19,40 @@ func unsupported[T any]() (T, error) {
 	return nothing, ErrUnsupported
 }
 
-// NowTicks is not available here.
+// NowTicks returns ErrUnsupported.
 func NowTicks() (uint64, error) { return unsupported[uint64]() }
 
-// Identify is not available here.
+// Identify returns ErrUnsupported.
 func Identify(int) (Identity, error) { return unsupported[Identity]() }
 
-// Signal is not available here.
+// Signal returns ErrUnsupported.
 func Signal(Identity, syscall.Signal) error { return ErrUnsupported }
 
-// ReadTable is not available here.
+// ReadTable returns ErrUnsupported.
 func ReadTable() (*Table, error) { return unsupported[*Table]() }
 
-// PSS is not available here.
+// PSS returns ErrUnsupported.
 func PSS(Identity) (int64, error) { return unsupported[int64]() }
 
-// ReadHost is not available here.
+// ReadHost returns ErrUnsupported.
 func ReadHost() (Host, error) { return unsupported[Host]() }
 
-// ReadCPUTime is not available here.
+// ReadCPUTime returns ErrUnsupported.
 func ReadCPUTime() (CPUTime, error) { return unsupported[CPUTime]() }
 
-// ReadCapacity is not available here.
+// ReadCapacity returns ErrUnsupported.
 func ReadCapacity() (Capacity, error) { return unsupported[Capacity]() }
 
 // OutputHeld returns true, so that no file in use is removed.
 func OutputHeld(string) bool { return true }
 
-// Watcher is not available here.
+// Watcher cannot be created on this system.
 type Watcher struct{}
 
-// NewWatcher is not available here.
+// NewWatcher returns ErrUnsupported.
 func NewWatcher(bool) (*Watcher, error) { return unsupported[*Watcher]() }
 
-// Add is not available here.
+// Add returns ErrUnsupported.
 func (*Watcher) Add(Identity, func(Death)) (stop func(), err error) { return nil, ErrUnsupported }
 
 // Close does nothing.
@@ -75,7 +75,7 @@ func exhausted(error) bool                  { return false }
 func diskTrouble(error) bool                { return false }
 func stopProcess(Identity) error            { return ErrUnsupported }
 
-// Continue is not available.
+// Continue returns ErrUnsupported.
 func Continue(Identity) error { return ErrUnsupported }
 
 const maxPid = 1 << 22
@@ -96,7 +96,7 @@ func readPidFile(string) (text []byte, written time.Time, err error) {
 func pidFileWritten(string) time.Time { return time.Time{} }
 func fileWritten(string) time.Time    { return time.Time{} }
 
-// RenameBeside is not available here.
+// RenameBeside returns ErrUnsupported.
 func RenameBeside(string, string) error { return ErrUnsupported }
 
 type job struct{}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Capacity is 100 % of a limit in percent: the CPUs and memory of the host, or of the
-// agent's control groups if these allow less.
+// Capacity is the reference of limits in percent: 100 % are the CPUs and memory of the
+// host, or of the agent's control groups if these allow less.
 type Capacity struct {
 	CPUs   float64
 	Memory int64 // bytes
