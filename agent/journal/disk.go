@@ -7,8 +7,8 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// disk is the part of a file system that the journal uses. Tests replace it by a failing
-// one.
+// disk is the part of a file system that the journal uses. Tests replace it by a disk that
+// fails.
 type disk interface {
 	MkdirAll(dir string) error
 	List(dir string) ([]string, error)

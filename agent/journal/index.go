@@ -32,7 +32,7 @@ type entry struct {
 	trace  string
 
 	received      ref  // record of the receipt; zero for a status operation in memory only
-	executing     ref  // record of the latest Execute; zero before
+	executing     ref  // latest record of Journal.Execute; zero before the first
 	maybeExecuted bool // may have executed although executing is zero, because the journal was damaged
 	finished      bool
 	// Fields of a finished operation:
@@ -44,7 +44,7 @@ type entry struct {
 	// volatile is a result that is not on disk: the result of a status operation that could
 	// not be written, or of a lost operation.
 	volatile *agentproto.Result
-	lost     bool // only the record of its begin is left, all others are lost
+	lost     bool // all records are lost except the record of its begin
 }
 
 func newIndex() index {
@@ -116,7 +116,7 @@ func (x *index) finish(d *done, at ref) {
 	e.finished, e.done, e.finishedAt, e.code, e.reason = true, at, d.At, d.Code, d.Reason
 }
 
-// apply updates the index by a record of a file at position at.
+// apply updates the index with rec, a record at the position at of a file.
 func (x *index) apply(rec *record, at ref) error {
 	switch {
 	case rec.End != nil:

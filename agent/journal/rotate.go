@@ -156,7 +156,6 @@ func (w *snapshotWriter) add(rec *record) error {
 	return err
 }
 
-// put appends a record and returns its position.
 func (w *snapshotWriter) put(rec *record) (ref, error) {
 	rec.Group = w.group
 	payload, err := encodeRecord(rec)
@@ -267,7 +266,7 @@ func (j *Journal) writeProcesses(w *snapshotWriter) error {
 	return nil
 }
 
-// ackedPerRecord is the maximum number of acknowledged ids in one record.
+// ackedPerRecord is the maximum number of ids in one acked record.
 const ackedPerRecord = 1000
 
 func (j *Journal) writeOps(w *snapshotWriter) error {

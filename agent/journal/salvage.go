@@ -151,7 +151,6 @@ func (x *index) rescue(rec *record, at ref) error {
 	return x.apply(rec, at)
 }
 
-// highestFence returns the highest fence in the index.
 func (x *index) highestFence() int64 {
 	highest := x.floor
 	if x.damage != nil {

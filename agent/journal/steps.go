@@ -12,9 +12,9 @@ import (
 )
 
 // Receive stores new operations and returns the admission of each operation. New operations
-// are durable when it returns. A stored operation is a repeat. Any other operation that
-// changes the host is refused unless its fence and item are above the fences and items of
-// all operations received for its process.
+// are durable when it returns. An operation that is already stored is a repeat. Any other
+// operation that changes the host is refused unless its fence and item are above the fences
+// and items of all operations received for its process.
 //
 // While the disk fails, operations that change the host are refused with code 117, and
 // status operations are accepted in memory. After an error no operation was accepted.
