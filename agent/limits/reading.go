@@ -33,7 +33,7 @@ type Tree struct {
 	CPUKnown bool    // false in the first reading of the process
 	Memory   float64
 
-	CPULimit    float64 // 0 and values above 100 are no limit
+	CPULimit    float64 // percent of the host; 0 and values above 100 are no limit
 	MemoryLimit float64
 
 	// Deferred is true while the process must not be terminated, for example during an

@@ -30,7 +30,6 @@ func newTrack() *track {
 	return &track{acted: map[Metric]bool{}, quiet: map[Metric]time.Duration{}}
 }
 
-// add adds one reading.
 func (t *track) add(r *Reading, window time.Duration, u usage) {
 	span := r.At - t.at
 	switch {
