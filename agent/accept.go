@@ -62,7 +62,7 @@ func refused(item int, action string, code int, why string, now time.Time) *agen
 // accept journals the operations of all commands with one fsync, replies to each command,
 // and then submits the new operations to the engine.
 func (in *intake) accept(ctx context.Context, commands []*command) {
-	in.resume() // recovered operations were accepted before these
+	in.resume() // submit the recovered operations first: they were accepted earlier
 	var ops []journal.Op
 	for _, c := range commands {
 		in.unpack(ctx, c)

@@ -42,7 +42,6 @@ func (stored *binding) foreign(now *binding) string {
 
 func (f *folder) bindingPath() string { return filepath.Join(f.dir, "machine") }
 
-// bind stores the present binding of the instance id.
 func (f *folder) bind() error {
 	now, err := f.presentBinding()
 	if err != nil {

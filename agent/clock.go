@@ -27,7 +27,7 @@ type clock struct {
 // reading is a moment on both local clocks.
 type reading struct {
 	wall      time.Time
-	monotonic time.Duration // since an arbitrary moment
+	monotonic time.Duration // time since an arbitrary moment
 }
 
 func newClock() *clock {
@@ -50,8 +50,8 @@ const workerSkew = 500 * time.Millisecond
 // computer clocks.
 const driftPart = 5000
 
-// observe updates the estimate by server, the servers' time in the reply of the request
-// took.
+// observe updates the estimate with server, the servers' time in a reply. took has the
+// local times of the request and of the reply.
 func (c *clock) observe(took exchange, server time.Time) {
 	received := took.received
 	_, roundTrip := received.since(took.sent)
@@ -95,8 +95,8 @@ func (c *clock) surelyBefore(t time.Time) bool {
 	return c.synced && c.latest().Before(t)
 }
 
-// behind reports whether there is no estimate, or the estimate is too early: a worker sent
-// a message at the servers' time sent, which is after the estimated time.
+// behind reports whether the estimate is missing or too early. sent is the time at which a
+// worker sent a message, by the servers' clock: an estimate before sent is too early.
 func (c *clock) behind(sent time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

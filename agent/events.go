@@ -150,7 +150,6 @@ func (r *repeats) summary() agentproto.Event {
 	return r.last
 }
 
-// pending returns the number of queued events.
 func (e *events) pending() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 // hostLoad measures the load of the host between two announcements.
 type hostLoad struct {
 	mu      sync.Mutex
-	earlier proc.CPUTime // CPU time of last; zero before the first reading
+	earlier proc.CPUTime // CPU time at the reading of last; zero before the first reading
 	last    proc.Load
 }
 

@@ -127,7 +127,7 @@ type command struct {
 	body  agentproto.Command
 	items []agentproto.ReplyItem
 	ops   []journal.Op // operations of the valid items
-	at    []int        // index in items of each op
+	at    []int        // index in items of each element of ops
 }
 
 func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {

@@ -79,7 +79,6 @@ var verifiedTypes = []string{
 	agentproto.TypePresenceReply, agentproto.TypeSettingsReply, agentproto.TypeResendReply, agentproto.TypeReceipt,
 }
 
-// finished counts an operation that ended.
 func (m *metrics) finished(action string, code int) {
 	if !slices.Contains(actions, action) { // any text of a sender must not become an attribute
 		action = "unknown"

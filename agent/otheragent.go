@@ -53,7 +53,6 @@ func (s *session) subscribe(ctx context.Context) (*nats.Subscription, error) {
 	}
 }
 
-// subscribeOnceConnected waits for the connection and subscribes.
 func (s *session) subscribeOnceConnected(ctx context.Context) (*nats.Subscription, error) {
 	changes := s.cfg.Conn.StatusChanged(nats.CONNECTED)
 	defer s.cfg.Conn.RemoveStatusListener(changes)

@@ -92,7 +92,6 @@ func jittered(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5+1)
 }
 
-// leave announces that the agent stops.
 func (a *announcer) leave(ctx context.Context) {
 	if a.conn.IsConnected() {
 		a.announce(ctx, true)

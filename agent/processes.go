@@ -83,8 +83,8 @@ func (p *processReporter) gather(ctx context.Context) bool {
 	return proceed
 }
 
-// report publishes a report if the agent is connected; a new connection schedules the next
-// one.
+// report publishes a report if the agent is connected. If not, the next connection
+// schedules a report.
 func (p *processReporter) report() {
 	if !p.conn.IsConnected() {
 		return

@@ -122,7 +122,6 @@ func signal(ch chan<- struct{}) {
 	}
 }
 
-// waiting returns the number of queued results.
 func (r *reporter) waiting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +150,6 @@ func (r *reporter) flush(ctx context.Context) {
 	senders.Wait()
 }
 
-// startSenders starts a sender for each lane without one.
 func (r *reporter) startSenders(ctx context.Context, senders *sync.WaitGroup) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

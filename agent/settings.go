@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	settingsInterval = 10 * time.Minute // between requests, ± 20 %
+	settingsInterval = 10 * time.Minute // interval of requests, ± 20 %
 	// firstSettingsRetry is the pause after a request without a reply. The pause doubles up
 	// to settingsInterval.
 	firstSettingsRetry = 2 * time.Second
@@ -155,7 +155,6 @@ func (k *settingsClient) store(s agentproto.Settings) {
 	k.stored = text
 }
 
-// load applies the stored settings, if the file exists.
 func (k *settingsClient) load() {
 	text, err := os.ReadFile(k.file)
 	if errors.Is(err, fs.ErrNotExist) {
