@@ -72,9 +72,8 @@ func number(root fs.FS, name string) (int64, error) {
 	return strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
 }
 
-// controlDirs returns the directories of the agent's control group and its ancestors,
-// relative to root: in the cgroup v2 hierarchy and, if mounted, in the v1 hierarchy of the
-// controller.
+// controlDirs returns the directories of the agent's control group and its ancestors, relative
+// to root: in the cgroup v2 hierarchy and, if mounted, in the v1 hierarchy of the controller.
 func controlDirs(root fs.FS, controller string) []string {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {

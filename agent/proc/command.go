@@ -55,9 +55,8 @@ type Command struct {
 	// like `su -`.
 	LoginProfile bool
 
-	// OutputPath is the file for stdout and stderr. It is created or truncated, and owned
-	// by the account. A pipe instead would block or kill a daemon once its reader has
-	// ended.
+	// OutputPath is the file for stdout and stderr. It is created or truncated, and owned by
+	// the account. A pipe instead would block or kill a daemon once its reader has ended.
 	OutputPath string
 
 	Key string // value of KeyMark in the environment
@@ -70,9 +69,8 @@ type Command struct {
 	// the caller ends the process group.
 	Contained bool
 
-	// Timeout ends the command's whole process group (SIGTERM, SIGKILL after KillGrace). 0
-	// = no timeout, for commands whose group may contain a main process that has to
-	// survive.
+	// Timeout ends the command's whole process group (SIGTERM, SIGKILL after KillGrace). 0 =
+	// no timeout, for commands whose group may contain a main process that has to survive.
 	Timeout time.Duration
 }
 

@@ -233,9 +233,8 @@ func mainFirst(a, b Process) int {
 }
 
 // Orphans returns the live processes that have the mark scope.Key, wherever they are in the
-// process tree, and that scope does not protect. The mark is evidence, not proof: a program
-// may pass its environment to unrelated processes. Concurrent calls share one reading of
-// the host.
+// process tree, and that scope does not protect. The mark is evidence, not proof: a program may
+// pass its environment to unrelated processes. Concurrent calls share one reading of the host.
 func (f *Finder) Orphans(scope KillScope) ([]Process, error) {
 	marked, err := f.marks.take()
 	if err != nil {

@@ -10,8 +10,7 @@
 // moment of use. When the host cannot be read the verdict is [Uncertain].
 //
 // Supervising needs Linux or Windows. On other systems the package compiles, and its
-// functions return [ErrUnsupported]. Files with a system's name as suffix contain its
-// system calls; all other files are portable. Windows has no SIGTERM, no process groups and
-// no sessions: a process can only be killed, and the processes of a command are its
-// descendants.
+// functions return [ErrUnsupported]. Files with a system's name as suffix contain its system
+// calls; all other files are portable. Windows has no SIGTERM, no process groups and no
+// sessions: a process can only be killed, and the processes of a command are its descendants.
 package proc

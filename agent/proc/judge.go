@@ -180,9 +180,8 @@ func (s *search) startedByUs(p Process) bool {
 	return p.Start >= t.StartedAfter && !s.files.written.Before(t.PidFileAfter.Add(-clockSlack))
 }
 
-// olderThan reports whether the pid file was written before the process started, which
-// means that the pid was reused. It compares wall clocks, so it is used only without better
-// evidence.
+// olderThan reports whether the pid file was written before the process started, which means
+// that the pid was reused. It compares wall clocks, so it is used only without better evidence.
 func (s *search) olderThan(p Process) bool {
 	started, err := startTime(p.Identity)
 	return err == nil && s.files.written.Before(started.Add(-clockSlack))

@@ -56,8 +56,7 @@ const (
 
 // KillTree kills the root with its descendants, the members of its session and marked
 // orphans (see [KillScope]). It first stops the processes with SIGSTOP, so that none can
-// fork while the others are killed. If the root has ended, it kills the marked orphans
-// only.
+// fork while the others are killed. If the root has ended, it kills the marked orphans only.
 //
 // It blocks until all these processes are gone, at most 2 s and not beyond ctx, and returns
 // the killed processes. The error names the processes that remain.

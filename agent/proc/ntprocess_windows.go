@@ -65,9 +65,8 @@ func counted(t windows.Filetime) uint64 {
 	return uint64(t.HighDateTime)<<32 | uint64(t.LowDateTime)
 }
 
-// open returns a handle of a live process; its pid is not reused while the handle is open.
-// For a process that has ended it returns ErrGone, even if another process has a handle of
-// it.
+// open returns a handle of a live process; its pid is not reused while the handle is open. For
+// a process that has ended it returns ErrGone, even if another process has a handle of it.
 func open(pid int, access uint32) (windows.Handle, error) {
 	if pid <= 0 {
 		return 0, ErrGone
@@ -110,8 +109,7 @@ func openSame(id Identity, access uint32) (windows.Handle, error) {
 	return h, nil
 }
 
-// closeHandle closes a handle. Nothing was written through the handle, so an error is
-// ignored.
+// closeHandle closes a handle. Nothing was written through the handle, so an error is ignored.
 func closeHandle(h windows.Handle) { _ = windows.CloseHandle(h) }
 
 type times struct{ start, user, system uint64 }
@@ -254,8 +252,7 @@ func imageOf(h windows.Handle) (string, error) {
 	return windows.UTF16ToString(buf[:size]), nil
 }
 
-// splitArgs splits a command line like the C runtime. A malformed line is returned as one
-// word.
+// splitArgs splits a command line like the C runtime. A malformed line is returned as one word.
 func splitArgs(line string) []string {
 	if line == "" {
 		return nil

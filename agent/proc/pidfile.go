@@ -100,9 +100,8 @@ func readFiles(setupPath, pidPath string) files {
 }
 
 // FilesWritten returns the modification time of each file; the zero time for unreadable
-// files. It fails after about 2 s on a hanging file system. Unlike PidFileWritten it
-// follows every symbolic link: use the result only to decide whether to read a pid file
-// again.
+// files. It fails after about 2 s on a hanging file system. Unlike PidFileWritten it follows
+// every symbolic link: use the result only to decide whether to read a pid file again.
 func (f *Finder) FilesWritten(ctx context.Context, paths []string) ([]time.Time, error) {
 	return guard(ctx, f.watchdog, strings.Join(paths, "\x00"), func() []time.Time {
 		written := make([]time.Time, len(paths))

@@ -98,8 +98,7 @@ func elements(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// step opens the element called name of the directory at, without following a symbolic
-// link.
+// step opens the element called name of the directory at, without following a symbolic link.
 func step(at *os.File, name string) (*os.File, unix.Stat_t, error) {
 	var st unix.Stat_t
 	fd, err := retryEINTR(func() (int, error) {
@@ -166,8 +165,7 @@ func openFile(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// RenameBeside renames a file within its directory, and replaces an existing file called
-// name.
+// RenameBeside renames a file within its directory, and replaces an existing file called name.
 func RenameBeside(path, name string) error {
 	folder, err := openPlace(filepath.Dir(path))
 	if err != nil {

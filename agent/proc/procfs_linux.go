@@ -74,8 +74,7 @@ func readSmall(path string, buf []byte) (int, error) {
 	return retryEINTR(func() (int, error) { return unix.Read(fd, buf) })
 }
 
-// closeFD closes a descriptor. Nothing was written to the descriptor, so an error is
-// ignored.
+// closeFD closes a descriptor. Nothing was written to the descriptor, so an error is ignored.
 func closeFD(fd int) { _ = unix.Close(fd) }
 
 func retryEINTR(call func() (int, error)) (int, error) {

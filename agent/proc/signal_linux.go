@@ -12,8 +12,7 @@ import (
 )
 
 // Signal sends sig to exactly the identified process and never to another process that has
-// reused its pid. It returns nil if the process is gone. A permission error names both
-// users.
+// reused its pid. It returns nil if the process is gone. A permission error names both users.
 func Signal(id Identity, sig syscall.Signal) error {
 	if id.PID <= 1 || id.PID == os.Getpid() {
 		return fmt.Errorf("signal pid %d: refused, it is never a managed process", id.PID)

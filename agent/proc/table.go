@@ -199,10 +199,9 @@ func agentLine() map[int]bool {
 	return line
 }
 
-// relate completes a process table of Windows, where a process keeps the pid of its parent
-// even if that pid is reused. It removes parents that are younger than their child. It sets
-// PGID to the oldest ancestor below the agent, which is the agent's command that started
-// the process.
+// relate completes a process table of Windows, where a process keeps the pid of its parent even
+// if that pid is reused. It removes parents that are younger than their child. It sets PGID to
+// the oldest ancestor below the agent, which is the agent's command that started the process.
 func relate(stats []Stat, agent int) {
 	rows := make(map[int]*Stat, len(stats))
 	for i := range stats {

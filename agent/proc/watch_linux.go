@@ -138,8 +138,7 @@ func (w *Watcher) notify(slot uint64, at time.Time) {
 	}
 }
 
-// exit returns the exit of a watched process. Call it before remove, which closes the
-// pidfd.
+// exit returns the exit of a watched process. Call it before remove, which closes the pidfd.
 func (w *Watcher) exit(slot uint64) Exit {
 	w.mu.Lock()
 	entry, ok := w.watched[slot]

@@ -44,8 +44,7 @@ var slots struct {
 	watchers map[uintptr]*Watcher
 }
 
-// ended is the callback shared by all waits: a program can create only some thousand
-// callbacks.
+// ended is the callback shared by all waits: a program can create only some thousand callbacks.
 var ended = sync.OnceValue(func() uintptr {
 	return windows.NewCallback(func(slot, _ uintptr) uintptr {
 		slots.Lock()
