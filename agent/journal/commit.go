@@ -112,8 +112,7 @@ func (j *Journal) commit(changes []*change) {
 		}
 	}
 	if errors.Is(cause, errVanished) {
-		// The disk works, only the file is missing: the second attempt recreates the
-		// folder.
+		// The disk works, only the file is missing: the second attempt recreates the folder.
 		j.log.WithError(cause).Warn("journal missing from its folder, starting new")
 		cause = j.attempt(changes)
 	}

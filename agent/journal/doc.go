@@ -16,10 +16,9 @@
 //
 // # Retention
 //
-// A new generation omits acknowledged operations that are not among the last 100,000, or
-// are 7 days older than the newest command. Status operations are removed first, because
-// repeating a status operation changes nothing. Open and unacknowledged operations are
-// always retained.
+// A new generation omits acknowledged operations that are not among the last 100,000, or are 7
+// days older than the newest command. Status operations are removed first, because repeating a
+// status operation changes nothing. Open and unacknowledged operations are always retained.
 //
 // Removal never causes a second execution. Each operation that changes the host raises the
 // fence of its process, and a command that is not stored counts as new only if it is above
@@ -52,8 +51,7 @@
 //
 // # Full and failing disks
 //
-// After a failed write or fsync, no change of its group has happened. Operations that
-// change the host are refused with code 117, status operations are stored in memory only.
-// After a failed fsync the log is closed for writing: the next change begins a new
-// generation.
+// After a failed write or fsync, no change of its group has happened. Operations that change
+// the host are refused with code 117, status operations are stored in memory only. After a
+// failed fsync the log is closed for writing: the next change begins a new generation.
 package journal

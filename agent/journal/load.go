@@ -57,8 +57,7 @@ func Exists(dir string) (bool, error) {
 	return len(generations(names, logPrefix)) > 0 || len(generations(names, snapshotPrefix)) > 0, err
 }
 
-// generations returns the sorted generation numbers of the files whose names have the
-// prefix.
+// generations returns the sorted generation numbers of the files whose names have the prefix.
 func generations(names []string, prefix string) []int {
 	var found []int
 	for _, name := range names {
