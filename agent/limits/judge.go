@@ -107,8 +107,7 @@ func (j *Judge) Dismiss(b Breach, at time.Duration) {
 	}
 }
 
-// trackOf returns the track of the breach's process or pool; nil if it is no longer
-// measured.
+// trackOf returns the track of the breach's process or pool; nil if it is no longer measured.
 func (j *Judge) trackOf(b Breach) *track {
 	if b.Pool != nil {
 		return j.pools[*b.Pool]

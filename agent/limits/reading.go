@@ -151,10 +151,9 @@ func rank(members []Member, byLimit bool) []Member {
 }
 
 // Confirm checks a breach of a memory limit with exact values, since the sum over a tree
-// counts shared pages several times. memory is the exact usage by key, in percent of the
-// host; trees without an exact value retain the measured one. Confirm returns the updated
-// breach, in which the order of a pool's members may differ, and false if the limit is not
-// exceeded.
+// counts shared pages several times. memory is the exact usage by key, in percent of the host;
+// trees without an exact value retain the measured one. Confirm returns the updated breach, in
+// which the order of a pool's members may differ, and false if the limit is not exceeded.
 func (b Breach) Confirm(memory map[string]float64) (Breach, bool) {
 	if b.Metric != Memory {
 		return b, true
