@@ -1,6 +1,5 @@
 // Package local is the agent's query interface on its own host: a Unix socket in the data
-// folder that works without a connection to the servers. The agent's user and root may use
-// it.
+// folder that works without a connection to the servers. The agent's user and root may use it.
 //
 // A client connects, writes one [Question] and reads one [Answer], both in JSON; then the
 // agent closes the connection. New fields may be added; older programs ignore them. A
