@@ -98,8 +98,7 @@ func checkHiddenProcs(context.Context, Host) *Finding {
 	}
 }
 
-// hidesProcs reports whether mounts, the text of /proc/self/mounts, has a /proc with
-// hidepid.
+// hidesProcs reports whether mounts, the text of /proc/self/mounts, has a /proc with hidepid.
 func hidesProcs(mounts string) bool {
 	hidden := false
 	for line := range strings.Lines(mounts) {
