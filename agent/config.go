@@ -32,8 +32,7 @@ type Config struct {
 	// messages of servers. Default nil: messages are neither signed nor verified.
 	Keys func() *fleetkey.Host
 
-	// DataDir is the data folder, relative to the working directory. It is created if
-	// missing.
+	// DataDir is the data folder, relative to the working directory. It is created if missing.
 	DataDir string
 	// PresenceInterval is the time between announcements, ± 10 %; default 30 s.
 	// Servers consider an agent gone after 90 s.
@@ -55,8 +54,7 @@ type Config struct {
 	Machine *Machine
 
 	// Crash, if set, is called when an operation reaches a point (the Crash constants of
-	// this package and of agent/operate). It is for tests that kill the agent at that
-	// point.
+	// this package and of agent/operate). It is for tests that kill the agent at that point.
 	Crash func(point string)
 }
 

@@ -23,8 +23,7 @@ const (
 	// gap are counted and sent as one event at its end.
 	eventGap = time.Minute
 
-	// eventBytes is the maximum size of a sent event; a larger event is sent without
-	// details.
+	// eventBytes is the maximum size of a sent event; a larger event is sent without details.
 	eventBytes = 64 << 10
 )
 
@@ -267,8 +266,7 @@ func (e *events) remove(id string, lost int) {
 }
 
 // bounded returns the event to send, with the number of events dropped before it. It omits
-// details that are too large or cannot be encoded. A repeated request has the same event
-// id.
+// details that are too large or cannot be encoded. A repeated request has the same event id.
 func bounded(event agentproto.Event, lost int) (*agentproto.Event, error) {
 	event.Receipt = true
 	if lost > 0 {

@@ -158,8 +158,7 @@ func writeDurably(name, text string) error {
 // folderTick is the interval at which the agent checks that its data folder exists.
 const folderTick = 5 * time.Second
 
-// keepFolder recreates the data folder if it is deleted while the agent runs, until ctx
-// ends.
+// keepFolder recreates the data folder if it is deleted while the agent runs, until ctx ends.
 func (s *session) keepFolder(ctx context.Context) {
 	for reported := ""; sleep(ctx, folderTick); {
 		again, err := s.folder.restore()
@@ -226,8 +225,7 @@ func (f *folder) makeFolders() error {
 	return nil
 }
 
-// locked reports whether the lock file in the folder is the file that this agent has
-// locked.
+// locked reports whether the lock file in the folder is the file that this agent has locked.
 func (f *folder) locked() (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Bounds of the subscription's queue. Further messages are dropped, and their senders
-// retry.
+// Bounds of the subscription's queue. Further messages are dropped, and their senders retry.
 const (
 	pendingMessages = 8192
 	pendingBytes    = 64 << 20

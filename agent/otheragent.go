@@ -18,8 +18,8 @@ const (
 	// about the time between two requests.
 	probeTimeout = 2 * time.Second
 	// silenceLimit is the maximum wait of a starting agent for a subscriber that does not
-	// reply: a suspended agent, or after a power loss the connection of this host's
-	// previous agent, which the broker has not closed yet.
+	// reply: an agent stopped by a signal, or after a power loss the connection of this
+	// host's previous agent, which the broker has not closed yet.
 	silenceLimit = 6 * time.Second
 )
 

@@ -211,8 +211,7 @@ func (in *intake) resendItems(request *agentproto.Resend, reply *agentproto.Rese
 	}
 }
 
-// refuse replies to a message of any type, verified or not, that the whole message is
-// refused.
+// refuse replies to a message of any type, verified or not, that the whole message is refused.
 func (in *intake) refuse(msg *nats.Msg, refused, why string) {
 	in.log.WithFields(logrus.Fields{"refused": refused, "reason": why}).Debug("message refused")
 	if kind, err := agentproto.PeekType(msg.Data); err == nil && kind == agentproto.TypeResend {

@@ -28,9 +28,8 @@ const (
 	requestSpread = 2 * time.Second
 )
 
-// settingsClient requests the settings of this host from the servers and applies them to
-// the engine. While no worker replies, even after a restart, a copy in the data folder
-// applies.
+// settingsClient requests the settings of this host from the servers and applies them to the
+// engine. While no worker replies, even after a restart, a copy in the data folder applies.
 type settingsClient struct {
 	conn    *nats.Conn
 	workers *requester
@@ -108,8 +107,7 @@ func (k *settingsClient) run(ctx context.Context) {
 	}
 }
 
-// request requests the settings once, applies and stores them. It reports whether it
-// succeeded.
+// request requests the settings once, applies and stores them. It reports whether it succeeded.
 func (k *settingsClient) request(ctx context.Context) bool {
 	request := agentproto.SettingsAsk{Header: newHeader(agentproto.TypeSettingsAsk), Host: k.self.host, Instance: k.self.instance}
 	var reply agentproto.SettingsReply
