@@ -1,6 +1,6 @@
-// Package procfleet is the vocabulary of procfleet: what a caller may ask for,
-// where it is to happen, and what came of it. It has no I/O; every other
-// package speaks in these words.
+// Package procfleet declares the domain types of procfleet: submissions,
+// operations, targets, tasks, items and results. It performs no I/O, and all
+// other packages use its types.
 //
 // A caller sends a [Submission], a list of operations. An [Operation] is one
 // [Action] on one [ProcessSpec] across a set of [Target] hosts. The accepted
@@ -17,8 +17,8 @@
 //
 //	pending ──agent accepted──► delivered ──agent's result──► succeeded | unchanged | failed
 //	   │                            └──deadline──► timed_out ─┐
-//	   └──no agent answered──► unreachable ───────────────────┴─late agent result─► succeeded | …
+//	   └──no agent replied──► unreachable ────────────────────┴─late agent result─► succeeded | …
 //
-// An item that was never seen as delivered may succeed or fail as well: what a
-// status sees is in the agent's first answer.
+// An item can pass from pending to succeeded, unchanged or failed directly: the
+// agent's reply to a command may already contain the result.
 package procfleet

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Duration is a length of time that JSON and YAML write as text ("90s",
-// "1m30s") and read from such text or from a plain number of seconds.
+// Duration is a [time.Duration] that JSON and YAML encode as text ("90s",
+// "1m30s") and decode from text or from a number of seconds.
 type Duration time.Duration
 
 // Seconds returns n seconds.
 func Seconds(n int) Duration { return Duration(n) * Duration(time.Second) }
 
-// Std returns d as the standard library's type.
+// Std returns d as a [time.Duration].
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
-// String writes d as [time.Duration] does.
+// String formats d as [time.Duration] does.
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// MarshalJSON writes d as text.
+// MarshalJSON encodes d as text.
 func (d Duration) MarshalJSON() ([]byte, error) {
 	return strconv.AppendQuote(nil, d.String()), nil
 }
 
-// UnmarshalJSON reads "90s" or 90; null leaves d as it is.
+// UnmarshalJSON decodes "90s" or 90; null leaves d unchanged.
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil

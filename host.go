@@ -12,17 +12,17 @@ import (
 // area. Zero is the default area; negative values are invalid.
 type CloudArea int64
 
-// Host is a managed machine: one address in one cloud area. The zero Host is
-// "no host". Hosts are comparable; two Hosts are the same machine exactly when
-// they are ==, because [NewHost] and [ParseHost] keep addresses canonical.
+// Host is a managed machine, identified by one address in one cloud area. The
+// zero Host means "no host". Two Hosts are the same machine exactly if they are
+// ==, because [NewHost] and [ParseHost] return canonical addresses.
 type Host struct {
 	Cloud CloudArea
 	Addr  netip.Addr
 }
 
-// NewHost returns the host with the given address text, IPv4 or IPv6. An IPv4
-// address written as IPv6 (::ffff:10.0.0.1) is the IPv4 host. Addresses with a
-// zone, unspecified and multicast addresses are refused.
+// NewHost returns the host with the given IPv4 or IPv6 address. An IPv4 address
+// in IPv6 form (::ffff:10.0.0.1) yields the IPv4 host. Addresses with a zone,
+// unspecified and multicast addresses are rejected.
 func NewHost(cloud CloudArea, ip string) (Host, error) {
 	if cloud < 0 {
 		return Host{}, fmt.Errorf("cloud area %d is negative", cloud)
@@ -41,8 +41,8 @@ func NewHost(cloud CloudArea, ip string) (Host, error) {
 	return Host{Cloud: cloud, Addr: addr}, nil
 }
 
-// ParseHost reads the form that [Host.String] writes: "<cloud>:<ip>", for
-// example "0:10.0.0.1" or "3:fd00::1".
+// ParseHost parses the format of [Host.String], "<cloud>:<ip>", for example
+// "0:10.0.0.1" or "3:fd00::1".
 func ParseHost(s string) (Host, error) {
 	area, ip, ok := strings.Cut(s, ":")
 	if !ok {
@@ -59,10 +59,10 @@ func ParseHost(s string) (Host, error) {
 	return h, nil
 }
 
-// IsZero reports whether h is no host at all.
+// IsZero reports whether h is the zero Host.
 func (h Host) IsZero() bool { return h == Host{} }
 
-// String writes the host as "<cloud>:<ip>", and the zero Host as "".
+// String formats the host as "<cloud>:<ip>", and the zero Host as "".
 func (h Host) String() string {
 	return string(h.append(make([]byte, 0, 24)))
 }
@@ -75,10 +75,10 @@ func (h Host) append(b []byte) []byte {
 	return h.Addr.AppendTo(b)
 }
 
-// MarshalText writes the host as [Host.String] does.
+// MarshalText encodes the host as [Host.String] does.
 func (h Host) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
-// UnmarshalText reads the form of [ParseHost]; empty text is the zero Host.
+// UnmarshalText decodes the format of [ParseHost]; empty text is the zero Host.
 func (h *Host) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*h = Host{}
@@ -92,19 +92,19 @@ func (h *Host) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Target is a host as a caller named it. Host is zero when the caller named an
-// agent id that no agent has announced, or gave neither address nor agent id;
-// such an item ends as unreachable.
+// Target is a host as a caller named it. Host is zero if the caller named an
+// agent id that no agent has announced, or neither an address nor an agent id;
+// the item of such a target ends as unreachable.
 type Target struct {
 	Host Host `json:"h,omitzero"`
 	// AgentID is the agent id that the caller gave, if any.
 	AgentID string `json:"i,omitempty"`
-	// Label is the caller's own way to write this host, for dialects whose
-	// responses must repeat it. Empty means Host.String().
+	// Label is the caller's spelling of the host, for dialects whose responses
+	// repeat it. If empty, responses contain Host.String().
 	Label string `json:"l,omitempty"`
 }
 
-// Key returns the caller's way to write the host: Label, or Host.String().
+// Key returns the caller's spelling of the host: Label, or Host.String().
 func (t Target) Key() string {
 	if t.Label != "" {
 		return t.Label
@@ -112,7 +112,7 @@ func (t Target) Key() string {
 	return t.Host.String()
 }
 
-// AppendKey appends what Key returns.
+// AppendKey appends the result of [Target.Key] to b.
 func (t Target) AppendKey(b []byte) []byte {
 	if t.Label != "" {
 		return append(b, t.Label...)
@@ -120,7 +120,7 @@ func (t Target) AppendKey(b []byte) []byte {
 	return t.Host.append(b)
 }
 
-// clip bounds foreign text that is repeated in a message.
+// clip shortens caller-supplied text, quoted in an error message, to 80 bytes.
 func clip(s string) string {
 	const limit = 80
 	if len(s) <= limit {
@@ -134,22 +134,22 @@ type HostEvent struct {
 	// Sequence orders the events of all hosts.
 	Sequence   uint64    `json:"sequence"`
 	ReceivedAt time.Time `json:"received_at"`
-	At         time.Time `json:"at"` // as well as the agent knows the server's time
+	At         time.Time `json:"at"` // agent's estimate of the server's time
 
 	Host     Host   `json:"host"`
 	AgentID  string `json:"agent_id,omitempty"`
 	Instance string `json:"instance,omitempty"`
-	// Kind is a word such as restarted, gave_up or limit_exceeded. Agents of
-	// other releases may have other ones.
+	// Kind is one word, such as restarted, gave_up or limit_exceeded. Agents of
+	// other releases may send kinds that this release does not know.
 	Kind string `json:"kind"`
-	// Key, Namespace, Name and ProcName name the process, PID its main process;
-	// empty in an event about the host.
+	// Key, Namespace, Name and ProcName identify the process, PID is its main
+	// process; all are empty in an event about the host.
 	Key       string `json:"key,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	ProcName  string `json:"proc_name,omitempty"`
 	PID       int    `json:"pid,omitempty"`
-	Message   string `json:"message"` // a sentence for people
-	// Details are the figures behind the message; which ones depends on Kind.
+	Message   string `json:"message"` // human-readable sentence
+	// Details are the values behind Message; the names depend on Kind.
 	Details map[string]any `json:"details,omitempty"`
 }

@@ -2,12 +2,12 @@ package procfleet
 
 import "encoding/json"
 
-// Overlay says which members of a process spec a request gave. On a host where
-// the process is registered, the registration supplies all others.
+// Overlay lists the fields of a process spec that a request contains. On a host
+// where the process is registered, the registration supplies all other fields.
 type Overlay struct {
 	Given SpecFields `json:"given,omitempty"`
-	// Missing is the first member, in the caller's words, without which a
-	// process that is not registered cannot be operated; "" if there is none.
+	// Missing is the caller's name of the first absent field that an
+	// unregistered process requires; empty if none is absent.
 	Missing string `json:"missing,omitempty"`
 }
 
@@ -43,7 +43,7 @@ const (
 	specFieldCount
 )
 
-// specFields are the JSON paths of fields, and how each is copied.
+// specFields maps each field to its JSON path and to its copy function.
 var specFields = [specFieldCount]struct {
 	name string
 	copy func(to, from *ProcessSpec)
@@ -75,13 +75,13 @@ var specFields = [specFieldCount]struct {
 	FieldCrontab:       {"alive.crontab", func(to, from *ProcessSpec) { to.Alive.Crontab = from.Alive.Crontab }},
 }
 
-// SpecFields is a set of fields. In JSON it is the list of their paths.
+// SpecFields is a set of fields, encoded in JSON as a list of their paths.
 type SpecFields uint32
 
 // AllSpecFields is every field that a request may leave out.
 const AllSpecFields SpecFields = 1<<specFieldCount - 1
 
-// With returns the set with one more field, if given.
+// With returns s with f added if given is true, and otherwise s.
 func (s SpecFields) With(f SpecField, given bool) SpecFields {
 	if given {
 		s |= 1 << f
@@ -89,7 +89,7 @@ func (s SpecFields) With(f SpecField, given bool) SpecFields {
 	return s
 }
 
-// Over returns the registered spec with the fields of the set taken from given.
+// Over returns registered with the fields in s copied from given.
 func (s SpecFields) Over(registered, given *ProcessSpec) ProcessSpec {
 	merged := *registered
 	for f := range specFields {
@@ -100,7 +100,7 @@ func (s SpecFields) Over(registered, given *ProcessSpec) ProcessSpec {
 	return merged
 }
 
-// MarshalJSON writes the paths of the fields.
+// MarshalJSON encodes the set as the list of its JSON paths.
 func (s SpecFields) MarshalJSON() ([]byte, error) {
 	names := []string{}
 	for f := range specFields {

@@ -9,44 +9,44 @@ import (
 	"time"
 )
 
-// ProcessSpec says what a process is and how it is controlled. Start from
-// [DefaultSpec]: a zero field means zero, not "default".
+// ProcessSpec describes a process and its control commands. Start from
+// [DefaultSpec]: a zero field means zero, not the default.
 type ProcessSpec struct {
-	// Namespace and Name are the managed identity; both or neither.
+	// Namespace and Name identify a managed process; set both or neither.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// ValueKey identifies the process where there is no namespace and name,
-	// and SetupPath with ProcName would not be unique.
+	// ValueKey identifies the process if Namespace and Name are empty and
+	// SetupPath with ProcName is not unique.
 	ValueKey string `json:"value_key,omitempty"`
-	// Labels are the caller's; values are JSON scalars, returned as given.
+	// Labels are the caller's annotations; the JSON scalars are returned unchanged.
 	Labels map[string]json.RawMessage `json:"labels,omitempty"`
 
-	// ProcName is the name of the program as the host sees it ("java").
+	// ProcName is the program name in the host's process table, such as "java".
 	ProcName string `json:"proc_name"`
 	// ArgsPattern is a regular expression (RE2, at most [MaxPath] bytes) that
-	// something in the command line of the process, its arguments joined by
-	// single spaces, must match, to distinguish it from others of the same program;
-	// empty matches all.
+	// distinguishes the process from others of the same program. It must match
+	// a part of the command line, the arguments joined by single spaces; an
+	// empty pattern matches every process.
 	ArgsPattern string `json:"args_pattern,omitempty"`
 	SetupPath   string `json:"setup_path,omitempty"` // working directory of every command; absolute
 	PidPath     string `json:"pid_path,omitempty"`   // pid file; absolute
 	ConfigPath  string `json:"config_path,omitempty"`
 	LogPath     string `json:"log_path,omitempty"`
-	// Account runs the commands; empty is root.
+	// Account is the operating system user that runs the commands; empty: root.
 	Account string `json:"account,omitempty"`
 
 	Control Control     `json:"control"`
 	Alive   AlivePolicy `json:"alive"`
 	Limits  Limits      `json:"limits,omitzero"`
 
-	// FuncID, InstanceID and Contact are the caller's bookkeeping, echoed.
+	// FuncID, InstanceID and Contact are the caller's own data, returned unchanged.
 	FuncID     string `json:"func_id,omitempty"`
 	InstanceID string `json:"instance_id,omitempty"`
 	Contact    string `json:"contact,omitempty"`
 
-	// Unregistered says that there is no spec: an operation took it from what
-	// is registered, and nothing is. Such a spec has only Namespace and Name,
-	// and reaches no host. It is never the caller's to say.
+	// Unregistered marks the spec of an operation on a registered process
+	// without a registration. Such a spec has only Namespace and Name and is
+	// sent to no host. Callers must not set it.
 	Unregistered bool `json:"unregistered,omitempty"`
 }
 
@@ -59,20 +59,20 @@ type Control struct {
 	Kill    string `json:"kill,omitempty"` // empty: SIGKILL to the verified process tree
 	Version string `json:"version,omitempty"`
 	Health  string `json:"health,omitempty"`
-	// Shell runs the commands: sh, bat or ps1.
+	// Shell interprets the commands: sh, bat or ps1.
 	Shell Shell `json:"shell,omitempty"`
 	// Environment is added to the account's login environment.
 	Environment map[string]string `json:"env,omitempty"`
 	// NoProfile runs commands without the account's login profile.
 	NoProfile bool `json:"no_profile,omitempty"`
-	// RestartInPlace accepts a restart that keeps the pid (nginx re-exec).
+	// RestartInPlace accepts a restart that preserves the pid (nginx re-exec).
 	RestartInPlace bool `json:"restart_in_place,omitempty"`
-	// HealthRestart lets three failures of Health in a row end and start the
-	// process again; without, they are only reported.
+	// HealthRestart restarts the process after three consecutive failures of
+	// Health; if false, failures are only reported.
 	HealthRestart bool `json:"health_restart,omitempty"`
 }
 
-// Shell is the kind of command line that [Control] holds. Empty means sh.
+// Shell is the shell that interprets the commands of a [Control]; empty: sh.
 type Shell string
 
 // The shells.
@@ -82,48 +82,48 @@ const (
 	ShellPs1 Shell = "ps1"
 )
 
-// ProcessType says how long a process is meant to live.
+// ProcessType is the intended lifetime of a process.
 type ProcessType string
 
 // The process types.
 const (
-	// Resident processes are kept alive once started or supervised.
+	// Resident processes are supervised once started.
 	Resident ProcessType = "resident"
-	// Once is started and ends by itself; it is never supervised.
+	// Once is for processes that exit by themselves; they are never supervised.
 	Once ProcessType = "once"
-	// Manual processes run until they are ended by hand: a start is verified as of
-	// a resident one, and they are never supervised. Older agents take it
-	// for Once.
+	// Manual is for processes that run until an operator stops them. A start is
+	// verified as for Resident, without supervision afterwards. Agents without
+	// this type treat it as Once.
 	Manual ProcessType = "manual"
-	// Periodic is run by schedule. Without CycleTime and Crontab it is Once.
+	// Periodic processes run on a schedule; without CycleTime and Crontab as Once.
 	Periodic ProcessType = "periodic"
 )
 
-// AlivePolicy says how an agent verifies a process and keeps it alive.
+// AlivePolicy defines how an agent verifies and supervises a process.
 type AlivePolicy struct {
 	Type ProcessType `json:"type"` // default resident
 	// OpTimeout bounds each control command; 1 s to 24 h, default 60 s.
 	OpTimeout Duration `json:"op_timeout"`
-	// StartCheckBegin and StartCheckEnd are the window, from the end of the
-	// start command, in which the process must prove itself; 0 to 1 h,
-	// default 5 s each. An End below Begin counts as Begin.
+	// StartCheckBegin and StartCheckEnd limit the period, measured from the end
+	// of the start command, in which the process is verified; 0 to 1 h, default
+	// 5 s each. An End before Begin counts as Begin.
 	StartCheckBegin Duration `json:"start_check_begin"`
 	StartCheckEnd   Duration `json:"start_check_end"`
-	// StopCheck is how long a stopped process may take to go; 0 to 1 h, default 5 s.
+	// StopCheck is how long a process may take to exit; 0 to 1 h, default 5 s.
 	StopCheck Duration `json:"stop_check"`
-	// StartRetries is how often a dead supervised process is started again
-	// before the agent gives up; 0 to 1000, default 4.
+	// StartRetries is the number of automatic starts of a dead process before
+	// the agent gives up; 0 to 1000, default 4.
 	StartRetries int `json:"start_retries"`
 	// StartInterval is the first delay of the back-off; 10 ms to 24 h, default 10 s.
 	StartInterval Duration `json:"start_interval"`
 	CycleTime     Duration `json:"cycle_time,omitempty"` // Periodic: 1 s to 365 days
 	Crontab       string   `json:"crontab,omitempty"`    // Periodic: five-field rule
-	// Instances is how many processes one start makes; default 1, 0 counts as 1.
+	// Instances is the number of processes per start; default 1, 0 counts as 1.
 	Instances int `json:"instances,omitempty"`
 }
 
-// Limits are shares of the whole machine in percent, 100 being all of it;
-// 0 is no limit.
+// Limits are percentages of the whole machine, 100 being all CPUs or all
+// memory; 0 is no limit.
 type Limits struct {
 	CPU    float64 `json:"cpu,omitempty"`
 	Memory float64 `json:"memory,omitempty"`
@@ -146,12 +146,12 @@ func DefaultSpec() ProcessSpec {
 	}
 }
 
-// Key is the identity of the process on its host: "namespace:name", else
-// ValueKey, else SetupPath joined with ProcName by the separator that
-// SetupPath itself uses.
+// Key returns the identity of the process on its host: "namespace:name", or else
+// ValueKey, or else SetupPath and ProcName joined by the path separator used in
+// SetupPath.
 func (s *ProcessSpec) Key() string { return string(s.AppendKey(nil)) }
 
-// AppendKey appends what Key returns.
+// AppendKey appends the result of [ProcessSpec.Key] to b.
 func (s *ProcessSpec) AppendKey(b []byte) []byte {
 	if s.Namespace != "" || s.Name != "" {
 		return append(append(append(b, s.Namespace...), ':'), s.Name...)
@@ -170,8 +170,7 @@ func (s *ProcessSpec) AppendKey(b []byte) []byte {
 	return append(b, s.ProcName...)
 }
 
-// Budget is the longest that action may take on a responsive host before its
-// outcome must be known.
+// Budget returns the longest time that action may take on a responsive host.
 func (s *ProcessSpec) Budget(action Action) time.Duration {
 	const look = 15 * time.Second // probing, killing a hung command, late pid files
 	op, window, stop := s.Alive.OpTimeout.Std(), s.startWindow(), s.Alive.StopCheck.Std()
@@ -193,8 +192,8 @@ func (s *ProcessSpec) startWindow() time.Duration {
 	return max(s.Alive.StartCheckBegin, s.Alive.StartCheckEnd).Std()
 }
 
-// boundArgsPattern checks [ProcessSpec.ArgsPattern]: agents compile it and hold
-// it against every process of the program.
+// boundArgsPattern validates [ProcessSpec.ArgsPattern], which agents compile and
+// match against every process of the program.
 func (s *ProcessSpec) boundArgsPattern() error {
 	pattern := textField{"args_pattern", s.ArgsPattern}
 	if err := boundText(pattern, MaxPath); err != nil {
@@ -217,8 +216,8 @@ func problemOf(err error) string {
 	return err.Error()
 }
 
-// spelledOut is about how many instructions an expression compiles to: x{1000}
-// is short, and takes as long to match as a thousand x.
+// spelledOut estimates the number of instructions of a compiled expression: the
+// short x{1000} takes as long to match as a thousand x.
 func spelledOut(re *syntax.Regexp) int {
 	n := 0
 	for _, sub := range re.Sub {

@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// Code is the class of a result and the only thing that software may branch
-// on. The numbers are those of the published GSE APIs; the set only grows.
+// Code is the class of a result; software must branch on it alone. The numbers
+// are those of the published GSE APIs, and codes are never removed.
 type Code int
 
 // The codes.
 const (
 	CodeSuccess        Code = 0
-	CodeRunning        Code = 115 // not final: still under way
-	CodeAgentAbnormal  Code = 117 // no agent, or the agent cannot work
+	CodeRunning        Code = 115 // not final: in progress
+	CodeAgentAbnormal  Code = 117 // no agent, or the agent is defective
 	CodeAlreadyRunning Code = 828
 	CodeNotRunning     Code = 829
 	CodeUnknownAction  Code = 832
-	CodeCheckFailed    Code = 836 // the command ran, the process is not as it should be
+	CodeCheckFailed    Code = 836 // the command ran, but the process is not in the requested state
 	CodeRegistered     Code = 850
 	CodeFailed         Code = 65535
 )
 
-// State is where an item stands.
+// State is the state of an item.
 type State string
 
 // The states of an item. Every state but the first two is final.
 const (
-	StatePending     State = "pending"   // stored, no agent has it
-	StateDelivered   State = "delivered" // an agent accepted it
+	StatePending     State = "pending"   // stored, not yet accepted by an agent
+	StateDelivered   State = "delivered" // accepted by an agent
 	StateSucceeded   State = "succeeded"
-	StateUnchanged   State = "unchanged" // it already was in the requested state
+	StateUnchanged   State = "unchanged" // the process already was in the requested state
 	StateFailed      State = "failed"
 	StateUnreachable State = "unreachable"
 	StateTimedOut    State = "timed_out"
@@ -38,8 +38,7 @@ const (
 	StateRejected    State = "rejected"
 )
 
-// states are in the order in which an operator wants to read results:
-// failures first, then what is still open, then the good news.
+// states lists the states in display order: failures, open items, successes.
 var states = []State{
 	StateFailed, StateTimedOut, StateUnreachable, StateRejected, StateCancelled,
 	StateDelivered, StatePending, StateUnchanged, StateSucceeded,
@@ -48,10 +47,10 @@ var states = []State{
 // States returns all states, failures first.
 func States() []State { return slices.Clone(states) }
 
-// Final reports whether an item in this state awaits nothing more.
+// Final reports whether s is a final state.
 func (s State) Final() bool { return s != StatePending && s != StateDelivered }
 
-// Failure reports whether the item did not get the requested outcome.
+// Failure reports whether s is final and the request was not fulfilled.
 func (s State) Failure() bool {
 	switch s {
 	case StateFailed, StateUnreachable, StateTimedOut, StateCancelled, StateRejected:
@@ -62,7 +61,7 @@ func (s State) Failure() bool {
 	return false
 }
 
-// Reason says in one word why an item is in its state.
+// Reason is one word for the cause of an item's state.
 type Reason string
 
 // The reasons. Pending and delivered items have none.
@@ -79,8 +78,7 @@ const (
 	ReasonRejected       Reason = "rejected"
 )
 
-// State returns the item state that goes with the reason; an unknown reason
-// counts as failed.
+// State returns the item state that r leads to; StateFailed for unknown reasons.
 func (r Reason) State() State {
 	switch r {
 	case ReasonSucceeded:
@@ -101,15 +99,15 @@ func (r Reason) State() State {
 	return StateFailed
 }
 
-// Rank orders results of one item: a higher rank replaces a lower one once,
-// an equal or lower rank never does.
+// Rank orders the results of one item: a result replaces a stored result of
+// lower rank, and never one of equal or higher rank.
 type Rank int
 
 // The ranks.
 const (
 	RankNone   Rank = iota // no final result
-	RankServer             // made by the server for want of an agent's word
-	RankAgent              // the agent's own
+	RankServer             // made by the server, because no agent reported a result
+	RankAgent              // reported by the agent
 )
 
 // Result is the outcome of one item. The zero Result stands for "none yet".
@@ -118,23 +116,22 @@ type Result struct {
 	Code   Code   `json:"code"`
 	Reason Reason `json:"reason,omitempty"`
 	Rank   Rank   `json:"rank,omitempty"`
-	// Late is set when the result replaced a server-made one.
+	// Late is set if this result replaced one that the server had made.
 	Late bool `json:"late,omitempty"`
-	// Message is "success" for code 0; else what was wrong, where, and what
-	// to do. Valid UTF-8 of at most [MaxMessage] bytes.
+	// Message is "success" for code 0, otherwise the problem, its location and
+	// the remedy. It is valid UTF-8 of at most [MaxMessage] bytes.
 	Message  string   `json:"message,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
-	// Status is what the agent saw after the action; nil if it did not look.
+	// Status is the agent's observation after the action; nil if there was none.
 	Status *ProcessStatus `json:"status,omitempty"`
-	// AcceptedAt, StartedAt and FinishedAt are the agent's (or, for a
-	// server-made result, only FinishedAt: the server's), corrected to the
-	// server's clock as far as the agent knows it.
+	// AcceptedAt, StartedAt and FinishedAt are the agent's estimates of the
+	// server's time. A server-made result has FinishedAt only.
 	AcceptedAt time.Time `json:"accepted_at,omitzero"`
 	StartedAt  time.Time `json:"started_at,omitzero"`
 	FinishedAt time.Time `json:"finished_at,omitzero"`
 }
 
-// State is the item state that the result leads to.
+// State returns the item state that the result leads to.
 func (r *Result) State() State {
 	if r.Reason == "" {
 		return StatePending
@@ -142,17 +139,17 @@ func (r *Result) State() State {
 	return r.Reason.State()
 }
 
-// Bounds of what an item keeps, in bytes.
+// Bounds of an item's result, in bytes.
 const (
 	MaxMessage = 4 << 10
 	MaxResult  = 16 << 10
 )
 
-// ItemResult is an item together with where it stands.
+// ItemResult is an item with its state and result.
 type ItemResult struct {
-	Index  int // the item's number in its task
+	Index  int // number of the item in its task
 	Item   Item
 	Spec   *ProcessSpec // shared by the items of a chunk; read-only
 	State  State
-	Result Result // zero while State is not final
+	Result Result // zero unless State is final
 }

@@ -9,25 +9,24 @@ import (
 
 // Bounds of a [Selection].
 const (
-	MaxSelected  = 1000 // ids, and names of sets and of modules
-	MaxSelectors = 100  // operations of one submission that have a selection
+	MaxSelected  = 1000 // process ids; also set names and module names
+	MaxSelectors = 100  // operations with a selection per submission
 )
 
-// Selection says by meaning what an operation is for: processes of the
-// catalogue of [Submission.Business], on the hosts of the modules that they are
-// bound to.
+// Selection selects processes in the catalog of [Submission.Business], and all
+// hosts of the modules to which the processes are bound.
 type Selection struct {
-	// Processes are ids in the catalogue, Name a pattern of names as path.Match
-	// has them ("nginx*"); one of the two.
+	// Processes are catalog ids, Name is a name pattern of [path.Match]
+	// ("nginx*"). Set exactly one of the two.
 	Processes []int64 `json:"processes,omitempty"`
 	Name      string  `json:"name,omitempty"`
-	// Sets and Modules leave out what is in no set or module of these names;
-	// none is all.
+	// Sets and Modules limit the selection to sets and modules of these names;
+	// empty: no limit.
 	Sets    []string `json:"sets,omitempty"`
 	Modules []string `json:"modules,omitempty"`
 }
 
-// Validate checks a selection as far as that can be done without a catalogue.
+// Validate checks everything in a selection that does not need the catalog.
 func (s *Selection) Validate() error {
 	var errs []error
 	if (len(s.Processes) == 0) == (s.Name == "") {
@@ -49,7 +48,7 @@ func (s *Selection) Validate() error {
 	return errors.Join(errs...)
 }
 
-// boundNames checks names of sets or modules.
+// boundNames validates the names of sets or modules.
 func boundNames(field string, names []string) error {
 	if len(names) > MaxSelected {
 		return &FieldError{field, fmt.Sprintf("are %d, at most %d are allowed", len(names), MaxSelected)}
@@ -66,8 +65,8 @@ func boundNames(field string, names []string) error {
 	return nil
 }
 
-// validateSelection checks an operation that takes everything from the
-// catalogue: what stands beside its selection would have no effect.
+// validateSelection validates an operation with a selection. Other process and
+// host fields are rejected, because they would have no effect.
 func (o *Operation) validateSelection() error {
 	errs := []error{o.validateAction(), In("select", o.Selection.Validate())}
 	switch {

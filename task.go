@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// Number orders tasks by acceptance: microseconds of the
-// store's clock since the Unix epoch, strictly increasing across all
-// dispatchers, and never going back.
+// Number orders tasks by acceptance: microseconds of the store's clock since the
+// Unix epoch, strictly increasing across all dispatchers.
 type Number int64
 
-// Time is the moment of acceptance.
+// Time returns the moment of acceptance.
 func (n Number) Time() time.Time { return time.UnixMicro(int64(n)).UTC() }
 
 // TaskID returns the id of the task with this number.
@@ -26,17 +25,17 @@ func (n Number) appendTaskID(b []byte) []byte {
 	return strconv.AppendInt(b, int64(t.Nanosecond()/1000), 10)
 }
 
-// TaskID names a task: "GSETASK:<yyyymmddhhmmss>:<microseconds>", in UTC.
+// TaskID identifies a task: "GSETASK:<yyyymmddhhmmss>:<microseconds>", in UTC.
 // Callers treat it as opaque.
 type TaskID string
 
 const (
 	taskIDPrefix = "GSETASK:"
 	taskIDTime   = "20060102150405"
-	taskIDLength = len(taskIDPrefix) + len(taskIDTime) + len(":999999") // at most, in this age
+	taskIDLength = len(taskIDPrefix) + len(taskIDTime) + len(":999999") // upper bound for years of four digits
 )
 
-// ParseTaskID checks that s has the form of a task id that procfleet made.
+// ParseTaskID returns s as a TaskID, or an error if its format is not procfleet's.
 func ParseTaskID(s string) (TaskID, error) {
 	if _, err := TaskID(s).Number(); err != nil {
 		return "", err
@@ -44,7 +43,7 @@ func ParseTaskID(s string) (TaskID, error) {
 	return TaskID(s), nil
 }
 
-// Number returns the number that the id was made from.
+// Number returns the number encoded in the id.
 func (id TaskID) Number() (Number, error) {
 	rest, ok := strings.CutPrefix(string(id), taskIDPrefix)
 	stamp, micros, ok2 := strings.Cut(rest, ":")
@@ -55,14 +54,14 @@ func (id TaskID) Number() (Number, error) {
 	}
 	n := Number(t.UnixMicro() + int64(us))
 	var form [taskIDLength]byte
-	if string(n.appendTaskID(form[:0])) != string(id) { // a day that is not there, or leading zeros: not a form that we write
+	if string(n.appendTaskID(form[:0])) != string(id) { // rejects non-existent dates and leading zeros
 		return 0, id.malformed()
 	}
 	return n, nil
 }
 
-// readStamp reads a moment in the form of taskIDTime. Every step of every task
-// begins with it, and time.Parse takes several times as long.
+// readStamp parses a time in the layout taskIDTime. Every step of every task
+// parses an id, and time.Parse takes several times as long.
 func readStamp(s string) (time.Time, bool) {
 	if len(s) != len(taskIDTime) {
 		return time.Time{}, false
@@ -77,7 +76,7 @@ func readStamp(s string) (time.Time, bool) {
 	return time.Date(year, time.Month(part[0]), part[1], part[2], part[3], part[4], 0, time.UTC), ok
 }
 
-// readDigits reads a number of at most six digits and nothing else.
+// readDigits parses 1 to 6 decimal digits; ok is false for any other text.
 func readDigits(s string) (n int, ok bool) {
 	if s == "" || len(s) > len("999999") {
 		return 0, false
@@ -95,7 +94,7 @@ func (id TaskID) malformed() error {
 	return fmt.Errorf("task id %q is not of the form %s<yyyymmddhhmmss>:<microseconds>", clip(string(id)), taskIDPrefix)
 }
 
-// TaskState is where a task stands; see the diagram in the package comment.
+// TaskState is the state of a task; see the diagram in the package comment.
 type TaskState string
 
 // The states of a task.
@@ -106,32 +105,32 @@ const (
 	TaskRejected TaskState = "rejected"
 )
 
-// Done reports whether nothing more is awaited.
+// Done reports whether the task is finished or rejected.
 func (s TaskState) Done() bool { return s == TaskFinished || s == TaskRejected }
 
-// Lane is the queue in which a task travels: tasks of at most [SmallTask]
-// items do not wait behind bigger ones.
+// Lane is a task queue. Tasks of at most [SmallTask] items have a lane of their
+// own, so that they do not wait for larger tasks.
 type Lane string
 
-// LaneSmall carries small tasks; big ones are spread over the others, so that
-// big tasks which run at the same time share the workers evenly.
+// LaneSmall is the lane of small tasks. Large tasks are spread over the other
+// lanes, so that concurrent large tasks share the workers evenly.
 const LaneSmall Lane = "s"
 
-// Limits of a task's parts.
+// Size limits of tasks and chunks, and the number of lanes.
 const (
-	// SmallTask is the most items that a task in [LaneSmall] has.
+	// SmallTask is the maximum number of items of a task in [LaneSmall].
 	SmallTask = 256
-	// ChunkItems is the most items in a chunk, unless a single process on a
-	// single host has more items than that in one request.
+	// ChunkItems is the maximum number of items in a chunk. A chunk exceeds it
+	// only if one request has more items for a single process on a single host.
 	ChunkItems = 256
 	// BigLanes is the number of lanes for tasks above SmallTask.
 	BigLanes = 8
 )
 
-// BigLane returns the n-th lane for big tasks; n is taken modulo [BigLanes].
+// BigLane returns lane n modulo [BigLanes] of the lanes for large tasks.
 func BigLane(n uint64) Lane { return Lane("b" + strconv.FormatUint(n%BigLanes, 10)) }
 
-// Lanes returns every lane, the small one first.
+// Lanes returns all lanes, [LaneSmall] first.
 func Lanes() []Lane {
 	lanes := []Lane{LaneSmall}
 	for n := range uint64(BigLanes) {
@@ -140,7 +139,7 @@ func Lanes() []Lane {
 	return lanes
 }
 
-// Task is the accepted, stored, queryable execution of one submission.
+// Task is the stored execution of one accepted submission.
 type Task struct {
 	ID     TaskID
 	Number Number
@@ -148,54 +147,53 @@ type Task struct {
 	Lane   Lane
 	Items  int
 	Chunks int
-	// Counts has one entry per item state; they add up to Items, always.
+	// Counts has one entry per item state; the sum always equals Items.
 	Counts Counts
 
-	CreatedAt  time.Time // acceptance, the store's clock
-	Deadline   time.Time // when items without a result fail
-	FinishedAt time.Time // zero while open
-	ExpiresAt  time.Time // when the store forgets the task
+	CreatedAt  time.Time // time of acceptance by the store's clock
+	Deadline   time.Time // time at which items without a result fail
+	FinishedAt time.Time // zero until the task ends
+	ExpiresAt  time.Time // time at which the store deletes the task
 
-	// Dispatched is true once all chunks are known to be queued.
+	// Dispatched is true once all chunks have been queued.
 	Dispatched bool
-	// NotifyPending is true from the task's end until its caller was notified.
+	// NotifyPending is true from the end of the task until its caller is notified.
 	NotifyPending bool
-	// EventPublished is true once the finished event was published and
-	// audited: while NotifyPending, only the callback is left.
+	// EventPublished is true once the finished event is published and audited.
+	// If NotifyPending is still true, only the callback is outstanding.
 	EventPublished bool
-	// RejectReason says why State is TaskRejected.
+	// RejectReason is the cause of TaskRejected.
 	RejectReason string
 
-	Actions     []Action // distinct
+	Actions     []Action // distinct actions of the operations
 	Dialect     string
 	Application string
 	Business    string
 	Callback    string
 	Origin      Origin
-	// Trace is the W3C traceparent under which the task was accepted, so that
-	// later work on the task, however late, continues this trace; empty without
-	// one.
+	// Trace is the W3C traceparent of the acceptance, so that later work on the
+	// task continues the same trace; empty without a trace.
 	Trace string
 }
 
-// Origin describes the caller of a task in the audit log, beside the
-// application. Each part may be empty, and has at most [MaxOriginPart] bytes.
+// Origin describes the caller of a task in the audit log, in addition to the
+// application. Each part may be empty and has at most [MaxOriginPart] bytes.
 type Origin struct {
-	User    string `json:"u,omitempty"` // for whom the application called
-	Address string `json:"a,omitempty"` // of the connection; empty for a published submission
-	Request string `json:"r,omitempty"` // id of the request, as the logs have it
+	User    string `json:"u,omitempty"` // user on whose behalf the application called
+	Address string `json:"a,omitempty"` // peer address of the connection; empty for a submission by NATS
+	Request string `json:"r,omitempty"` // request id that appears in the logs
 }
 
 // MaxOriginPart bounds each part of an [Origin] in bytes.
 const MaxOriginPart = 128
 
-// Counts is the number of items in each state.
+// Counts maps each item state to its number of items.
 type Counts map[State]int
 
-// Open is the number of items without a final result.
+// Open returns the number of items without a final result.
 func (c Counts) Open() int { return c[StatePending] + c[StateDelivered] }
 
-// Total is the number of items.
+// Total returns the number of items.
 func (c Counts) Total() int {
 	n := 0
 	for _, v := range c {
@@ -204,7 +202,7 @@ func (c Counts) Total() int {
 	return n
 }
 
-// Failed is the number of items without the requested outcome: failed, unreachable, timed out, cancelled or rejected.
+// Failed returns the number of items that are failed, unreachable, timed out, cancelled or rejected.
 func (c Counts) Failed() int {
 	n := 0
 	for _, s := range States() {

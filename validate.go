@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// FieldError is a problem with one field of a request. Field is the path in the
-// native JSON form, for example "process.alive.op_timeout".
+// FieldError is an error in one field of a request. Field is its path in the
+// native JSON format, for example "process.alive.op_timeout".
 type FieldError struct {
 	Field   string
 	Problem string
@@ -23,7 +23,7 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// In returns err with every [FieldError] in it moved below the given path:
+// In prefixes the path of every [FieldError] in err with parent:
 // In("operations[1]", …) turns "action" into "operations[1].action".
 func In(parent string, err error) error {
 	if err == nil {
@@ -42,7 +42,7 @@ func In(parent string, err error) error {
 	return fmt.Errorf("%s: %w", parent, err)
 }
 
-// Bounds of a request.
+// Bounds of the fields of a request.
 const (
 	MaxOpTimeout  = 24 * time.Hour
 	MaxCheck      = time.Hour
@@ -53,12 +53,12 @@ const (
 	MaxKey        = 512      // bytes of a process key
 	MaxCommand    = 32 << 10 // bytes of one control command
 	MaxPath       = 4096
-	MaxLabelBytes = 16 << 10 // of all labels together
+	MaxLabelBytes = 16 << 10 // bytes of all labels together
 )
 
-// ValidateBounds checks what no caller may exceed: ranges, known words,
-// lengths and text encoding. It does not ask whether the spec is complete
-// enough for an action; see [ProcessSpec.Validate].
+// ValidateBounds validates ranges, known words, lengths and text encoding. It
+// does not check that the spec is complete enough for an action, unlike
+// [ProcessSpec.Validate].
 func (s *ProcessSpec) ValidateBounds() error {
 	return errors.Join(
 		s.boundTimes(),
@@ -113,7 +113,7 @@ func (s *ProcessSpec) boundText() error {
 	return errors.Join(errs...)
 }
 
-// boundOwn refuses what only the server says.
+// boundOwn rejects fields that only the server sets.
 func (s *ProcessSpec) boundOwn() error {
 	if !s.Unregistered {
 		return nil
@@ -121,7 +121,7 @@ func (s *ProcessSpec) boundOwn() error {
 	return &FieldError{"unregistered", "is not for callers; leave it out"}
 }
 
-// boundText checks a text of at most limit bytes.
+// boundText validates a text of at most limit bytes.
 func boundText(f textField, limit int) error {
 	switch {
 	case len(f.text) > limit:
@@ -134,7 +134,7 @@ func boundText(f textField, limit int) error {
 	return nil
 }
 
-// textField is a text of a spec under its JSON name.
+// textField is a text field of a spec and its JSON name.
 type textField struct{ name, text string }
 
 func (s *ProcessSpec) words() []textField {
@@ -188,9 +188,9 @@ func (s *ProcessSpec) boundLabels() error {
 	return nil
 }
 
-// Validate checks, beyond [ProcessSpec.ValidateBounds], that the spec is
-// complete enough for action: that it identifies a process, that its paths
-// are absolute, and that a command which nothing can stand in for is there.
+// Validate checks, in addition to [ProcessSpec.ValidateBounds], that the spec is
+// complete enough for action: it identifies a process, its paths are absolute,
+// and it contains every control command without a built-in replacement.
 func (s *ProcessSpec) Validate(action Action) error {
 	errs := []error{s.ValidateBounds()}
 	if (s.Namespace == "") != (s.Name == "") {
@@ -213,8 +213,9 @@ func (s *ProcessSpec) Validate(action Action) error {
 	return errors.Join(errs...)
 }
 
-// MissingCommand returns the field of the control command that action needs
-// and the spec lacks, or "". Stop, restart and kill have built-in ways.
+// MissingCommand returns the JSON name of the control command that action
+// requires and the spec lacks, or "". Stop and kill have built-in defaults, and
+// restart needs only the start command.
 func (s *ProcessSpec) MissingCommand(action Action) string {
 	switch action {
 	case ActionStart, ActionSupervise:
@@ -234,7 +235,7 @@ func (s *ProcessSpec) MissingCommand(action Action) string {
 	return ""
 }
 
-// ValidateIdentity checks that namespace and name are there and within bounds.
+// ValidateIdentity checks that Namespace and Name are set and within bounds.
 func (s *ProcessSpec) ValidateIdentity() error {
 	var errs []error
 	for _, f := range []textField{{"namespace", s.Namespace}, {"name", s.Name}} {
@@ -248,8 +249,8 @@ func (s *ProcessSpec) ValidateIdentity() error {
 
 var windowsPath = regexp.MustCompile(`^(?:[A-Za-z]:[\\/]|\\\\)`)
 
-// IsAbsolutePath reports whether p is absolute on some system: the server does
-// not know which one the host runs.
+// IsAbsolutePath reports whether p is an absolute path on Unix or Windows: the
+// server does not know the operating system of the host.
 func IsAbsolutePath(p string) bool { return path.IsAbs(p) || IsWindowsPath(p) }
 
 // IsWindowsPath reports whether p is an absolute path of Windows.
@@ -269,7 +270,7 @@ func between(field string, n, high int) error {
 	return &FieldError{field, fmt.Sprintf("%d is out of range: 0 to %d", n, high)}
 }
 
-// percent accepts values above 100: they mean "never".
+// percent accepts values above 100, which disable the limit in effect.
 func percent(field string, v float64) error {
 	if v >= 0 && !math.IsInf(v, 0) {
 		return nil

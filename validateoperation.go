@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Validate checks an operation strictly; callers that must let single
-// processes fail on their own use [Operation.ValidateBounds].
+// Validate validates an operation completely. Callers that accept an operation
+// although some of its processes are invalid use [Operation.ValidateBounds].
 func (o *Operation) Validate() error {
 	switch {
 	case o.Selection != nil:
@@ -28,9 +28,9 @@ func (o *Operation) validateAction() error {
 	return &FieldError{"action", fmt.Sprintf("%q is unknown; choose one of %s", clip(string(o.Action)), wordList())}
 }
 
-// ValidateBounds checks what not even a caller may exceed who lets single
-// processes fail on their own: bounds, and that there is something to do it
-// on. An unknown action passes, but not of what is selected in the catalogue.
+// ValidateBounds checks bounds and the presence of targets only, for callers that
+// report an invalid process as a failed item. It accepts an unknown action,
+// except with a Selection.
 func (o *Operation) ValidateBounds() error {
 	switch {
 	case o.Selection != nil:
@@ -48,8 +48,8 @@ func (o *Operation) validateTargets() error {
 	return &FieldError{"hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1"}
 }
 
-// validateRegistered checks that the process has namespace and name and
-// nothing else: a field beside them would have no effect.
+// validateRegistered checks that Process has Namespace and Name only: other
+// fields would have no effect.
 func (o *Operation) validateRegistered() error {
 	name := ProcessSpec{Namespace: o.Process.Namespace, Name: o.Process.Name}
 	errs := []error{In("process", name.ValidateIdentity())}
@@ -59,8 +59,8 @@ func (o *Operation) validateRegistered() error {
 	return errors.Join(errs...)
 }
 
-// Validate checks what belongs to the submission as a whole; its operations
-// are checked by [Operation.Validate] or by their dialect.
+// Validate validates the submission without its operations, which
+// [Operation.Validate] or the dialect validates.
 func (s *Submission) Validate() error {
 	var errs []error
 	if len(s.Operations) == 0 {
@@ -81,7 +81,7 @@ func (s *Submission) Validate() error {
 	return errors.Join(errs...)
 }
 
-// selectors returns how many operations take something from the catalogue.
+// selectors returns the number of operations with a selection.
 func (s *Submission) selectors() int {
 	n := 0
 	for i := range s.Operations {
