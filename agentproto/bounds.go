@@ -6,10 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Bounded returns the result cut to [MaxMessage] and [MaxResult] with valid
-// UTF-8 everywhere: the message keeps its beginning, and where a result as a
-// whole is too large, first its long texts are shortened, then the warnings
-// are left out.
+// Bounded returns a copy of r within [MaxMessage] and [MaxResult] that is valid
+// UTF-8. It truncates the message first. If the result is still too large, it
+// shortens the long texts of Status, and then replaces the warnings.
 func (r Result) Bounded() Result {
 	r.Message = clip(r.Message, MaxMessage)
 	if r.encodedSize() <= MaxResult {
@@ -26,7 +25,7 @@ func (r Result) Bounded() Result {
 		return r
 	}
 	r.Warnings = []string{"warnings left out: the result was too large"}
-	if r.encodedSize() > MaxResult { // control characters take six bytes each
+	if r.encodedSize() > MaxResult { // control characters are encoded in six bytes each
 		r.Message = clip(r.Message, MaxMessage/4)
 	}
 	return r

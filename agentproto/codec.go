@@ -9,29 +9,29 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// MaxMessageBytes is the largest message that is read or written; NATS
-// servers refuse more by default.
+// MaxMessageBytes is the maximum size of a message, sent or received; NATS
+// servers reject larger messages by default.
 const MaxMessageBytes = 1 << 20
 
-// ErrType is wrapped when a message is of another type or version than the
-// one asked for.
+// ErrType is wrapped by the error of [Decode] for a message of a different type
+// or version than requested.
 var ErrType = errors.New("agentproto: unexpected message type")
 
-// Message is a pointer to any of the message structs: those that begin with a
+// Message is implemented by pointers to the message structs, which embed
 // [Header].
 type Message interface {
 	MessageType() string
 	MessageID() string
 }
 
-// MessageType is the Type.
+// MessageType returns h.Type.
 func (h *Header) MessageType() string { return h.Type }
 
-// MessageID is the ID.
+// MessageID returns h.ID.
 func (h *Header) MessageID() string { return h.ID }
 
-// Decode reads a message of the wanted type into m, a pointer to one of the
-// message structs. It never panics; unknown fields are ignored.
+// Decode decodes a message of type want into m, a pointer to a message struct.
+// It never panics and ignores unknown fields.
 func Decode(data []byte, want string, m Message) error {
 	if len(data) > MaxMessageBytes {
 		return fmt.Errorf("agentproto: message of %d bytes is over the limit of %d", len(data), MaxMessageBytes)
@@ -45,20 +45,20 @@ func Decode(data []byte, want string, m Message) error {
 	return nil
 }
 
-// ShortType is the last word of a message type: "command" of TypeCommand.
+// ShortType returns the last word of a message type: "command" of TypeCommand.
 func ShortType(messageType string) string {
 	return messageType[strings.LastIndexByte(messageType, '.')+1:]
 }
 
-// PeekType returns the type of an encoded message without decoding the rest
-// of it into anything.
+// PeekType returns the type of an encoded message without decoding the other
+// fields.
 func PeekType(data []byte) (string, error) {
 	messageType, _, err := Peek(data)
 	return messageType, err
 }
 
 // Peek returns the type and the id of an encoded message without decoding the
-// rest of it into anything.
+// other fields.
 func Peek(data []byte) (messageType, id string, err error) {
 	if len(data) > MaxMessageBytes {
 		return "", "", fmt.Errorf("agentproto: message of %d bytes is over the limit of %d", len(data), MaxMessageBytes)
@@ -73,7 +73,7 @@ func Peek(data []byte) (messageType, id string, err error) {
 	return h.Type, h.ID, nil
 }
 
-// Encode writes a message.
+// Encode returns the JSON encoding of m.
 func Encode(m Message) ([]byte, error) {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -82,10 +82,10 @@ func Encode(m Message) ([]byte, error) {
 	return data, nil
 }
 
-// EncodeCommand is [Encode] for a command whose specs are valid JSON. It copies
-// the specs, so that a chunk's specs are not read again for each host.
+// EncodeCommand is [Encode] for a command whose specs are already encoded. It
+// copies the specs verbatim, so that they are not encoded again for each host.
 func EncodeCommand(c *Command) ([]byte, error) {
-	const end = "]}" // of the specs, which come last, and of the message
+	const end = "]}" // end of the specs, the last field, and of the message
 	without := *c
 	without.Specs = nil
 	data, err := Encode(&without)

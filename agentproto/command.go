@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Header opens every message. Decoders check Type before anything else.
+// Header is embedded in every message. Decoders verify Type first.
 type Header struct {
 	Type string    `json:"type"`
-	ID   string    `json:"id"` // unique per message; the signature of its reply covers it
+	ID   string    `json:"id"` // unique per message; covered by the signature of the reply
 	Sent time.Time `json:"sent"`
 }
 
@@ -30,28 +30,28 @@ const (
 	TypeSettingsChanged = "procfleet.agent.v1.settings_changed"
 )
 
-// Command asks the agent of one host to act on processes. It is sent as a
-// request to [AgentSubject] and answered with a [Reply] as soon as the agent
-// has journalled it; results follow on [ResultSubject].
+// Command requests actions on the processes of one host. A worker sends it as a
+// request to [AgentSubject]. The agent sends a [Reply] once the command is in
+// its journal, and the results on [ResultSubject] later.
 type Command struct {
 	Header
 	Task string `json:"task"`
-	Lane string `json:"lane"` // of the results: "s" or "b"
-	Host string `json:"host"` // "<cloud>:<ip>"; another host refuses
-	// Instance is the agent instance that is meant; another one refuses the
-	// whole command. Empty if the sender does not know the instance.
+	Lane string `json:"lane"` // lane of the results: "s" or "b"
+	Host string `json:"host"` // "<cloud>:<ip>"; every other host refuses the command
+	// Instance is the addressed agent instance; others refuse the whole command.
+	// Empty if the sender does not know the instance.
 	Instance string `json:"instance,omitempty"`
-	// Incarnation is the agent process that is meant; another one refuses the
-	// whole command. Empty if the sender does not know it.
+	// Incarnation is the addressed agent process; others refuse the whole
+	// command. Empty if the sender does not know the incarnation.
 	Incarnation string `json:"incarnation,omitempty"`
-	// AcceptBefore is server time; later the agent must not accept.
+	// AcceptBefore is the server time after which the agent refuses the command.
 	AcceptBefore time.Time `json:"accept_before"`
-	// NotAfter is server time: the task's deadline. An item that has not begun
-	// by then, say because it waited for another one of its process, is refused
-	// and not carried out. Zero: items wait as long as it takes.
+	// NotAfter is the task's deadline in server time. The agent refuses an item
+	// that has not begun by then, for example because it waited for another item
+	// of the same process. Zero: no limit.
 	NotAfter time.Time     `json:"not_after,omitzero"`
 	Items    []CommandItem `json:"items"`
-	// Specs are encoded [Spec] values; items name them by index.
+	// Specs are encoded [Spec] values; items refer to them by index.
 	Specs []json.RawMessage `json:"specs"`
 }
 
@@ -61,29 +61,29 @@ type CommandItem struct {
 	Action string `json:"action"`
 	Spec   int    `json:"spec"`
 	// Fence is the task's number, microseconds of the servers' clock at its
-	// acceptance; with Item it orders commands for one process. A command that
-	// the agent does not remember, and that is not above the last one for its
-	// process, is refused: it is superseded or a repeat.
+	// acceptance; with Item it orders the commands of one process. The agent
+	// refuses a command that it does not remember unless its fence is above the
+	// last one of the process: the command is superseded or repeated.
 	Fence int64 `json:"fence"`
 }
 
-// Spec is a process spec as agents know it. The sender fills in every
-// default; a zero field means zero.
+// Spec is the process spec in commands. The sender sets every default; a zero
+// field means zero.
 type Spec struct {
 	Key       string `json:"key"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	ProcName  string `json:"proc_name"`
 	// ArgsPattern distinguishes the process from others of the same program: a
-	// regular expression (RE2) that its command line, the arguments joined by
-	// single spaces, must match somewhere. Empty matches all. Agents older than
-	// it ignore it.
+	// regular expression (RE2) that must match a part of the command line, the
+	// arguments joined by single spaces. Empty matches every process. Agents
+	// without this field ignore it.
 	ArgsPattern string `json:"args_pattern,omitempty"`
 	SetupPath   string `json:"setup_path,omitempty"`
 	PidPath     string `json:"pid_path,omitempty"`
 	ConfigPath  string `json:"config_path,omitempty"`
 	LogPath     string `json:"log_path,omitempty"`
-	Account     string `json:"account,omitempty"` // empty is root
+	Account     string `json:"account,omitempty"` // empty: root
 
 	StartCmd       string            `json:"start_cmd,omitempty"`
 	StopCmd        string            `json:"stop_cmd,omitempty"`
@@ -92,12 +92,12 @@ type Spec struct {
 	KillCmd        string            `json:"kill_cmd,omitempty"`
 	VersionCmd     string            `json:"version_cmd,omitempty"`
 	HealthCmd      string            `json:"health_cmd,omitempty"`
-	Shell          string            `json:"shell,omitempty"` // sh, bat, ps1; empty is sh
+	Shell          string            `json:"shell,omitempty"` // sh, bat, ps1; empty: sh
 	Env            map[string]string `json:"env,omitempty"`
 	NoProfile      bool              `json:"no_profile,omitzero"`
 	RestartInPlace bool              `json:"restart_in_place,omitzero"`
-	// HealthRestart lets three failures of HealthCmd in a row end and start the
-	// process again; without, they are only reported.
+	// HealthRestart restarts the process after three consecutive failures of
+	// HealthCmd; if false, failures are only reported.
 	HealthRestart bool `json:"health_restart,omitzero"`
 
 	Type              string  `json:"process_type"` // resident, once, manual, periodic
@@ -114,33 +114,33 @@ type Spec struct {
 	MemoryLimit       float64 `json:"memory_limit,omitzero"`
 }
 
-// Reply answers a [Command]. It has one entry per item of the command, or
-// Refused set and no items: then nothing of the command was accepted.
+// Reply is the reply to a [Command]. It has either one entry per item of the
+// command, or Refused and no items: then no item was accepted.
 type Reply struct {
 	Header
 	Instance string `json:"instance"`
-	// Incarnation is the agent process that replies.
+	// Incarnation identifies the agent process that replies.
 	Incarnation string `json:"incarnation,omitempty"`
-	// Refused says in one word why the whole command was rejected.
+	// Refused is one word for the cause if the whole command was refused.
 	Refused string     `json:"refused,omitempty"`
 	Message string     `json:"message,omitempty"`
 	Items   ReplyItems `json:"items,omitempty"`
 }
 
-// Words of [Reply.Refused].
+// Values of [Reply.Refused].
 const (
-	RefusedUndecodable = "undecodable" // not a message this agent reads
-	RefusedHost        = "host"        // meant for another host
-	RefusedInstance    = "instance"    // meant for another instance
-	RefusedIncarnation = "incarnation" // meant for another process of this instance
+	RefusedUndecodable = "undecodable" // not a message that this agent can decode
+	RefusedHost        = "host"        // addressed to another host
+	RefusedInstance    = "instance"    // addressed to another instance
+	RefusedIncarnation = "incarnation" // addressed to another process of this instance
 	RefusedExpired     = "expired"     // accept_before has passed
-	RefusedStopping    = "stopping"    // the agent is shutting down; try again
-	RefusedSignature   = "signature"   // not verified as from a server of this fleet
+	RefusedStopping    = "stopping"    // the agent is shutting down; retry later
+	RefusedSignature   = "signature"   // signature not verified
 )
 
-// ReplyItem says what became of one command item. With Result set the item
-// is over: it was refused, or it is a repeat whose outcome is known.
-// Otherwise the agent has accepted it and will send a result.
+// ReplyItem is the reply to one command item. If Result is set, the item is
+// final: it was refused, or it is a repeat with a known outcome. Otherwise the
+// agent has accepted the item and will send a result.
 type ReplyItem struct {
 	Item   int     `json:"item"`
 	Result *Result `json:"result,omitempty"`

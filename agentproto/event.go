@@ -5,71 +5,71 @@ import (
 	"time"
 )
 
-// Event reports what an agent did or noticed without a command. It is a request
-// to [EventSubject]; a worker verifies it, publishes it to the stream of host
-// events, and replies with a [Receipt]. The agent keeps the latest events in
-// memory until then.
+// Event reports an automatic action or an observation of an agent. The agent
+// sends it as a request to [EventSubject]; a worker verifies it, publishes it to
+// the stream of host events, and replies with a [Receipt]. Until then the agent
+// retains its latest events in memory.
 type Event struct {
 	Header
 	Host     string    `json:"host"` // "<cloud>:<ip>"
 	AgentID  string    `json:"agent_id,omitempty"`
 	Instance string    `json:"instance"`
-	At       time.Time `json:"at"`   // server's time, as well as the agent knows it
-	Kind     string    `json:"kind"` // one of the words below
-	// Key, Namespace, Name and ProcName name the process; empty in an event about
-	// the host.
+	At       time.Time `json:"at"`   // agent's estimate of the server's time
+	Kind     string    `json:"kind"` // one of the constants below
+	// Key, Namespace, Name and ProcName identify the process; empty in an event
+	// about the host.
 	Key       string `json:"key,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	ProcName  string `json:"proc_name,omitempty"`
 	PID       int    `json:"pid,omitzero"`
-	Message   string `json:"message"` // a sentence for people
-	// Details are the figures behind the message; which ones depends on Kind.
+	Message   string `json:"message"` // human-readable sentence
+	// Details are the values behind Message; the names depend on Kind.
 	Details map[string]any `json:"details,omitempty"`
-	// Receipt requests a [Receipt]. Without it the agent is of an older version,
-	// and expects the acknowledgement of a JetStream stream.
+	// Receipt requests a [Receipt]. False is an agent of an older version, which
+	// expects the acknowledgement of a JetStream stream.
 	Receipt bool `json:"receipt,omitzero"`
 }
 
-// Kinds of an [Event] that is about a process.
+// Kinds of events about a process.
 const (
-	EventRestarted        = "restarted"         // it had ended and was started again
-	EventGaveUp           = "gave_up"           // no more automatic starts, or only rare ones
-	EventAdopted          = "adopted"           // it was started externally and is supervised
-	EventPIDChanged       = "pid_changed"       // a successor replaced it
+	EventRestarted        = "restarted"         // the process exited and was restarted
+	EventGaveUp           = "gave_up"           // automatic starts ended, or became rare
+	EventAdopted          = "adopted"           // the process was started externally and is now supervised
+	EventPIDChanged       = "pid_changed"       // a successor process replaced the process
 	EventTwoMasters       = "two_masters"       // the pid file names another process while the known one lives
-	EventLimitExceeded    = "limit_exceeded"    // it, or its group, was over a limit and was killed
-	EventInstancesMissing = "instances_missing" // fewer of its instances run than its spec wants
-	EventHealthFailed     = "health_failed"     // its health command failed several times in a row
-	EventFrozen           = "frozen"            // it is stopped by a signal
-	EventUncertain        = "uncertain"         // its state cannot be observed
-	EventOverlap          = "overlap"           // periodic runs were left out because one takes longer than its period
+	EventLimitExceeded    = "limit_exceeded"    // the process or its group exceeded a limit and was killed
+	EventInstancesMissing = "instances_missing" // fewer instances run than the spec requires
+	EventHealthFailed     = "health_failed"     // the health command failed several times in a row
+	EventFrozen           = "frozen"            // the process is stopped by a signal
+	EventUncertain        = "uncertain"         // the state of the process cannot be observed
+	EventOverlap          = "overlap"           // periodic runs were skipped: a run takes longer than the period
 	EventRunsFailed       = "runs_failed"       // a periodic process failed several times in a row
-	EventQuarantined      = "quarantined"       // the agent failed on it repeatedly and does not touch it
-	EventCommandHanging   = "command_hanging"   // a command of it could not be ended
+	EventQuarantined      = "quarantined"       // the agent failed on the process repeatedly and no longer touches it
+	EventCommandHanging   = "command_hanging"   // a control command could not be killed
 )
 
-// Kinds of an [Event] that is about the host.
+// Kinds of events about the host.
 const (
 	EventJournalDamaged = "journal_damaged" // part of the journal could not be read
 	EventJournalFull    = "journal_full"    // the journal cannot be written
-	EventStartsPaused   = "starts_paused"   // the host cannot run another process; automatic starts wait
-	EventStarved        = "starved"         // the agent did not run for a while
-	EventUnsafeHost     = "unsafe_host"     // a setting of this host endangers its processes
-	EventTwoAgents      = "two_agents"      // another agent takes commands for this host
-	EventCopiedFolder   = "copied_folder"   // the data folder was copied or restored; the agent began anew
+	EventStartsPaused   = "starts_paused"   // the host cannot run another process; automatic starts are suspended
+	EventStarved        = "starved"         // the agent got no CPU time for a while
+	EventUnsafeHost     = "unsafe_host"     // a setting of the host endangers its processes
+	EventTwoAgents      = "two_agents"      // another agent receives commands for this host
+	EventCopiedFolder   = "copied_folder"   // the data folder was copied or restored; the agent started a new instance
 
-	// Workers publish these two about a host.
-	EventAgentIDRefused  = "agent_id_refused"  // it claims an agent id that its identity does not hold
-	EventAgentIDConflict = "agent_id_conflict" // it and other hosts claim one agent id
+	// Published by workers.
+	EventAgentIDRefused  = "agent_id_refused"  // the host claims an agent id that its identity does not include
+	EventAgentIDConflict = "agent_id_conflict" // several hosts claim the same agent id
 )
 
-// EventSubject is where the agents of a cloud area send events to workers.
+// EventSubject returns the subject to which the agents of a cloud area send events.
 //
 //	procfleet.event.0
 func EventSubject(cloud int64) string {
 	return "procfleet.event." + strconv.FormatInt(cloud, 10)
 }
 
-// EventsAll matches every cloud area's subject of events.
+// EventsAll matches the event subjects of all cloud areas.
 const EventsAll = "procfleet.event.*"

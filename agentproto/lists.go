@@ -7,23 +7,23 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of the lists in a message. An element takes three bytes at least when
-// it is encoded, and hundreds when it is decoded: without bounds a message of
-// [MaxMessageBytes] would take more memory than a worker has.
+// Bounds of the lists in a message. An element has at least three bytes encoded,
+// and hundreds decoded: without bounds, decoding a message of [MaxMessageBytes]
+// could exhaust the memory of a worker.
 const (
-	// MaxItems of a [Reply] and of [Results]; a command has 256 at most.
+	// MaxItems limits [Reply] and [Results]; a command has at most 256 items.
 	MaxItems = 1024
-	// MaxProcesses of [Processes]; what agents say of more does not fit a message.
+	// MaxProcesses limits [Processes]; more reports do not fit into a message.
 	MaxProcesses = 8192
 )
 
-// The lists of structs that agents send.
+// Lists in messages of agents, with a bound on their length.
 type (
-	// ReplyItems are at most [MaxItems].
+	// ReplyItems has at most [MaxItems] elements.
 	ReplyItems []ReplyItem
-	// ResultList has at most [MaxItems].
+	// ResultList has at most [MaxItems] elements.
 	ResultList []Result
-	// ManagedProcesses are at most [MaxProcesses].
+	// ManagedProcesses has at most [MaxProcesses] elements.
 	ManagedProcesses []ManagedProcess
 )
 
@@ -42,7 +42,7 @@ func (l *ManagedProcesses) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return decodeList(dec, (*[]ManagedProcess)(l), MaxProcesses)
 }
 
-// decodeList decodes a list of at most most elements, or null.
+// decodeList decodes null or a list of at most most elements into list.
 func decodeList[T any](dec *jsontext.Decoder, list *[]T, most int) error {
 	*list = nil
 	if dec.PeekKind() != '[' {

@@ -5,85 +5,84 @@ import (
 )
 
 // Presence announces a live agent: on connecting, every 30 s with jitter, and
-// with Leaving set on an orderly shutdown. It is sent as a request to
-// [PresenceSubject]; a worker replies with a [PresenceReply] once it is stored.
-// A missing reply is no error: the next announcement is sent anyway.
+// with Leaving set on an orderly shutdown. The agent sends it as a request to
+// [PresenceSubject]; a worker stores it and replies with a [PresenceReply].
+// Agents do not retry an announcement without reply before the next one is due.
 type Presence struct {
 	Header
 	Host     string `json:"host"` // "<cloud>:<ip>"
 	AgentID  string `json:"agent_id,omitempty"`
-	Instance string `json:"instance"` // made together with the data folder
-	// Incarnation is random for each agent process. Two live ones of one
-	// instance are a conflict: its data folder was copied.
+	Instance string `json:"instance"` // random id, created with the data folder
+	// Incarnation is random for each agent process. Two live incarnations of one
+	// instance are a conflict: the data folder was copied.
 	Incarnation string `json:"incarnation,omitempty"`
 
 	Version string `json:"version"`
 	OS      string `json:"os,omitempty"`
 	Arch    string `json:"arch,omitempty"`
-	// StartedAt is when this agent process began.
+	// StartedAt is the start time of this agent process.
 	StartedAt time.Time `json:"started_at"`
-	// Types are the message types that the agent reads.
+	// Types are the message types that the agent can decode.
 	Types      []string `json:"types,omitempty"`
-	Supervised int      `json:"supervised"` // how many processes it keeps alive
+	Supervised int      `json:"supervised"` // number of supervised processes
 	Leaving    bool     `json:"leaving,omitzero"`
-	// Other is another live agent of this host, which replied just now: the two
-	// are a conflict from this announcement on. Servers older than it ignore it.
+	// Other is another live agent of this host that has just replied: the two
+	// agents are in conflict from now on. Older servers ignore this field.
 	Other *AgentProcess `json:"other,omitempty"`
-	// CPU and Memory are how much of the host is in use, in percent of all of it.
+	// CPU and Memory are the used share of the whole host, in percent.
 	CPU    float64 `json:"cpu,omitzero"`
 	Memory float64 `json:"memory,omitzero"`
 }
 
-// AgentProcess names one process of an agent.
+// AgentProcess identifies one process of an agent.
 type AgentProcess struct {
 	Instance    string `json:"instance"`
-	Incarnation string `json:"incarnation,omitempty"` // empty of agents that have none
+	Incarnation string `json:"incarnation,omitempty"` // empty for agents that send no incarnation
 }
 
-// PresenceReply has the server's time. With the round trip as
-// error bound the agent learns by how much its own clock is off.
+// PresenceReply contains the server's time. The agent computes the offset of its
+// clock from it; the round-trip time bounds the error.
 type PresenceReply struct {
 	Header
 	ServerTime time.Time `json:"server_time"`
-	// Again says that the announcement was rejected because its Sent is too old or
-	// in the future: the agent sends it again with ServerTime.
+	// Again reports that the announcement was rejected because its Sent is too
+	// old or in the future: the agent repeats it with ServerTime.
 	Again bool `json:"again,omitzero"`
-	// AgentIDRefused says why the agent id of the announcement is not the
-	// host's; the rest of the announcement counts. Servers older than it leave
-	// it out.
+	// AgentIDRefused is the cause if the worker rejected the announced agent id
+	// and stored the rest of the announcement. Older servers omit this field.
 	AgentIDRefused string `json:"agent_id_refused,omitempty"`
 }
 
-// Processes reports every process that an agent manages: when one of them
-// changed, and at intervals. It is published on [ProcessesSubject] and not
-// answered: a report that is lost is followed by the next, which says all.
+// Processes reports every process that an agent manages, after each change and
+// at intervals. Agents publish it on [ProcessesSubject] without a reply: the
+// next report, which is complete again, makes up for a lost one.
 type Processes struct {
 	Header
 	Host     string `json:"host"` // "<cloud>:<ip>"
 	AgentID  string `json:"agent_id,omitempty"`
 	Instance string `json:"instance"`
-	// Number orders the reports of a host, whatever its agents: microseconds
-	// of the server's time, and always more than in the report before.
+	// Number orders the reports of a host, across all its agents: microseconds of
+	// the server's time, strictly increasing.
 	Number    int64            `json:"number"`
 	Processes ManagedProcesses `json:"processes"`
-	// Omitted is how many processes did not fit into one message.
+	// Omitted is the number of processes that did not fit into one message.
 	Omitted int `json:"omitted,omitzero"`
 }
 
-// ManagedProcess is how one process stands.
+// ManagedProcess is the state of one process.
 type ManagedProcess struct {
 	Key       string `json:"key"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	ProcName  string `json:"proc_name"`
-	Desired   string `json:"desired"` // one of the words below
-	// Status is what the agent saw last, without Command and Evidence.
+	Desired   string `json:"desired"` // one of the constants below
+	// Status is the last observation, without Command and Evidence.
 	Status Status `json:"status"`
 }
 
-// Words of [ManagedProcess.Desired].
+// Values of [ManagedProcess.Desired].
 const (
 	DesiredNone = "none" // not supervised
 	DesiredUp   = "up"   // supervised
-	DesiredDown = "down" // stopped or killed on purpose
+	DesiredDown = "down" // stopped or killed on request
 )

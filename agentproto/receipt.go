@@ -6,34 +6,32 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Receipt is a worker's signed reply to [Results] and [Event]: it says what the
-// servers have stored durably, and need not be sent again. Its signature covers
-// the id of the message that it answers.
+// Receipt is a worker's signed reply to [Results] and [Event]: it names the
+// results or the event that the servers have stored durably. Its signature
+// covers the id of the request.
 type Receipt struct {
 	Header
-	// Task is that of the [Results]. Stored names the items whose results the
-	// task store has. Rejected names those that no worker will store: the task
-	// is unknown to the store, or the item is another host's. The agent sends
-	// neither again by itself; items in neither list are to be sent again.
+	// Task is the task of the [Results]. Stored lists the items whose results
+	// are in the task store. Rejected lists items whose results no worker will
+	// store: the task is unknown, or the item belongs to another host. The agent
+	// resends the results of items in neither list.
 	Task     string   `json:"task,omitempty"`
 	Stored   ItemList `json:"stored,omitempty"`
 	Rejected ItemList `json:"rejected,omitempty"`
-	// Event is the id of the [Event] that the event stream has.
+	// Event is the id of the [Event] that is now in the event stream.
 	Event string `json:"event,omitempty"`
-	// RetryAfterMS, if positive, says that nothing was stored because workers are
-	// busy or what they store to is unavailable. The agent sends nothing more to
-	// this subject for as many milliseconds. With Task or Event, only these
-	// results or this event were refused: the agent holds them back for that time
-	// and goes on with others.
+	// RetryAfterMS, if positive, reports that nothing was stored because workers
+	// are overloaded or a store is unavailable. The agent sends nothing to this
+	// subject for that many milliseconds. With Task or Event, only these results
+	// or this event were refused: the agent delays them and sends others.
 	RetryAfterMS int64 `json:"retry_after_ms,omitzero"`
 }
 
-// RequestTimeout is how long agents wait for a reply of a worker. Then they send
-// their request again, so a worker replies before, with RetryAfterMS at least.
+// RequestTimeout is how long agents wait for the reply of a worker before they
+// resend the request. A worker replies earlier, if only with RetryAfterMS.
 const RequestTimeout = 5 * time.Second
 
-// MaxRetryAfter is the longest time for which agents obey
-// [Receipt.RetryAfterMS].
+// MaxRetryAfter is the longest [Receipt.RetryAfterMS] that agents obey.
 const MaxRetryAfter = time.Minute
 
 // RetryAfter returns RetryAfterMS as a duration between 0 and [MaxRetryAfter].
@@ -42,7 +40,7 @@ func (r *Receipt) RetryAfter() time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// ItemList has at most [MaxItems].
+// ItemList has at most [MaxItems] elements.
 type ItemList []int
 
 // UnmarshalJSONFrom implements [json.UnmarshalerFrom].

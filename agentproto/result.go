@@ -2,24 +2,24 @@ package agentproto
 
 import "time"
 
-// Results carries final results of one task from one host. It is a request to
-// [ResultSubject], to which a worker replies with a [Receipt]. The agent sends
-// a result again, to any worker, until a receipt names its item.
+// Results contains final results of one task from one host. The agent sends it
+// as a request to [ResultSubject], and a worker replies with a [Receipt]. The
+// agent resends a result, to any worker, until a receipt names its item.
 type Results struct {
 	Header
 	Task     string     `json:"task"`
 	Host     string     `json:"host"`
 	Instance string     `json:"instance"`
 	Results  ResultList `json:"results"`
-	// Receipt requests a [Receipt]. Without it the agent is of an older version,
-	// and expects the acknowledgement of a JetStream stream.
+	// Receipt requests a [Receipt]. False is an agent of an older version, which
+	// expects the acknowledgement of a JetStream stream.
 	Receipt bool `json:"receipt,omitzero"`
 }
 
 // Result is the final outcome of one command item.
 type Result struct {
 	Item int `json:"item"`
-	// Code is a published GSE code, Reason its word: succeeded,
+	// Code is a published GSE code, Reason the matching word: succeeded,
 	// already_running, not_running, command_failed, check_failed, refused.
 	Code     int      `json:"code"`
 	Reason   string   `json:"reason"`
@@ -53,13 +53,13 @@ const (
 	CodeFailed         = 65535
 )
 
-// Bounds of a result, in bytes; agents cut to them, keeping valid UTF-8.
+// Bounds of a result in bytes; agents truncate to them at a UTF-8 boundary.
 const (
 	MaxMessage = 4 << 10
 	MaxResult  = 16 << 10
 )
 
-// Status is what the agent saw of a process.
+// Status is an agent's observation of a process.
 type Status struct {
 	At         time.Time `json:"at"`
 	UTCOffset  int       `json:"utc_offset_s"`
@@ -71,7 +71,7 @@ type Status struct {
 	PID int `json:"pid,omitzero"`
 	// PIDs are the main processes of all instances if the spec has several; PID is the first.
 	PIDs          []int     `json:"pids,omitempty"`
-	Instances     int       `json:"instances,omitzero"` // how many the spec wants, if several
+	Instances     int       `json:"instances,omitzero"` // number of instances in the spec, if more than one
 	Command       string    `json:"command,omitempty"`
 	Stat          string    `json:"stat,omitempty"`
 	Threads       int       `json:"threads,omitzero"`
@@ -80,12 +80,12 @@ type Status struct {
 	UserMS        int64     `json:"user_ms,omitzero"`
 	SystemMS      int64     `json:"system_ms,omitzero"`
 	CPU           float64   `json:"cpu,omitzero"`         // percent of the host
-	CPUAverage    float64   `json:"cpu_average,omitzero"` // percent of the host, over its life
+	CPUAverage    float64   `json:"cpu_average,omitzero"` // percent of the host, over the life of the process
 	MemoryBytes   int64     `json:"memory_bytes,omitzero"`
 	MemoryPercent float64   `json:"memory_percent,omitzero"`
 	HostFreeKB    int64     `json:"host_free_kb,omitzero"`
-	// TreeCPU, in percent of the host, and TreeMemoryBytes count descendants
-	// too; only for processes that have limits.
+	// TreeCPU, in percent of the host, and TreeMemoryBytes include descendant
+	// processes. They are set only for processes with limits.
 	TreeCPU         float64 `json:"tree_cpu,omitzero"`
 	TreeMemoryBytes int64   `json:"tree_memory_bytes,omitzero"`
 
@@ -96,26 +96,26 @@ type Status struct {
 	LastStartedAt time.Time `json:"last_started_at,omitzero"`
 	Failures      int       `json:"failures,omitzero"`
 	NextRetryAt   time.Time `json:"next_retry_at,omitzero"`
-	NextRunAt     time.Time `json:"next_run_at,omitzero"` // of a periodic process
+	NextRunAt     time.Time `json:"next_run_at,omitzero"` // next scheduled run of a periodic process
 	FrozenUntil   time.Time `json:"frozen_until,omitzero"`
-	// Restarts is how often it was started to keep it alive since it was registered.
+	// Restarts is the number of automatic restarts since the registration.
 	Restarts int       `json:"restarts,omitzero"`
 	LastExit *LastExit `json:"last_exit,omitempty"`
 	Evidence string    `json:"evidence,omitempty"`
 }
 
-// LastExit is how the process ended last, as far as that can be known: of a
-// process that is not the agent's child usually only when.
+// LastExit describes the last exit of the process. For a process that is not a
+// child of the agent, often only the time is known.
 type LastExit struct {
 	At     time.Time `json:"at"`
 	Known  bool      `json:"known,omitzero"`
-	Code   int       `json:"code,omitzero"`    // Known and no Signal
+	Code   int       `json:"code,omitzero"`    // exit code, if Known and without Signal
 	Signal string    `json:"signal,omitempty"` // for example "SIGSEGV"
 	Why    string    `json:"why,omitempty"`    // for example "limit", "out of memory"
 }
 
-// Resend asks an agent, as a request to [AgentSubject], to publish the
-// results of these items again. It is answered with a [ResendReply].
+// Resend requests that an agent publishes the results of items again. It is a
+// request to [AgentSubject]; the reply is a [ResendReply].
 type Resend struct {
 	Header
 	Task     string `json:"task"`
@@ -125,16 +125,16 @@ type Resend struct {
 	Items    []int  `json:"items"`
 }
 
-// ResendReply sorts the items of a [Resend] by what the agent knows.
+// ResendReply groups the items of a [Resend] by their state on the agent.
 type ResendReply struct {
 	Header
 	Instance string `json:"instance"`
-	// Incarnation is the agent process that replies.
+	// Incarnation identifies the agent process that replies.
 	Incarnation string `json:"incarnation,omitempty"`
 
-	Refused string `json:"refused,omitempty"` // words of [Reply.Refused]
+	Refused string `json:"refused,omitempty"` // values as in [Reply.Refused]
 	Message string `json:"message,omitempty"`
-	Running []int  `json:"running,omitempty"` // accepted, not over
-	Sent    []int  `json:"resent,omitempty"`  // over; the results are being published again
+	Running []int  `json:"running,omitempty"` // accepted, not yet final
+	Sent    []int  `json:"resent,omitempty"`  // final; the agent is publishing the results again
 	Unknown []int  `json:"unknown,omitempty"` // never accepted by this instance
 }
