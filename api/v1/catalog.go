@@ -11,22 +11,22 @@ import (
 )
 
 // CatalogProcess is a process that a business defines once for all hosts of
-// the modules that it is bound to. In JSON its attributes stand beside the
-// other members.
+// the modules to which it is bound. In JSON its attributes are at the same level
+// as the other members.
 type CatalogProcess struct {
 	// ID, CreatedAt and ChangedAt are set by the server and ignored in requests.
 	ID int64
-	// Attributes are by their names in the API, such as "name" and
-	// "start_cmd". A value is nil, a string, an int64 or a bool.
+	// Attributes maps names in the API, such as "name" and "start_cmd", to
+	// values: nil, a string, an int64 or a bool.
 	Attributes map[string]any
-	// Modules are the names of the modules that the process is bound to. In a
-	// request nil leaves them as they are.
+	// Modules are the names of the modules to which the process is bound; in a
+	// request, nil leaves the bindings unchanged.
 	Modules   []string
 	CreatedAt time.Time
 	ChangedAt time.Time
 }
 
-// Name is the process's name.
+// Name returns the name of the process.
 func (p *CatalogProcess) Name() string {
 	name, _ := p.Attributes["name"].(string)
 	return name
@@ -40,7 +40,7 @@ const (
 	MemberChangedAt = "changed_at"
 )
 
-// MarshalJSON writes the form of a request: attributes and modules.
+// MarshalJSON encodes a request body: attributes and modules.
 func (p CatalogProcess) MarshalJSON() ([]byte, error) {
 	members := make(map[string]any, len(p.Attributes)+1)
 	maps.Copy(members, p.Attributes)
@@ -50,7 +50,7 @@ func (p CatalogProcess) MarshalJSON() ([]byte, error) {
 	return json.Marshal(members)
 }
 
-// UnmarshalJSON reads the form of an answer.
+// UnmarshalJSON decodes a response body.
 func (p *CatalogProcess) UnmarshalJSON(text []byte) error {
 	var known struct {
 		ID        int64     `json:"id"`
@@ -88,7 +88,7 @@ func (p *CatalogProcess) UnmarshalJSON(text []byte) error {
 // start of the next page, empty at the end.
 type CatalogPage struct {
 	Processes []CatalogProcess `json:"processes"`
-	Total     int              `json:"total"` // of all that match
+	Total     int              `json:"total"` // number of matching processes on all pages
 	Next      string           `json:"next"`
 }
 
@@ -98,22 +98,22 @@ type CatalogRequest struct {
 	Processes []CatalogProcess `json:"processes"`
 }
 
-// CatalogSaved is the answer to a [CatalogRequest], in its order.
+// CatalogSaved is the response to a [CatalogRequest], in the same order.
 type CatalogSaved struct {
 	Processes []SavedProcess `json:"processes"`
-	// Task notifies agents of changed bindings; nil if there is none.
+	// Task notifies the agents of changed bindings; nil if no binding changed.
 	Task *procfleet.TaskID `json:"task"`
 }
 
 // SavedProcess is the outcome of one process of a [CatalogRequest].
 type SavedProcess struct {
 	Name    string      `json:"name"`
-	ID      int64       `json:"id,omitempty"` // 0 for a process that is only planned
+	ID      int64       `json:"id,omitempty"` // 0 if the process would be created by a plan
 	Outcome SaveOutcome `json:"outcome"`
-	Changes []string    `json:"changes"` // members that differ from before; only of [SavedChanged]
+	Changes []string    `json:"changes"` // changed members; only with [SavedChanged]
 }
 
-// SaveOutcome says whether a process was created or changed.
+// SaveOutcome is the effect of a save on a process.
 type SaveOutcome string
 
 // The outcomes.
@@ -125,17 +125,17 @@ const (
 
 // Topology is the sets, modules and hosts of a business.
 type Topology struct {
-	Version int64 `json:"version"` // counts changes from 1; 0 if the business has no topology
-	// AutoRegister notifies agents of a process as soon as it is bound to a
-	// module of theirs.
+	Version int64 `json:"version"` // number of changes; 0 if the business has no topology
+	// AutoRegister notifies the agents of a module's hosts as soon as a process
+	// is bound to the module.
 	AutoRegister bool          `json:"auto_register"`
 	Sets         []TopologySet `json:"sets"`
 	// WithoutAgent are hosts of modules that have no live agent; nil if not
 	// requested.
 	WithoutAgent []procfleet.Host `json:"without_agent"`
-	// WithoutModule are hosts with a live agent that are in no module, 1000 at
-	// most; nil if not requested or for applications that are limited to some
-	// businesses.
+	// WithoutModule are up to 1000 hosts with a live agent that are in no
+	// module; nil if not requested, and for applications that are limited to
+	// some businesses.
 	WithoutModule []procfleet.Host `json:"without_module"`
 }
 
@@ -148,15 +148,15 @@ type TopologySet struct {
 // TopologyModule is a group of hosts that run the same processes.
 type TopologyModule struct {
 	Name    string           `json:"name"`
-	Default int64            `json:"default"` // not 0: hosts that are idle or out of order
+	Default int64            `json:"default"` // nonzero: module for idle or defective hosts
 	Hosts   []procfleet.Host `json:"hosts"`
 }
 
-// TopologyRequest is the body of PUT /v1/topology/{biz}. A [Topology] is such a
-// body too, and replaces its own version: the members that it has in addition
-// are ignored.
+// TopologyRequest is the body of PUT /v1/topology/{biz}. A [Topology] is also a
+// valid body; it replaces the version that it contains, and its additional
+// members are ignored.
 type TopologyRequest struct {
-	Version      *int64        `json:"version,omitempty"`       // that is replaced; nil: any
+	Version      *int64        `json:"version,omitempty"`       // version to replace; nil: any
 	AutoRegister *bool         `json:"auto_register,omitempty"` // nil: unchanged
 	Sets         []TopologySet `json:"sets"`                    // nil is rejected
 }
@@ -166,30 +166,30 @@ type TopologyRequest struct {
 type TopologyEdit struct {
 	Set          string           `json:"set,omitempty"`
 	Module       string           `json:"module,omitempty"`
-	Hosts        []procfleet.Host `json:"hosts,omitzero"` // replace those of the module
+	Hosts        []procfleet.Host `json:"hosts,omitzero"` // new hosts of the module
 	AutoRegister *bool            `json:"auto_register,omitempty"`
 }
 
-// TopologyVersion is the answer to a change of a topology.
+// TopologyVersion is the response to a change of a topology.
 type TopologyVersion struct {
 	Version int64 `json:"version"`
 }
 
-// Drift compares a process of the catalog with what agents last reported, on
-// the hosts of the modules that it is bound to.
+// Drift compares a process of the catalog with the last reports of agents on the
+// hosts of the modules to which the process is bound.
 type Drift struct {
 	ID             int64            `json:"id"`
-	Namespace      string           `json:"namespace"` // with Name the identity on hosts
+	Namespace      string           `json:"namespace"` // namespace on the hosts, where Namespace and Name identify the process
 	Name           string           `json:"name"`
-	Total          int              `json:"total"` // of hosts
+	Total          int              `json:"total"` // number of hosts
 	Counts         DriftCounts      `json:"counts"`
 	Modules        []ModuleDrift    `json:"modules"`
-	MissingModules []string         `json:"missing_modules"` // bound, but not in the topology
-	Elsewhere      []procfleet.Host `json:"elsewhere"`       // registered on these hosts of other modules
-	Hosts          []HostDrift      `json:"hosts"`           // those that drifted first
+	MissingModules []string         `json:"missing_modules"` // modules of the bindings that are not in the topology
+	Elsewhere      []procfleet.Host `json:"elsewhere"`       // hosts of other modules on which the process is registered
+	Hosts          []HostDrift      `json:"hosts"`           // drifted hosts first
 }
 
-// Drifted reports whether anything differs from the catalog.
+// Drifted reports whether any host or module differs from the catalog.
 func (d *Drift) Drifted() bool {
 	return d.Counts.Running < d.Total || len(d.MissingModules) > 0 || len(d.Elsewhere) > 0
 }
@@ -201,8 +201,8 @@ type DriftState string
 const (
 	DriftAgentMissing DriftState = "agent_missing" // no live agent: the state is unknown
 	DriftDown         DriftState = "down"          // not running, or too few instances
-	DriftUnsupervised DriftState = "unsupervised"  // should be supervised and is not
-	DriftSpecDiffers  DriftState = "spec_differs"  // registered or reported with another spec
+	DriftUnsupervised DriftState = "unsupervised"  // unsupervised, but should be supervised
+	DriftSpecDiffers  DriftState = "spec_differs"  // the registered or reported spec differs from the catalog
 	DriftRunning      DriftState = "running"       // none of the above
 )
 
@@ -228,7 +228,7 @@ type HostDrift struct {
 	Host     procfleet.Host `json:"host"`
 	AgentID  string         `json:"agent_id,omitempty"`
 	Modules  []string       `json:"modules"`  // modules of the process that contain the host, as "set/module"
-	State    DriftState     `json:"state"`    // the first that applies
-	Remarks  []DriftState   `json:"remarks"`  // all that apply, without [DriftRunning]
+	State    DriftState     `json:"state"`    // first state that applies
+	Remarks  []DriftState   `json:"remarks"`  // all states that apply, except [DriftRunning]
 	Reported *Reported      `json:"reported"` // nil if no agent reported the process
 }

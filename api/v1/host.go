@@ -6,25 +6,25 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Agent is a live agent: a host on which operations are possible.
+// Agent is a live agent; its host can execute operations.
 type Agent struct {
 	Host       procfleet.Host `json:"host"`
 	AgentID    string         `json:"agent_id"`
-	Instance   string         `json:"instance"` // made with the agent's data folder
+	Instance   string         `json:"instance"` // random id, created with the agent's data folder
 	Version    string         `json:"version"`
 	OS         string         `json:"os"`
 	Arch       string         `json:"arch"`
 	StartedAt  time.Time      `json:"started_at"`
 	SeenAt     time.Time      `json:"seen_at"`
-	Supervised int            `json:"supervised"` // number of processes
-	// CPU and Memory are the share of the host in use, in percent.
+	Supervised int            `json:"supervised"` // number of supervised processes
+	// CPU and Memory are the used share of the host, in percent.
 	CPU      float64 `json:"cpu"`
 	Memory   float64 `json:"memory"`
-	Conflict bool    `json:"conflict"` // two agents claim to be this host
+	Conflict bool    `json:"conflict"` // two agents claim this host
 }
 
 // HostPage is a page of live agents, by cloud area and address. Next is the
-// "after" of the next page, empty at the end.
+// "after" parameter of the next page, empty at the end.
 type HostPage struct {
 	Hosts []Agent `json:"hosts"`
 	Next  string  `json:"next"`
@@ -34,11 +34,11 @@ type HostPage struct {
 type HostAgent struct {
 	// Host is zero if the caller named an agent id that no agent has announced.
 	Host    procfleet.Host `json:"host"`
-	AgentID string         `json:"agent_id,omitempty"` // as the caller named it
+	AgentID string         `json:"agent_id,omitempty"` // agent id in the request
 	Agent   *Agent         `json:"agent"`              // nil if the host has no live agent
 }
 
-// AgentList is the answer to POST /v1/agents/query, whose body is [Targets].
+// AgentList is the response to POST /v1/agents/query, whose body is [Targets].
 type AgentList struct {
 	Agents []HostAgent `json:"agents"` // in the order of the [Targets]
 }
@@ -59,15 +59,15 @@ type BindRequest struct {
 type Binding struct {
 	Host    procfleet.Host `json:"host"`
 	AgentID string         `json:"agent_id"`
-	Bound   bool           `json:"bound"` // the id identifies the host
+	Bound   bool           `json:"bound"` // whether the agent id now identifies the host
 }
 
-// BindingList is the answer to a [BindRequest], in its order.
+// BindingList is the response to a [BindRequest], in the same order.
 type BindingList struct {
 	Results []Binding `json:"results"`
 }
 
-// Freezing says which processes to freeze: automatic starts and limits are
+// Freezing selects the processes to freeze: automatic starts and limits are
 // suspended, operations are not.
 type Freezing struct {
 	Namespace string             `json:"namespace,omitempty"` // empty: all processes of the hosts
@@ -82,10 +82,10 @@ type FreezeRequest struct {
 	Targets
 }
 
-// Frozen is the answer to a [FreezeRequest].
+// Frozen is the response to a [FreezeRequest].
 type Frozen struct {
-	Until   *time.Time `json:"until"`   // by the server's clock; nil if nothing was frozen
-	Results []Outcome  `json:"results"` // as in [Outcomes]
+	Until   *time.Time `json:"until"`   // server time; nil if nothing was frozen
+	Results []Outcome  `json:"results"` // in the order of [Outcomes]
 }
 
 // LiftRequest is the body of DELETE /v1/freezes.
@@ -94,33 +94,33 @@ type LiftRequest struct {
 	Targets
 }
 
-// Lifted is the answer to a [LiftRequest]. The code of a host is
+// Lifted is the response to a [LiftRequest]. The code of a host is
 // [procfleet.CodeNotRunning] if nothing was frozen there.
 type Lifted struct {
 	Lifted  int       `json:"lifted"`  // number of freezes that were ended
-	Results []Outcome `json:"results"` // as in [Outcomes]
+	Results []Outcome `json:"results"` // in the order of [Outcomes]
 }
 
 // Freeze is one freeze that is in effect.
 type Freeze struct {
-	Host      procfleet.Host `json:"host"`                // zero: everywhere
+	Host      procfleet.Host `json:"host"`                // zero: all hosts
 	Namespace string         `json:"namespace,omitempty"` // empty: all processes of the host
 	Until     time.Time      `json:"until"`
 	Reason    string         `json:"reason"`
-	By        string         `json:"by"` // the application and user that froze
+	By        string         `json:"by"` // application and user that requested the freeze
 }
 
-// FreezePage is a page of freezes: namespaces everywhere, then by cloud area,
+// FreezePage is a page of freezes: those of all hosts first, then by cloud area,
 // address and namespace. Next is the cursor of the next page, empty at the end.
 type FreezePage struct {
 	Freezes []Freeze `json:"freezes"`
 	Next    string   `json:"next"`
 }
 
-// EventPage is a page of the events of hosts, oldest first.
+// EventPage is a page of host events, oldest first.
 type EventPage struct {
 	Events []procfleet.HostEvent `json:"events"`
-	// Next is the "after" of the next page, also if no event follows yet.
+	// Next is the "after" parameter of the next page, even if no event follows yet.
 	Next string `json:"next"`
-	More bool   `json:"more"` // the next page can be read at once
+	More bool   `json:"more"` // the next page is available now
 }

@@ -7,37 +7,37 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Targets name the hosts of a request, by address or by agent id.
+// Targets are the hosts of a request, by address or by agent id.
 type Targets struct {
 	Hosts  []procfleet.Host `json:"hosts,omitempty"`
 	Agents []string         `json:"agents,omitempty"`
-	// Business is the business on whose behalf the request is made.
-	// Applications that are limited to some businesses must set it.
+	// Business is the business on whose behalf the caller acts. Applications
+	// that are limited to some businesses must set it.
 	Business string `json:"business,omitempty"`
 }
 
-// Count is the number of hosts and agent ids together.
+// Count returns the number of hosts and agent ids together.
 func (t *Targets) Count() int { return len(t.Hosts) + len(t.Agents) }
 
-// Outcomes is the answer to a request that makes no task: one outcome for each
-// of the hosts, then for each of the agent ids.
+// Outcomes is the response to a request that creates no task: one outcome for
+// each of the hosts, then for each of the agent ids.
 type Outcomes struct {
 	Results []Outcome `json:"results"`
 }
 
-// Outcome is what a request changed on one host.
+// Outcome is the effect of a request on one host.
 type Outcome struct {
 	// Host is zero if the caller named an agent id that no agent has announced.
 	Host    procfleet.Host `json:"host"`
-	AgentID string         `json:"agent_id,omitempty"` // as the caller named it
+	AgentID string         `json:"agent_id,omitempty"` // agent id in the request
 	Code    procfleet.Code `json:"code"`
 	Message string         `json:"message"` // "success" for code 0
 }
 
 // RegisterRequest is the body of PUT and POST /v1/registrations.
 type RegisterRequest struct {
-	// Process has a namespace and a name; commands may be missing until an
-	// action needs them.
+	// Process must have a namespace and a name. Commands are optional here, and
+	// checked when an action requires them.
 	Process procfleet.ProcessSpec `json:"process"`
 	Strict  *bool                 `json:"strict,omitempty"` // as in [TaskOptions]
 	Targets
@@ -61,7 +61,7 @@ type Process struct {
 	// Host is zero if the caller named an agent id that no agent has announced.
 	Host    procfleet.Host `json:"host"`
 	AgentID string         `json:"agent_id,omitempty"`
-	// Alive is whether the host has a live agent. Reported is outdated if not.
+	// Alive reports whether the host has a live agent; if not, Reported is outdated.
 	Alive        bool          `json:"alive"`
 	Namespace    string        `json:"namespace"`
 	Name         string        `json:"name"`
@@ -69,13 +69,13 @@ type Process struct {
 	Reported     *Reported     `json:"reported"`     // nil if no agent reported the process
 }
 
-// Registration is what the server stores of a process on a host.
+// Registration is the server's stored spec of a process on a host.
 type Registration struct {
 	Process      procfleet.ProcessSpec `json:"process"`
-	RegisteredAt time.Time             `json:"registered_at"` // the first time
+	RegisteredAt time.Time             `json:"registered_at"` // time of the first registration
 }
 
-// Reported is what an agent last reported of a process.
+// Reported is the last report of an agent about a process.
 type Reported struct {
 	ProcName string `json:"proc_name"`
 	// Desired is the state that the agent maintains: "up" is supervised, "down"
@@ -85,7 +85,7 @@ type Reported struct {
 	ReportedAt time.Time               `json:"reported_at"`
 }
 
-// ProcessList is the answer to POST /v1/processes/query.
+// ProcessList is the response to POST /v1/processes/query.
 type ProcessList struct {
 	Processes []Process `json:"processes"` // in the order of the [Targets]
 }
@@ -94,11 +94,11 @@ type ProcessList struct {
 // host. Next is the start of the next page, empty at the end.
 type ProcessPage struct {
 	Processes []Process `json:"processes"`
-	Total     int       `json:"total"` // of the namespace
+	Total     int       `json:"total"` // number of processes in the namespace
 	Next      string    `json:"next"`
 }
 
-// Grouping is the groups of one namespace.
+// Grouping contains the groups of one namespace.
 type Grouping struct {
 	Namespace string `json:"namespace"`
 	// Name and Labels are annotations of the caller; label values are JSON
@@ -108,19 +108,19 @@ type Grouping struct {
 	Groups []Group                    `json:"groups"`
 }
 
-// Group is a share of a host's resources for processes of one namespace.
+// Group limits the share of a host that the processes of one namespace use.
 type Group struct {
 	ID string `json:"id"`
 	// Limits are in percent of the host; 0 is no limit.
 	CPULimit    float64 `json:"cpu_limit"`
 	MemoryLimit float64 `json:"memory_limit"`
-	// A group above its limit loses the process that uses most. With ByLimit,
-	// processes with a large limit of their own are spared longer.
+	// Above a limit, the agent kills the process of the group that uses most.
+	// ByLimit prefers to kill processes with a small limit of their own.
 	CPUByLimit    bool `json:"cpu_by_limit"`
 	MemoryByLimit bool `json:"memory_by_limit"`
 }
 
-// GroupsRequest is the body of PUT /v1/groups. The groups replace those of the
+// GroupsRequest is the body of PUT /v1/groups. Groups replace those of the
 // namespace on the hosts; an empty list removes them, and nil is rejected.
 type GroupsRequest struct {
 	Grouping
@@ -140,7 +140,7 @@ type HostGroups struct {
 	Grouping
 }
 
-// HostGroupsList is the answer to POST /v1/groups/query.
+// HostGroupsList is the response to POST /v1/groups/query.
 type HostGroupsList struct {
 	Hosts []HostGroups `json:"hosts"` // in the order of the [Targets]
 }

@@ -1,12 +1,12 @@
-// Package v1 declares the JSON types of procfleet's native HTTP API, /v1/...:
-// each body of a request and of an answer, once. Dispatchers encode answers
-// with these types, and package client decodes them.
+// Package v1 declares the JSON types of request and response bodies of
+// procfleet's native HTTP API, /v1/.... Dispatchers encode responses with these
+// types, and package client decodes them.
 //
-// A dispatcher reads some members of a request in a raw form, to apply defaults
-// and to name the invalid element in its error. The names of members are
-// declared here only.
+// A dispatcher decodes some members of a request from raw JSON, to apply
+// defaults and to name the invalid element in its error. The names of members
+// are declared here only.
 //
-// Answers may gain members; programs must ignore those that they do not know.
+// Responses may gain members; clients must ignore members that they do not know.
 package v1
 
 import (
@@ -15,46 +15,45 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// TaskRequest is the body of POST /v1/tasks: either a single operation, whose
-// members stand beside the options, or several under "operations".
+// TaskRequest is the body of POST /v1/tasks: either the members of a single
+// operation together with the options, or a list under "operations".
 type TaskRequest struct {
 	Operation
 	Operations []Operation `json:"operations,omitzero"`
 	TaskOptions
 }
 
-// TaskOptions are the members of a [TaskRequest] that concern all operations.
+// TaskOptions are the members of a [TaskRequest] that apply to all operations.
 type TaskOptions struct {
-	Strict *bool `json:"strict,omitempty"` // nil is true; false: an invalid operation fails on its hosts
-	// Timeout is from acceptance to the deadline, 1 s to 7 days; zero is what
-	// the operations may take, plus 60 s.
+	Strict *bool `json:"strict,omitempty"` // nil: true; false: an invalid operation becomes failed items
+	// Timeout is the time from acceptance to the deadline, 1 s to 7 days; zero
+	// is computed from the operations, plus 60 s.
 	Timeout  procfleet.Duration `json:"timeout,omitempty"`
 	Business string             `json:"business,omitempty"`
-	Callback string             `json:"callback,omitempty"` // URL that is notified of the end of the task
+	Callback string             `json:"callback,omitempty"` // URL to notify when the task ends
 }
 
 // Operation is one action on one process across a set of hosts. It needs Hosts
-// or Agents, unless the process is Registered or there is a Select. A host that
-// is named twice counts once.
+// or Agents, unless Registered or Select is set. Duplicate hosts count once.
 type Operation struct {
 	Action procfleet.Action `json:"action,omitempty"`
 	// Process starts from [procfleet.DefaultSpec]: a zero field means zero.
 	Process procfleet.ProcessSpec `json:"process,omitzero"`
 	// Select selects processes in the catalog of the request's business, and
-	// all hosts of the modules that they are bound to. Process, Hosts and
-	// Agents are then empty.
+	// all hosts of the modules to which they are bound. Process, Hosts and
+	// Agents must then be empty.
 	Select *procfleet.Selection `json:"select,omitempty"`
-	// Registered takes the process from its registration on each host: Process
-	// then has Namespace and Name only. Without Hosts and Agents the operation
-	// covers every host where the process is registered.
+	// Registered uses the registered spec of each host: Process then has
+	// Namespace and Name only. Without Hosts and Agents the operation covers
+	// every host where the process is registered.
 	Registered bool             `json:"registered,omitempty"`
 	Hosts      []procfleet.Host `json:"hosts,omitempty"`
-	// Agents are agent ids. An id that no live agent has announced ends as
-	// unreachable.
+	// Agents are agent ids. The item of an id that no live agent has announced
+	// ends as unreachable.
 	Agents []string `json:"agents,omitempty"`
 }
 
-// TaskCreated is the answer to an accepted [TaskRequest].
+// TaskCreated is the response to an accepted [TaskRequest].
 type TaskCreated struct {
 	ID procfleet.TaskID `json:"id"`
 }
@@ -63,21 +62,21 @@ type TaskCreated struct {
 type Task struct {
 	ID     procfleet.TaskID    `json:"id"`
 	State  procfleet.TaskState `json:"state"`
-	Counts procfleet.Counts    `json:"counts"` // every state; the counts add up to Items
-	Items  int                 `json:"items"`  // one process on one host each
+	Counts procfleet.Counts    `json:"counts"` // one entry per state; the sum is Items
+	Items  int                 `json:"items"`  // number of items, each one process on one host
 	// Actions are the distinct actions of the operations, never nil.
 	Actions    []procfleet.Action `json:"actions"`
 	CreatedAt  time.Time          `json:"created_at"`
-	Deadline   time.Time          `json:"deadline"`    // when pending items time out
+	Deadline   time.Time          `json:"deadline"`    // time at which pending items time out
 	FinishedAt *time.Time         `json:"finished_at"` // nil while the task is open
 	ExpiresAt  time.Time          `json:"expires_at"`  // when the server deletes the task
 
 	RejectReason string `json:"reject_reason,omitempty"`
-	Dialect      string `json:"dialect"` // the call that made the task
+	Dialect      string `json:"dialect"` // API call that submitted the task
 	Application  string `json:"application"`
 	Business     string `json:"business"`
-	// Callback is the URL without user part, query and fragment, which may hold
-	// secrets: callers other than the submitter read the task too.
+	// Callback is the URL without user info, query and fragment, which may
+	// contain secrets: callers other than the submitter can read the task.
 	Callback string `json:"callback,omitempty"`
 }
 
@@ -98,28 +97,27 @@ type TaskPage struct {
 
 // Result is the state of one item of a task.
 type Result struct {
-	Item int `json:"item"` // the item's number in its task
+	Item int `json:"item"` // number of the item in its task
 	// Host is zero if the caller named an agent id that no agent has announced.
 	Host      procfleet.Host   `json:"host"`
-	AgentID   string           `json:"agent_id,omitempty"` // as the caller named it
+	AgentID   string           `json:"agent_id,omitempty"` // agent id in the request
 	Namespace string           `json:"namespace,omitempty"`
 	Name      string           `json:"name,omitempty"`
-	Key       string           `json:"key"` // see [procfleet.ProcessSpec.Key]
+	Key       string           `json:"key"` // identity of the process, see [procfleet.ProcessSpec.Key]
 	Action    procfleet.Action `json:"action"`
 	State     procfleet.State  `json:"state"`
 	Code      procfleet.Code   `json:"code"`
 	Reason    procfleet.Reason `json:"reason,omitempty"`
 	// Message is "success" for code 0, empty while the item is open, and
-	// otherwise says what failed, where, and what to do.
+	// otherwise the problem, its location and the remedy.
 	Message  string   `json:"message"`
 	Warnings []string `json:"warnings,omitempty"`
-	// Status is what the agent observed after the action; nil if it did not
-	// inspect the process.
+	// Status is the agent's observation after the action; nil if there was none.
 	Status     *procfleet.ProcessStatus `json:"status,omitempty"`
 	AcceptedAt time.Time                `json:"accepted_at,omitzero"`
 	StartedAt  time.Time                `json:"started_at,omitzero"`
 	FinishedAt time.Time                `json:"finished_at,omitzero"`
-	Late       bool                     `json:"late,omitempty"` // replaced a result that the server had made
+	Late       bool                     `json:"late,omitempty"` // this result replaced one that the server had made
 }
 
 // ResultPage is a page of results, failures first. Next is the cursor of the
@@ -129,13 +127,13 @@ type ResultPage struct {
 	Next    string   `json:"next"`
 }
 
-// Plan is the answer to a [TaskRequest] with plan=true: what a task would do
-// now. No task is made.
+// Plan is the response to a [TaskRequest] with plan=true: the effect that a task
+// would have now. No task is created.
 type Plan struct {
 	Refusal string `json:"refusal,omitempty"` // why the request would be rejected; empty if accepted
-	Items   int    `json:"items"`             // of the task; 0 if the request would be rejected
-	Hosts   int    `json:"hosts"`             // distinct hosts of Operations
-	// WithoutAgent is how many of the Hosts have no live agent.
+	Items   int    `json:"items"`             // number of items; 0 if the request would be rejected
+	Hosts   int    `json:"hosts"`             // number of distinct hosts in Operations
+	// WithoutAgent is the number of these hosts without a live agent.
 	WithoutAgent int `json:"without_agent"`
 	// Operations has one entry for each selected process and each registered
 	// spec, otherwise one for each operation of the request. It is never nil,
@@ -146,10 +144,10 @@ type Plan struct {
 
 // PlannedOperation is one action on one process.
 type PlannedOperation struct {
-	Index     int                    `json:"index"` // of the operation in the request
+	Index     int                    `json:"index"` // index of the operation in the request
 	Action    procfleet.Action       `json:"action"`
-	ProcessID int64                  `json:"process_id,omitempty"` // in the catalog; 0 if the process was not selected
-	Name      string                 `json:"name"`                 // of the process, or its key if it has none
+	ProcessID int64                  `json:"process_id,omitempty"` // catalog id; 0 if the process was not selected from the catalog
+	Name      string                 `json:"name"`                 // name of the process, or its key if it has none
 	Process   *procfleet.ProcessSpec `json:"process"`              // nil if the registration is missing
 	Hosts     []PlannedHost          `json:"hosts"`
 }
@@ -158,17 +156,17 @@ type PlannedOperation struct {
 type PlannedHost struct {
 	Host    procfleet.Host `json:"host"` // zero if no agent has announced AgentID
 	AgentID string         `json:"agent_id,omitempty"`
-	// Modules are the modules by which the host was selected, as "set/module".
+	// Modules are the "set/module" names through which the host was selected.
 	Modules []string `json:"modules,omitempty"`
 	Alive   bool     `json:"alive"` // the host has a live agent
 }
 
-// PlanProblem says why a part of the request has no effect, or less effect.
+// PlanProblem explains why a part of the request has less effect than requested.
 type PlanProblem struct {
-	Index     int           `json:"index"` // of the operation in the request
+	Index     int           `json:"index"` // index of the operation in the request
 	Reason    ProblemReason `json:"reason"`
-	ProcessID int64         `json:"process_id,omitempty"` // of the process concerned, if any
-	Name      string        `json:"name,omitempty"`       // of that process
+	ProcessID int64         `json:"process_id,omitempty"` // process concerned, if any
+	Name      string        `json:"name,omitempty"`       // name of the process concerned, if any
 	Message   string        `json:"message"`
 }
 
@@ -188,17 +186,17 @@ const (
 	NoAgent        ProblemReason = "no_agent"        // some hosts have no live agent; their items end as unreachable
 )
 
-// Failure is the body of every answer that is not a success.
+// Failure is the body of every error response.
 type Failure struct {
 	Error Error `json:"error"`
 }
 
-// Error says why a request was rejected.
+// Error is the cause of a rejected request.
 type Error struct {
 	Code    ErrorCode        `json:"code"`
 	Message string           `json:"message"`
-	Field   string           `json:"field,omitempty"` // the invalid member or parameter, for example "process.proc_name"
-	Task    procfleet.TaskID `json:"task,omitempty"`  // the task concerned, if any
+	Field   string           `json:"field,omitempty"` // invalid member or parameter, for example "process.proc_name"
+	Task    procfleet.TaskID `json:"task,omitempty"`  // task concerned, if any
 }
 
 // ErrorCode is the class of an [Error], for software.
