@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/internal/audit"
 )
 
-// auditAll are the subjects of the audit log, one for each event:
+// auditAll matches the subjects of the audit log, which end with the event:
 //
 //	procfleet.audit.accepted
 const (
@@ -21,21 +21,21 @@ const (
 	auditAll    = auditPrefix + ">"
 )
 
-// maxAuditMessage is more than a record has: all its parts are bounded.
+// maxAuditMessage exceeds the size of every record: all its parts are bounded.
 const maxAuditMessage = 64 << 10
 
-// AuditSink returns [StreamAudit] as a sink of audit records.
+// AuditSink returns a sink that publishes audit records to [StreamAudit].
 func (b *Bus) AuditSink() audit.Sink { return auditSink{b} }
 
 type auditSink struct{ bus *Bus }
 
 func (auditSink) Name() string { return "stream" }
 
-// HasEnds is true: [StreamEvents] has them.
+// HasEnds returns true: the events in [StreamEvents] record the ends of tasks.
 func (auditSink) HasEnds() bool { return true }
 
-// Keep publishes all records at once. A repeat within two minutes is dropped
-// by the stream.
+// Keep publishes all records and waits for their acknowledgements. The stream
+// drops a record that is repeated within two minutes.
 func (p auditSink) Keep(ctx context.Context, lines []audit.Line, _ bool) error {
 	futures := make([]jetstream.PubAckFuture, 0, len(lines))
 	var errs []error
@@ -45,7 +45,7 @@ func (p auditSink) Keep(ctx context.Context, lines []audit.Line, _ bool) error {
 		future, err := p.bus.js.PublishMsgAsync(msg, jetstream.WithStallWait(stallWait))
 		if err != nil {
 			errs = append(errs, err)
-			break // the others would fail like this one
+			break // the other records would fail for the same reason
 		}
 		futures = append(futures, future)
 	}
@@ -61,10 +61,10 @@ func (p auditSink) Keep(ctx context.Context, lines []audit.Line, _ bool) error {
 	return nil
 }
 
-// ReadAudit calls visit with each record received since a time (zero: all), as
-// JSON without a line break: the records of [StreamAudit] and the ends of tasks
-// in [StreamEvents], in the order in which the streams received them. It ends
-// after the last record, or with ctx if follow is set, or when visit fails.
+// ReadAudit calls visit with each record received since the given time (zero:
+// all), as JSON without a line break: the records of [StreamAudit] and the ends of
+// tasks in [StreamEvents], in the order of arrival. It returns after the last
+// record (with follow: when ctx ends), or when visit returns an error.
 func (b *Bus) ReadAudit(ctx context.Context, since time.Time, follow bool, visit func(record []byte) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	records := &auditSource{messages: make(chan auditMessage)}
@@ -86,7 +86,7 @@ func (b *Bus) ReadAudit(ctx context.Context, since time.Time, follow bool, visit
 	return nil
 }
 
-// recordOfEnd returns the audit record that an event is; nil if it is none.
+// recordOfEnd returns the audit record in an event, or nil if there is none.
 func recordOfEnd(event []byte) []byte {
 	var e TaskFinished
 	if json.Unmarshal(event, &e) != nil {
@@ -98,23 +98,23 @@ func recordOfEnd(event []byte) []byte {
 	}
 	text, err := json.Marshal(&record)
 	if err != nil {
-		return nil // a bug: a Record has nothing that JSON cannot express
+		return nil // cannot happen: every Record can be encoded
 	}
 	return text
 }
 
-// auditMessage is a message of one of the streams.
+// auditMessage is a message of StreamAudit or StreamEvents.
 type auditMessage struct {
-	record []byte // nil if it is none
+	record []byte // nil if the message contains no record
 	at     time.Time
-	last   bool // the stream has no more for now
+	last   bool // no further message is stored in the stream at the moment
 }
 
-// auditSource is one of the streams while they are merged.
+// auditSource is one of the two streams that merge reads.
 type auditSource struct {
 	messages chan auditMessage
-	head     *auditMessage // received, not visited
-	idle     bool          // the stream has no more for now
+	head     *auditMessage // received, but not visited yet
+	idle     bool          // no further message is stored in the stream at the moment
 }
 
 func (s *auditSource) send(ctx context.Context, m auditMessage) error {
@@ -136,7 +136,7 @@ func (s *auditSource) receive(ctx context.Context) error {
 	}
 }
 
-// merge visits what the sources have, the earlier one first.
+// merge calls visit with the records of both sources in the order of arrival.
 func merge(ctx context.Context, a, b *auditSource, follow bool, visit func(record []byte) error) error {
 	for {
 		for _, s := range []*auditSource{a, b} {
@@ -180,8 +180,8 @@ func receiveEither(ctx context.Context, a, b *auditSource) error {
 	return nil
 }
 
-// readStream calls visit with each message of a stream since a moment. A stream
-// without any has one call without data.
+// readStream calls visit with each message of a stream since the given time. For
+// a stream without such messages it calls visit once without data.
 func (b *Bus) readStream(ctx context.Context, stream, subject string, since time.Time, follow bool, visit func(data []byte, at time.Time, last bool) error) error {
 	from := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverAllPolicy}
 	if !since.IsZero() {

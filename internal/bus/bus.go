@@ -21,36 +21,36 @@ import (
 
 // Errors of publishing.
 var (
-	// ErrFull means that the stream takes no more; what is in it must be
-	// worked off first.
+	// ErrFull means that the stream is full; consumers must process its messages
+	// first.
 	ErrFull = errors.New("bus: stream is full")
 	// ErrUnavailable means that JetStream did not acknowledge in time; the message
-	// may or may not be in the stream.
+	// may or may not have been stored.
 	ErrUnavailable = errors.New("bus: JetStream does not answer")
 )
 
-// Bus publishes and reads on the streams that [Ensure] made. It is safe for
-// concurrent use.
+// Bus publishes to and reads from the streams that [Ensure] creates. It is safe
+// for concurrent use.
 type Bus struct {
 	js    jetstream.JetStream
 	hints listener
 	keys  func() *fleetkey.Ring
 
-	eventReaders chan struct{} // limits concurrent reads of a page of events
+	eventReaders chan struct{} // semaphore for concurrent reads of event pages
 }
 
-// New returns the bus on js, which must give up on asynchronous publishes
-// that are never acknowledged (see JetStream).
+// New returns a bus on js. js must have a timeout for asynchronous publishes, as
+// [JetStream] sets it.
 func New(js jetstream.JetStream) *Bus {
 	return &Bus{js: js, hints: listener{conn: js.Conn()}, eventReaders: make(chan struct{}, eventReaders), keys: func() *fleetkey.Ring { return nil }}
 }
 
-// Use has the bus sign its messages to agents and verify theirs, with the keys
-// of the fleet that keys returns. Without it nothing is signed or verified. It
-// must be called before any other method.
+// Use makes the bus sign messages to agents and verify messages from agents with
+// the keys returned by keys. Without it no message is signed or verified. It must
+// be called before any other method.
 func (b *Bus) Use(keys func() *fleetkey.Ring) { b.keys = keys }
 
-// ChunkRef names a chunk that waits for delivery.
+// ChunkRef identifies a chunk that is queued for delivery.
 type ChunkRef struct {
 	Task  procfleet.TaskID    `json:"task"`
 	Chunk int                 `json:"chunk"`
@@ -58,12 +58,11 @@ type ChunkRef struct {
 	Cloud procfleet.CloudArea `json:"cloud"`
 }
 
-// PublishChunks queues chunks and returns when every one is acknowledged:
-// sequences[i] is the position of refs[i]. The round distinguishes later
-// publications of the same chunk from a repeat of this one, which the stream
-// drops: "0" at acceptance, another one whenever a chunk is published again.
-// On error, which wraps [ErrFull] or [ErrUnavailable] where it is one of those, some
-// of the chunks may be queued. The trace of ctx travels along.
+// PublishChunks queues chunks and waits until all are acknowledged: sequences[i]
+// is the stream sequence of refs[i]. The stream drops a repeat with the same
+// round: use "0" at acceptance and a new round to queue a chunk again. An error,
+// which may wrap [ErrFull] or [ErrUnavailable], means that some chunks may not be
+// queued. The messages contain the trace of ctx.
 func (b *Bus) PublishChunks(ctx context.Context, refs []ChunkRef, round string) (sequences []uint64, err error) {
 	futures := make([]jetstream.PubAckFuture, len(refs))
 	for i, ref := range refs {
@@ -84,9 +83,9 @@ func (b *Bus) PublishChunks(ctx context.Context, refs []ChunkRef, round string) 
 	return sequences, nil
 }
 
-// acknowledged waits for the position that the stream gave a message. While
-// replicas have not agreed on an earlier one with the same id, of a repeat or
-// a retry, the stream refuses this one; so it is published again.
+// acknowledged waits for the stream sequence of a published message. While the
+// replicas have not agreed on an earlier message with the same id, the stream
+// rejects this one, so acknowledged publishes it again.
 func (b *Bus) acknowledged(ctx context.Context, future jetstream.PubAckFuture) (sequence uint64, err error) {
 	const pause, tries = 20 * time.Millisecond, 50
 	for range tries {
@@ -127,13 +126,13 @@ func (r ChunkRef) message(ctx context.Context, round string) (*nats.Msg, error) 
 	return msg, nil
 }
 
-// stallWait is how long a publication waits while as many as may be are not
-// acknowledged, which a task of very many chunks brings about by itself.
+// stallWait is how long a publish blocks while the number of unacknowledged
+// messages is at its limit. A single task of very many chunks reaches the limit.
 const stallWait = 5 * time.Second
 
-const maxChunkRef = 1 << 10 // bytes; ours have about 90
+const maxChunkRef = 1 << 10 // bytes; a reference has about 90
 
-// DecodeChunkRef reads a message of [StreamOps]. It never panics.
+// DecodeChunkRef decodes a message of [StreamOps]. It never panics.
 func DecodeChunkRef(data []byte) (ChunkRef, error) {
 	if len(data) > maxChunkRef {
 		return ChunkRef{}, fmt.Errorf("bus: chunk reference of %d bytes is over the limit of %d", len(data), maxChunkRef)
@@ -156,10 +155,10 @@ func DecodeChunkRef(data []byte) (ChunkRef, error) {
 	return ref, nil
 }
 
-// Queued reports which positions of [StreamOps] still hold a message. If
-// the stream was lost and made anew, another chunk may hold a position for
-// a while; ask again later. It is one request, and one more for each position
-// that lies behind the oldest message.
+// Queued reports for each sequence whether [StreamOps] still holds its message.
+// After the stream was lost and recreated, a sequence may belong to another chunk
+// for a while; the caller must check again later. Queued sends one request, and
+// another for each sequence not below the stream's first.
 func (b *Bus) Queued(ctx context.Context, sequences []uint64) ([]bool, error) {
 	stream, err := b.js.Stream(ctx, StreamOps)
 	if err != nil {
@@ -179,9 +178,9 @@ func (b *Bus) Queued(ctx context.Context, sequences []uint64) ([]bool, error) {
 	return queued, nil
 }
 
-// TaskFinished is the event that a task has ended, and the record of that end in
-// the audit log. Consumers may receive it more than once, with the same Event.
-// Producers of submissions may subscribe to it, so it names no user and no address.
+// TaskFinished is the event and the audit record for the end of a task. Consumers
+// may receive duplicates with the same Event. Producers of submissions may
+// subscribe to it, so it contains no user and no address.
 type TaskFinished struct {
 	Event       string                  `json:"event"` // "<task>/finished"
 	Task        procfleet.TaskID        `json:"task"`
@@ -192,13 +191,13 @@ type TaskFinished struct {
 	Dialect     string                  `json:"dialect,omitempty"`
 	Application string                  `json:"application,omitempty"`
 	Business    string                  `json:"business,omitempty"`
-	// Actions and Items are missing in events of releases that published the
-	// audit record beside the event.
+	// Actions and Items are absent in events of older releases, which published
+	// a separate audit record.
 	Actions []procfleet.Action `json:"actions,omitempty"`
-	Items   int                `json:"items,omitempty"` // processes on hosts
+	Items   int                `json:"items,omitempty"` // number of items, each one process on one host
 }
 
-// FinishedEvent returns the event for a task that is over.
+// FinishedEvent returns the event for a finished or rejected task.
 func FinishedEvent(t procfleet.Task) TaskFinished {
 	return TaskFinished{
 		Event: string(t.ID) + "/finished", Task: t.ID, State: t.State, Counts: t.Counts,
@@ -208,8 +207,8 @@ func FinishedEvent(t procfleet.Task) TaskFinished {
 	}
 }
 
-// record returns the audit record that the event is; false if the event is of a
-// release that published the record beside it.
+// record returns the audit record in the event, or false for the event of an
+// older release, which published a separate record.
 func (e *TaskFinished) record() (audit.Record, bool) {
 	return audit.Record{
 		ID: e.Event, Event: audit.Finished, At: e.FinishedAt,
@@ -219,8 +218,8 @@ func (e *TaskFinished) record() (audit.Record, bool) {
 	}, e.Items > 0
 }
 
-// PublishFinished publishes the event. The returned function waits until the
-// stream has it, and returns the error of either; it must be called once.
+// PublishFinished publishes the event asynchronously. The caller must call wait
+// once; it blocks until the stream acknowledges, and returns any error.
 func (b *Bus) PublishFinished(ctx context.Context, e *TaskFinished) (wait func() error) {
 	fail := func(err error) error {
 		if err == nil {
@@ -233,8 +232,9 @@ func (b *Bus) PublishFinished(ctx context.Context, e *TaskFinished) (wait func()
 		return func() error { return fail(err) }
 	}
 	msg := &nats.Msg{Subject: SubjectFinished, Data: data, Header: nats.Header{}}
-	// Not the id of the event alone: a worker of the release before that died
-	// between event and audit record would have the stream drop this one.
+	// The id differs from that of older releases, which published the audit record
+	// separately: if such a worker died between event and record, the stream would
+	// drop this event as a duplicate.
 	msg.Header.Set(jetstream.MsgIDHeader, e.Event+"/record")
 	tracecontext.Inject(ctx, msg.Header)
 	future, err := b.js.PublishMsgAsync(msg)
@@ -247,7 +247,7 @@ func (b *Bus) PublishFinished(ctx context.Context, e *TaskFinished) (wait func()
 	}
 }
 
-// DeliverConsumer returns the consumer of a lane's chunk references.
+// DeliverConsumer returns the consumer of the chunk references in a lane.
 func (b *Bus) DeliverConsumer(ctx context.Context, lane procfleet.Lane) (jetstream.Consumer, error) {
 	return b.consumer(ctx, StreamOps, deliverName(lane))
 }
@@ -270,28 +270,28 @@ func publishError(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Error codes of a JetStream server that is full.
+// JetStream error codes for a full stream or exhausted storage.
 const (
 	codeAccountResources jetstream.ErrorCode = 10002
 	codeNoResources      jetstream.ErrorCode = 10023
 	codeNoMemory         jetstream.ErrorCode = 10028
 	codeNoStorage        jetstream.ErrorCode = 10047
 	codeStoreFailed      jetstream.ErrorCode = 10077
-	codeStreamTooBig     jetstream.ErrorCode = 10122 // than the account allows one to be
+	codeStreamTooBig     jetstream.ErrorCode = 10122 // larger than the account allows for one stream
 	codeMaxConsumers     jetstream.ErrorCode = 10026
 	codeMaxStreams       jetstream.ErrorCode = 10027
 )
 
-// Error codes of a JetStream server that is unavailable.
+// JetStream error codes for an unavailable server.
 const (
-	codeNoPeers            jetstream.ErrorCode = 10005 // too few servers of the cluster are up for the replicas
+	codeNoPeers            jetstream.ErrorCode = 10005 // too few cluster servers are up for the replicas
 	codeDuplicateInProcess jetstream.ErrorCode = 10158
 )
 
 func isFull(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.ErrorCode == codeStoreFailed {
-		// One code for every failure of the store; these are its limits.
+		// The store reports every failure with one code; only the text identifies limits.
 		return strings.HasPrefix(api.Description, "maximum ")
 	}
 	return hasCode(err, codeAccountResources, codeNoResources, codeNoMemory, codeNoStorage, codeStreamTooBig)

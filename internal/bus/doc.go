@@ -1,17 +1,15 @@
-// Package bus has the JetStream streams of dispatchers and workers, one for each
-// of: references to chunks that wait for delivery, events of tasks, events of
-// hosts, and the audit log.
+// Package bus manages the JetStream streams of dispatchers and workers: references
+// to chunks that wait for delivery, task events, host events, and the audit log.
 //
-// A message of [StreamOps] is only a reference to a chunk; the chunk's items are
-// in the task store. So the stream stays small, the sweep can publish again from
-// the store alone, and a client that can publish on the bus cannot change the
-// commands of a chunk.
+// A message of [StreamOps] contains only a reference to a chunk; the items are in
+// the task store. So the stream stays small, the sweep can requeue a chunk from
+// the task store, and a client with access to the bus cannot alter commands.
 //
-// Two more streams are for submissions: operations that producers publish
-// instead of sending an HTTP request, and those that failed.
+// Two more streams hold submissions: operations that producers publish instead of
+// sending an HTTP request, and the submissions that failed.
 //
-// The bus loses nothing silently: work queues refuse new messages when full
-// ([ErrFull]) and keep old ones without limit of age. Hints that a task changed
-// ([Bus.Hint]) are the exception: they only save watchers of a task some
-// waiting, and are outside the streams.
+// The bus never drops work silently: work queues reject new messages when full
+// ([ErrFull]) and retain messages without an age limit. Hints that a task changed
+// ([Bus.Hint]) may be lost: they are sent outside the streams and only shorten the
+// polling delay of a task's watchers.
 package bus

@@ -14,12 +14,12 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// hintOver is the body of the hint that a task is over; all others are empty.
+// hintOver is the body of the hint that a task has ended; other hints are empty.
 const hintOver = "over"
 
-// Hint notifies followers of a task that it changed, or that it is over. It only
-// writes into the connection's buffer, and costs next to nothing without
-// followers. It may be lost; the task store has the change.
+// Hint notifies followers of a task that the task changed or, with over, ended. It
+// only appends to the connection's buffer, and costs little without followers. A
+// hint may be lost; the task store is authoritative.
 func (b *Bus) Hint(id procfleet.TaskID, over bool) error {
 	n, err := id.Number()
 	if err != nil {
@@ -35,11 +35,11 @@ func (b *Bus) Hint(id procfleet.TaskID, over bool) error {
 	return nil
 }
 
-// Follow calls hinted for every hint about a task, from one goroutine for all
-// tasks, so hinted must not block. It returns when the server knows, for which
-// it waits up to a second; without a server it returns at once, and hints come
-// when the server is back. The caller calls stop once; hinted is not called
-// afterwards, but for a call that has begun.
+// Follow calls hinted for every hint about a task. All tasks share one goroutine,
+// so hinted must not block. Follow waits up to 1 s until the NATS server has the
+// subscription; without a connection it returns at once, and hints arrive after
+// the reconnect. The caller must call stop once; no call of hinted begins after
+// stop has returned.
 func (b *Bus) Follow(ctx context.Context, id procfleet.TaskID, hinted func(over bool)) (stop func(), err error) {
 	n, err := id.Number()
 	if err != nil {
@@ -52,13 +52,13 @@ func (b *Bus) Follow(ctx context.Context, id procfleet.TaskID, hinted func(over 
 	if b.hints.conn.IsConnected() {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		_ = b.hints.conn.FlushWithContext(ctx) // followers expect late and lost hints
+		_ = b.hints.conn.FlushWithContext(ctx) // followers tolerate late and lost hints
 	}
 	return func() { b.hints.remove(sub) }, nil
 }
 
-// listener receives the hints of all followed tasks: one subscription for each,
-// and one goroutine for all, which runs while there are any.
+// listener receives the hints of all followed tasks, with a subscription for each
+// task. One goroutine handles all hints; it runs while any task is followed.
 type listener struct {
 	conn *nats.Conn
 
@@ -68,7 +68,7 @@ type listener struct {
 	quit     chan struct{}
 }
 
-// maxWaitingHints is how many hints may wait; further ones are lost.
+// maxWaitingHints is the capacity of the queue of hints; further hints are dropped.
 const maxWaitingHints = 4096
 
 func (l *listener) add(subject string, hinted func(over bool)) (*nats.Subscription, error) {
@@ -93,7 +93,7 @@ func (l *listener) remove(sub *nats.Subscription) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.hinted, sub)
-	_ = sub.Unsubscribe() // fails when the connection is closed, and the subscription with it
+	_ = sub.Unsubscribe() // fails only on a closed connection, which has no subscriptions
 	if len(l.hinted) == 0 {
 		close(l.quit)
 	}
@@ -118,14 +118,14 @@ func (l *listener) of(sub *nats.Subscription) func(over bool) {
 	return l.hinted[sub]
 }
 
-// settingsEach is how many hosts get a message of their own when their settings
-// change; more hosts are notified by one message to all.
+// settingsEach is the largest number of hosts that are notified individually when
+// their settings change; for more hosts, one message notifies all agents.
 const settingsEach = 500
 
 // SettingsChanged notifies the agents of hosts, or all agents if hosts is empty,
-// that their settings changed. It only writes into the connection's buffer, and
-// may be lost: agents also request their settings periodically. The message to
-// all is not signed, since they have no common key.
+// that their settings changed. It only appends to the connection's buffer. A lost
+// notification is tolerable: agents also request their settings periodically. The
+// message to all agents is unsigned, since agents share no key.
 func (b *Bus) SettingsChanged(hosts []procfleet.Host) error {
 	data, err := agentproto.Encode(&agentproto.SettingsChanged{Header: agentproto.Header{
 		Type: agentproto.TypeSettingsChanged, ID: uuid.NewString(), Sent: time.Now().UTC(),

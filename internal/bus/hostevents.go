@@ -17,52 +17,52 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// HostEventQuery selects agent events, the oldest first. Zero fields select all.
+// HostEventQuery selects host events, oldest first. Zero fields select all.
 type HostEventQuery struct {
 	Host            procfleet.Host
 	Namespace, Kind string
-	// Since leaves out what was received before.
+	// Since excludes events that were received earlier.
 	Since time.Time
-	// After continues behind the event of this sequence, which need not exist any
-	// longer. A sequence beyond the last one is of a lost stream: reading starts
-	// at the beginning.
+	// After selects the events after this sequence, whose own event may be gone.
+	// A sequence beyond the stream's last one belongs to a lost stream: reading
+	// then starts at the beginning.
 	After uint64
-	// Newest reads the last events instead and ignores After.
+	// Newest selects the last events instead and ignores After.
 	Newest bool
-	Limit  int // of events; at least 1
+	Limit  int // maximum number of events; at least 1
 }
 
-// HostEventPage is a page of agent events, the oldest first. Next is the After
-// of the next page; More says that there is one already.
+// HostEventPage is a page of host events, oldest first. Next is the After of the
+// next page, and More reports whether that page already has messages.
 type HostEventPage struct {
 	Events []procfleet.HostEvent
 	Next   uint64
 	More   bool
-	// Refused counts unverified messages on the page, by [fleetkey.Reason].
+	// Refused counts the unverified messages on the page by [fleetkey.Reason].
 	Refused map[string]int
 }
 
 const (
-	// eventWindow is how many messages are looked at together, and eventLook
-	// how many for one page: a filter may leave out nearly all of them.
-	// eventFetch of them are in memory at a time.
+	// eventWindow is the number of messages that newest reads per window,
+	// eventLook the maximum number of messages read for a page, since a filter may
+	// exclude nearly all of them. eventFetch messages are fetched at a time.
 	eventWindow = 1000
 	eventLook   = 10 * eventWindow
 	eventFetch  = 200
-	// eventPageBytes bounds the messages of which a page is made.
+	// eventPageBytes limits the total size of the messages on a page.
 	eventPageBytes = 8 << 20
-	// eventWait is how long messages that the stream has may take to come.
+	// eventWait is how long to wait for messages that the stream holds.
 	eventWait = 5 * time.Second
-	// eventReaders is how many pages are read at a time.
+	// eventReaders is the maximum number of concurrent page reads.
 	eventReaders = 8
-	// maxEventMessage bounds one event in bytes, without its headers.
+	// maxEventMessage is the maximum size of an event in bytes, without headers.
 	maxEventMessage = 64 << 10
 	eventHeaders    = 4 << 10
 )
 
-// HostEvents reads a page. It looks at no more than 10,000 events: of the
-// newest, those before are not found, and a page that goes on may be empty and
-// say that there is more. The error wraps [ErrUnavailable] if it may pass.
+// HostEvents reads a page. It inspects at most 10,000 messages: with Newest it
+// does not find older events, and otherwise a page may be empty although More is
+// set. The error wraps [ErrUnavailable] if it is temporary.
 func (b *Bus) HostEvents(ctx context.Context, q HostEventQuery) (HostEventPage, error) {
 	page, err := b.hostEvents(ctx, q)
 	if err != nil {
@@ -88,7 +88,7 @@ func (b *Bus) hostEvents(ctx context.Context, q HostEventQuery) (HostEventPage, 
 	return page, err
 }
 
-// eventReader reads one page of a stream that was in the given state.
+// eventReader reads one page of the stream, which had the given state at the start.
 type eventReader struct {
 	js      jetstream.JetStream
 	keys    *fleetkey.Ring
@@ -111,7 +111,7 @@ func (r *eventReader) page(ctx context.Context) (HostEventPage, error) {
 	return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 }
 
-// onwards reads forward from a position.
+// onwards reads forward from a start position.
 func (r *eventReader) onwards(ctx context.Context, from jetstream.ConsumerConfig) (HostEventPage, error) {
 	page := HostEventPage{Next: r.state.LastSeq}
 	if r.state.Msgs == 0 || r.q.After == r.state.LastSeq {
@@ -134,8 +134,8 @@ func (r *eventReader) onwards(ctx context.Context, from jetstream.ConsumerConfig
 	return page, err
 }
 
-// newest reads windows from the end towards the beginning until there are
-// enough.
+// newest reads windows of messages from the end of the stream backwards until the
+// page is full.
 func (r *eventReader) newest(ctx context.Context) (HostEventPage, error) {
 	page := HostEventPage{Next: r.state.LastSeq}
 	first := r.state.FirstSeq
@@ -148,7 +148,7 @@ func (r *eventReader) newest(ctx context.Context) (HostEventPage, error) {
 		if end-first >= eventWindow {
 			begin = end - eventWindow + 1
 		}
-		var window []eventMessage // at most the newest events that fit the page
+		var window []eventMessage // newest selected events of the window that fit the page
 		from := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: begin}
 		err := r.read(ctx, from, func(m eventMessage) bool {
 			if m.event != nil && m.sequence <= end {
@@ -174,19 +174,19 @@ func (r *eventReader) newest(ctx context.Context) (HostEventPage, error) {
 	return page, nil
 }
 
-// eventMessage is a message that was looked at.
+// eventMessage is an inspected message.
 type eventMessage struct {
 	sequence uint64
 	bytes    int
-	event    *procfleet.HostEvent // nil if it is not selected, or no event
+	event    *procfleet.HostEvent // nil if the message is not selected or not a valid event
 }
 
-// read calls visit with every message from a position on. It ends when visit
-// returns false, or with the last message.
+// read calls visit with every message from a start position on, until visit
+// returns false or no message is left.
 func (r *eventReader) read(ctx context.Context, from jetstream.ConsumerConfig, visit func(eventMessage) bool) error {
 	from.AckPolicy, from.MemoryStorage, from.Replicas, from.InactiveThreshold = jetstream.AckNonePolicy, true, 1, time.Minute
 	if !r.q.Host.IsZero() {
-		// Agents published to the former themselves until a release ago.
+		// Agents of older releases published to the first subject themselves.
 		from.FilterSubjects = []string{agentproto.EventSubject(int64(r.q.Host.Cloud)), hostEventSubject(r.q.Host.Cloud)}
 	}
 	consumer, err := r.js.CreateConsumer(ctx, StreamHostEvents, from)
@@ -203,7 +203,7 @@ func (r *eventReader) read(ctx context.Context, from jetstream.ConsumerConfig, v
 		for msg := range batch.Messages() {
 			came = true
 			if !more {
-				continue // until the batch is at its end
+				continue // drain the batch
 			}
 			meta, err := msg.Metadata()
 			if err != nil {
@@ -217,25 +217,26 @@ func (r *eventReader) read(ctx context.Context, from jetstream.ConsumerConfig, v
 		if !more || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !came { // and missing messages must not count as read
+		if !came { // otherwise missing messages would count as read
 			return fmt.Errorf("%d messages of the stream not received within %s: %w", pending, eventWait, context.DeadlineExceeded)
 		}
 	}
 	return nil
 }
 
-// forget removes a consumer, which otherwise ends by itself in a minute.
+// forget deletes a consumer without waiting for its expiry after one minute.
 func (r *eventReader) forget(ctx context.Context, consumer string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = r.js.DeleteConsumer(ctx, StreamHostEvents, consumer)
 }
 
-// wanted returns the event of a message; nil if it is not selected, or no event.
+// wanted returns the event in a message, or nil if the message is not selected or
+// is not a valid event.
 func (r *eventReader) wanted(msg jetstream.Msg, meta *jetstream.MsgMetadata) *procfleet.HostEvent {
 	e, _, err := DecodeHostEvent(msg.Data(), msg.Subject())
 	if err != nil {
-		return nil // not written by an agent
+		return nil // not an agent's message
 	}
 	if err := r.keys.Verify(msg.Headers(), e.Host.String(), &fleetkey.Message{Purpose: agentproto.TypeEvent, Body: msg.Data()}); err != nil {
 		r.refused[fleetkey.Reason(err)]++
@@ -255,11 +256,11 @@ func (r *eventReader) wanted(msg jetstream.Msg, meta *jetstream.MsgMetadata) *pr
 	return &e
 }
 
-// maxEventWord bounds a word of an event in bytes.
+// maxEventWord is the maximum size of Kind, AgentID and Instance in bytes.
 const maxEventWord = 128
 
-// DecodeHostEvent reads a message that an agent or a worker sent to a subject of
-// events, and the parts of it that only workers need. It never panics.
+// DecodeHostEvent decodes a message of an agent or worker on an event subject. m
+// contains the parts that only workers need. It never panics.
 func DecodeHostEvent(data []byte, subject string) (e procfleet.HostEvent, m agentproto.Event, err error) {
 	if len(data) > maxEventMessage {
 		return e, m, fmt.Errorf("bus: event of %d bytes is over the limit of %d", len(data), maxEventMessage)
@@ -271,7 +272,7 @@ func DecodeHostEvent(data []byte, subject string) (e procfleet.HostEvent, m agen
 	if err != nil {
 		return e, m, fmt.Errorf("bus: event: %w", err)
 	}
-	// The subject is what NATS permissions can enforce.
+	// NATS permissions restrict an agent to the subjects of its own cloud area.
 	if subject[strings.LastIndexByte(subject, '.')+1:] != strconv.FormatInt(int64(host.Cloud), 10) {
 		return e, m, fmt.Errorf("bus: event of host %s came on subject %.80s of another cloud area", host, subject)
 	}
@@ -291,20 +292,19 @@ func DecodeHostEvent(data []byte, subject string) (e procfleet.HostEvent, m agen
 	}, m, nil
 }
 
-// PublishedEvent is an event to publish, and whether the stream has it.
+// PublishedEvent is an event to publish, with the outcome.
 type PublishedEvent struct {
-	ID     string // of the event: the stream drops repeats
+	ID     string // id of the event; the stream drops duplicates
 	Host   procfleet.Host
 	Header nats.Header
 	Body   []byte
-	// Err is nil when the stream has the event. It wraps [ErrFull] or [ErrUnavailable]
-	// if a repeat may succeed.
+	// Err is nil once the stream has acknowledged the event. It wraps [ErrFull] or
+	// [ErrUnavailable] if a retry may succeed.
 	Err error
 }
 
 // PublishHostEvents publishes events that the caller has verified, with the
-// agents' signatures, and returns when the stream acknowledged each or Err says
-// why not.
+// agents' signatures. It waits until each event is acknowledged or has its Err.
 func (b *Bus) PublishHostEvents(ctx context.Context, events []PublishedEvent) {
 	futures := make([]jetstream.PubAckFuture, len(events))
 	for i := range events {
@@ -321,10 +321,10 @@ func (b *Bus) PublishHostEvents(ctx context.Context, events []PublishedEvent) {
 	}
 }
 
-// EmitHostEvent publishes an event and does not wait: it may be lost.
+// EmitHostEvent publishes an event without waiting: the event may be lost.
 func (b *Bus) EmitHostEvent(e PublishedEvent) error { return b.js.Conn().PublishMsg(e.message()) }
 
-// message leaves out the headers that NATS would obey.
+// message omits headers that would control the NATS server.
 func (e *PublishedEvent) message() *nats.Msg {
 	msg := &nats.Msg{Subject: hostEventSubject(e.Host.Cloud), Header: make(nats.Header, len(e.Header)+1), Data: e.Body}
 	for name, values := range e.Header {

@@ -11,20 +11,21 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// This file serves the release before, whose agents published results and events
-// to streams. It goes with the next release, as worker/olderagents.go does.
+// This file serves agents of the previous release, which publish results and
+// events to streams. Remove it in the next release, with worker/olderagents.go.
 
-// StreamOldResults is the stream to which agents of the release before publish
+// StreamOldResults is the stream to which agents of the previous release publish
 // results.
 const StreamOldResults = "PROCFLEET_RESULTS"
 
-// drainedSubject takes the place of the subjects of [StreamOldResults]: a stream
-// has to have one.
+// drainedSubject replaces the subjects of a detached [StreamOldResults], because a
+// stream must have a subject.
 const drainedSubject = "procfleet.drained.results"
 
-// DetachOldStreams has agents' results and events go to workers alone. It
-// returns the consumers of [StreamOldResults], none if that does not exist. A
-// dispatcher of the release before attaches both streams again when it starts.
+// DetachOldStreams stops the streams from capturing agents' results and events, so
+// that only workers receive them. It returns the consumers of [StreamOldResults],
+// or none if that stream does not exist. A dispatcher of the previous release
+// attaches both streams again when it starts.
 func (b *Bus) DetachOldStreams(ctx context.Context) ([]jetstream.Consumer, error) {
 	if _, err := b.attach(ctx, StreamHostEvents, hostEventsAll); err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (b *Bus) DetachOldStreams(ctx context.Context) ([]jetstream.Consumer, error
 	return consumers, nil
 }
 
-// attach has a stream, if it exists, take the messages of one subject only.
+// attach sets the subject of a stream and reports whether the stream exists.
 func (b *Bus) attach(ctx context.Context, stream, subject string) (found bool, err error) {
 	s, err := b.js.Stream(ctx, stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -61,8 +62,8 @@ func (b *Bus) attach(ctx context.Context, stream, subject string) (found bool, e
 	return true, nil
 }
 
-// RemoveOldResults removes [StreamOldResults] if it is detached and empty, and
-// reports whether it did.
+// RemoveOldResults deletes [StreamOldResults] if it is detached and empty, and
+// reports whether it was deleted.
 func (b *Bus) RemoveOldResults(ctx context.Context) (removed bool, err error) {
 	s, err := b.js.Stream(ctx, StreamOldResults)
 	if err == nil {
@@ -73,7 +74,7 @@ func (b *Bus) RemoveOldResults(ctx context.Context) (removed bool, err error) {
 		err = b.js.DeleteStream(ctx, StreamOldResults)
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return false, nil // another worker removed it
+		return false, nil // another worker deleted the stream
 	}
 	if err != nil {
 		return false, publishError("remove stream "+StreamOldResults, err)
@@ -81,8 +82,8 @@ func (b *Bus) RemoveOldResults(ctx context.Context) (removed bool, err error) {
 	return true, nil
 }
 
-// OldStreamOf returns the stream to which agents of the release before published
-// a message of the given type.
+// OldStreamOf returns the stream to which agents of the previous release publish
+// messages of the given type.
 func OldStreamOf(messageType string) string {
 	if messageType == agentproto.TypeEvent {
 		return StreamHostEvents

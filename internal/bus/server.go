@@ -13,13 +13,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// oldestServer is the lowest version of NATS whose broker can be kept from
-// publishing on behalf of a user to where the user may not: from 2.12.7 on it
-// checks the destination of message traces, and JetStream is strict by default.
+// oldestServer is the minimum NATS version: from 2.12.7 on, the server checks that
+// a user may publish to the destination of a message trace, and JetStream is
+// strict by default.
 var oldestServer = [3]int{2, 12, 7}
 
-// checkServer refuses a NATS server with which the rights of users would not
-// hold. An error of another kind than [ErrUnavailable] does not pass by itself.
+// checkServer rejects a NATS server that does not enforce the permissions of
+// users. Errors other than [ErrUnavailable] are permanent.
 func checkServer(ctx context.Context, js jetstream.JetStream) error {
 	conn := js.Conn()
 	if version := conn.ConnectedServerVersion(); tooOld(version) {
@@ -34,8 +34,8 @@ func checkServer(ctx context.Context, js jetstream.JetStream) error {
 	return err
 }
 
-// tooOld reports whether a version is lower than [oldestServer]. It is false of
-// a version that is not known, which is that of a lost connection.
+// tooOld reports whether a version is lower than [oldestServer]. It returns false
+// for an unknown version, such as that of a lost connection.
 func tooOld(version string) bool {
 	number, _, _ := strings.Cut(version, "-") // a release candidate counts as its release
 	for i, part := range strings.SplitN(number, ".", len(oldestServer)) {
@@ -47,14 +47,14 @@ func tooOld(version string) bool {
 	return false
 }
 
-// codeInvalidJSON is how a strict server answers a request that has a field
-// which it does not know.
+// codeInvalidJSON is the error code of a strict server for an unknown field in a
+// request.
 const codeInvalidJSON jetstream.ErrorCode = 10025
 
-// isStrict sends a harmless request with a field that no server knows, and
-// whose name explains the warning that a strict server logs.
+// isStrict sends a harmless request with an unknown field; the field's name
+// explains the warning that a strict server logs.
 func isStrict(ctx context.Context, js jetstream.JetStream) (bool, error) {
-	// Servers do not reply to requests that come while JetStream has no leader.
+	// Servers do not reply while JetStream has no leader.
 	ctx, cancel := context.WithTimeout(ctx, js.Options().DefaultTimeout)
 	defer cancel()
 	msg, err := js.Conn().RequestMsgWithContext(ctx, &nats.Msg{
@@ -75,17 +75,17 @@ func isStrict(ctx context.Context, js jetstream.JetStream) (bool, error) {
 	return answer.Error != nil, nil
 }
 
-// AckTimeout ends an asynchronous publication that no stream acknowledged, so
-// that its message does not stay in memory for ever.
+// AckTimeout limits the wait for the acknowledgement of an asynchronous publish,
+// so that its message does not remain in memory.
 const AckTimeout = 5 * time.Second
 
-// maxPending bounds asynchronous publications that await acknowledgement.
+// maxPending is the maximum number of unacknowledged asynchronous publishes.
 const maxPending = 16 << 10
 
 // JetStream returns the JetStream context of nc with bounded asynchronous
-// publishing: an acknowledgement that does not arrive within [AckTimeout] is an
-// error. It is here and not in natsconn, which agents use: they have no right
-// on streams, and their program does not contain JetStream's code.
+// publishing: a publish fails without an acknowledgement within [AckTimeout].
+// It is not in package natsconn, which agents import: agents may not use streams,
+// and their program should not link the JetStream code.
 func JetStream(nc *nats.Conn) (jetstream.JetStream, error) {
 	js, err := jetstream.New(nc,
 		jetstream.WithPublishAsyncTimeout(AckTimeout),

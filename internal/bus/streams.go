@@ -15,7 +15,7 @@ import (
 // The streams.
 const (
 	StreamOps    = "PROCFLEET_OPS"    // procfleet.op.<lane>.<cloud>
-	StreamEvents = "PROCFLEET_EVENTS" // procfleet.task.>; the ends of tasks in the audit log, too
+	StreamEvents = "PROCFLEET_EVENTS" // procfleet.task.>; also the audit log's ends of tasks
 
 	StreamHostEvents = "PROCFLEET_HOST_EVENTS" // procfleet.hostevent.<cloud>
 
@@ -32,39 +32,39 @@ const (
 	defaultSubmitBytes = 256 << 20
 	defaultFailedBytes = 128 << 20
 	defaultTrialsBytes = 16 << 20
-	// smallestShare divides the sizes for the smallest JetStream that is
-	// good for anything: 4, 1, 1 and 1 MiB, and 1 MiB and less for submissions.
+	// smallestShare divides the default sizes for the smallest usable JetStream:
+	// 4, 1, 1 and 1 MiB, and at most 1 MiB for submissions.
 	smallestShare = 256
 
 	defaultAckWait = 10 * time.Second
 	hostEventsAge  = 7 * 24 * time.Hour
 	auditAge       = 30 * 24 * time.Hour
 	opsDuplicates  = 2 * time.Minute
-	// noDuplicates is the least window that a server takes.
+	// noDuplicates is the shortest duplicate window that a server accepts.
 	noDuplicates = 100 * time.Millisecond
 )
 
-// Options of the streams. A zero field keeps what an existing stream has and
-// gives a new one the default.
+// Options configure the streams. A zero field leaves an existing stream unchanged
+// and sets the default for a new stream.
 type Options struct {
-	// Replicas of each stream and consumer; a new stream gets as many as the
-	// others have by default, the first ones 1.
+	// Replicas of each stream and consumer; a new stream by default has as many
+	// as the existing streams, or else 1.
 	Replicas int
-	// Sizes in bytes; default 1 GiB, 256 MiB and 256 MiB, less where JetStream has
-	// less storage.
+	// Maximum sizes in bytes; default 1 GiB, 256 MiB and 256 MiB, less if
+	// JetStream has less storage.
 	OpsMaxBytes, EventsMaxBytes, HostEventsMaxBytes int64
-	// Sizes of what producers published, default 256 MiB, and of what of it
-	// failed, default 128 MiB.
+	// Maximum sizes in bytes of the submissions, default 256 MiB, and of the
+	// failed submissions, default 128 MiB.
 	SubmitMaxBytes, SubmitFailedMaxBytes int64
-	// AckWait is how long a consumer may work on a message without a sign of
-	// progress before another gets it; default 10 s.
+	// AckWait is how long a consumer may process a message without a progress
+	// acknowledgement before the message is redelivered; default 10 s.
 	AckWait time.Duration
 }
 
-// Ensure creates or updates the streams and their durable consumers. It may
-// run in many processes at once and may be repeated. The error wraps
-// [ErrUnavailable] if a retry may succeed, and names the storage that JetStream
-// must allow if it allows less.
+// Ensure creates or updates the streams and their durable consumers. It is
+// idempotent and may run in several processes at once. The error wraps
+// [ErrUnavailable] if a retry may succeed. If JetStream allows too little storage,
+// the error names the required amount.
 func Ensure(ctx context.Context, js jetstream.JetStream, o Options) error {
 	err := ensureAll(ctx, js, o)
 	switch {
@@ -76,7 +76,8 @@ func Ensure(ctx context.Context, js jetstream.JetStream, o Options) error {
 	return publishError("prepare the bus", err)
 }
 
-// leastStorage describes the storage of the streams at their smallest share.
+// leastStorage is the storage requirement with the default sizes divided by
+// smallestShare.
 const leastStorage = "the NATS account, and its server, must allow 7 streams, 9 consumers for each, and 9 MiB for each replica of the streams together"
 
 func ensureAll(ctx context.Context, js jetstream.JetStream, o Options) error {
@@ -98,8 +99,8 @@ func ensureAll(ctx context.Context, js jetstream.JetStream, o Options) error {
 	return ensureConsumer(ctx, js, StreamSubmit, submitConsumer, subjectSubmit, o)
 }
 
-// ensureStreams gives each stream without a size of its own one share'th of
-// its default.
+// ensureStreams creates or updates each stream. A stream without a configured size
+// gets its default size divided by share.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, o Options, share int64) error {
 	for _, cfg := range append(streams(o), submissionStreams(o, js.Conn().MaxPayload())...) {
 		if err := ensureStream(ctx, js, cfg, share); err != nil {
@@ -116,7 +117,7 @@ func streams(o Options) []jetstream.StreamConfig {
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}, {
 		Name: StreamEvents, Subjects: []string{"procfleet.task.>"}, MaxBytes: o.EventsMaxBytes,
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: auditAge, // its events are records of the audit log
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: auditAge, // retained as long as the audit log
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}, {
 		Name: StreamHostEvents, Subjects: []string{hostEventsAll}, MaxBytes: o.HostEventsMaxBytes, MaxMsgSize: maxEventMessage + eventHeaders,
@@ -129,8 +130,8 @@ func streams(o Options) []jetstream.StreamConfig {
 	}}
 }
 
-// ensureStream looks again when another process created the stream meanwhile
-// with another size; then that size counts.
+// ensureStream creates or updates a stream. If another process created it with a
+// different size meanwhile, that size remains.
 func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, share int64) error {
 	for {
 		existing, err := js.Stream(ctx, want.Name)
@@ -158,8 +159,8 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 	}
 }
 
-// mostReplicas is the highest number of replicas among existing streams, so that
-// a stream of a new release is as durable as they are.
+// mostReplicas returns the highest number of replicas among existing streams, so
+// that a stream added by a new release is as durable as the others.
 func mostReplicas(ctx context.Context, js jetstream.JetStream) (int, error) {
 	most := 1
 	for _, cfg := range append(streams(Options{}), submissionStreams(Options{}, 0)...) {
@@ -175,7 +176,7 @@ func mostReplicas(ctx context.Context, js jetstream.JetStream) (int, error) {
 }
 
 func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.StreamInfo, want jetstream.StreamConfig, share int64) error {
-	next := have.Config // keeps what an operator tuned: placement, compression, description
+	next := have.Config // preserves the operator's placement, compression and description
 	if next.Retention != want.Retention || next.Storage != want.Storage {
 		return fmt.Errorf("there is a stream of this name that is not procfleet's own (retention %v, storage %v; need %v, %v): remove it, or connect procfleet to another NATS account",
 			next.Retention, next.Storage, want.Retention, want.Storage)
@@ -190,7 +191,7 @@ func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.S
 	switch {
 	case want.MaxBytes != 0:
 		next.MaxBytes = want.MaxBytes
-	case share > 1 && have.State.Msgs == 0: // shrinking a stream would drop what it holds
+	case share > 1 && have.State.Msgs == 0: // shrinking a stream would drop its messages
 		next.MaxBytes = min(next.MaxBytes, defaultBytes(want.Name)/share)
 	}
 	if err := checkSize(&next); err != nil {
@@ -200,19 +201,19 @@ func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.S
 	return err
 }
 
-// forbidRemoval has JetStream refuse requests to remove messages: they leave a
-// stream by acknowledgement, age or size. Notes on trials are the exception, which
-// [Trial.End] removes.
+// forbidRemoval makes JetStream reject requests to delete or purge messages: a
+// message leaves a stream by acknowledgement, age or size only. [Trial.End] purges
+// notes on trials.
 func forbidRemoval(cfg *jetstream.StreamConfig) {
 	cfg.DenyDelete = true
 	cfg.DenyPurge = cfg.Name != StreamSubmitTrials
 }
 
-// leastAuditBytes is the size of one audit record.
+// leastAuditBytes is the maximum size of a stored audit record.
 const leastAuditBytes = maxAuditMessage + 1<<10
 
-// checkSize rejects a stream size that is too small for a single audit record or
-// event: the stream would acknowledge the record and remove it at once.
+// checkSize rejects a stream size that is too small for one audit record or event:
+// the stream would acknowledge the record and delete it at once.
 func checkSize(cfg *jetstream.StreamConfig) error {
 	if (cfg.Name == StreamAudit || cfg.Name == StreamEvents) && cfg.MaxBytes > 0 && cfg.MaxBytes < leastAuditBytes {
 		return fmt.Errorf("its size (max_bytes) is %d bytes, and one message may have more; give it at least %d", cfg.MaxBytes, leastAuditBytes)
@@ -242,8 +243,8 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream, name, f
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       cmp.Or(o.AckWait, defaultAckWait),
 		MaxDeliver:    -1, // workers isolate and log messages that fail repeatedly
-		// Unlimited: workers bound what they pull, and parked chunks must not
-		// stop the others.
+		// Unlimited: workers limit what they pull, and parked chunks must not
+		// block other chunks.
 		MaxAckPending: -1,
 	}
 	if stream == StreamSubmit {

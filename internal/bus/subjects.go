@@ -10,18 +10,18 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// SubjectFinished is where the end of a task is published.
+// SubjectFinished is the subject of [TaskFinished] events.
 const SubjectFinished = "procfleet.task.finished"
 
-// hintSubject is where workers hint that a task changed. No stream captures it.
+// hintSubject returns the subject of the hints about a task, which no stream captures.
 //
 //	procfleet.progress.1795239322123456
 func hintSubject(n procfleet.Number) string {
 	return "procfleet.progress." + strconv.FormatInt(int64(n), 10)
 }
 
-// hostEventSubject is where workers publish the events of a cloud area's hosts
-// that they have verified. Agents must not publish there.
+// hostEventSubject returns the subject to which workers publish verified host
+// events of a cloud area. Agents must not publish to it.
 //
 //	procfleet.hostevent.0
 func hostEventSubject(cloud procfleet.CloudArea) string {
@@ -30,14 +30,14 @@ func hostEventSubject(cloud procfleet.CloudArea) string {
 
 const hostEventsAll = "procfleet.hostevent.*"
 
-// Lanes of results: one for small tasks, one for all the others.
+// Lanes of results: one for small tasks, one for all other tasks.
 const (
 	ResultsSmall = "s"
 	ResultsBig   = "b"
 )
 
-// ResultLane returns the lane, "s" or "b", in which the results of a task in
-// the given lane travel.
+// ResultLane returns the lane for the results of a task in the given lane: "s" or
+// "b".
 func ResultLane(l procfleet.Lane) string {
 	if l == procfleet.LaneSmall {
 		return ResultsSmall
@@ -45,26 +45,26 @@ func ResultLane(l procfleet.Lane) string {
 	return ResultsBig
 }
 
-// opsSubject is where a chunk is queued.
+// opsSubject returns the subject to which the chunks of a lane and cloud area are queued.
 //
 //	procfleet.op.s.0
 func opsSubject(lane procfleet.Lane, cloud procfleet.CloudArea) string {
 	return "procfleet.op." + string(lane) + "." + strconv.FormatInt(int64(cloud), 10)
 }
 
-// opsAll matches every chunk.
+// opsAll matches the subjects of all chunks.
 const opsAll = "procfleet.op.*.*"
 
-// opsOfLane matches a lane's chunks in every cloud area.
+// opsOfLane matches the subjects of a lane's chunks in all cloud areas.
 //
 //	procfleet.op.s.*
 func opsOfLane(lane procfleet.Lane) string { return "procfleet.op." + string(lane) + ".*" }
 
 func deliverName(lane procfleet.Lane) string { return "deliver-" + string(lane) }
 
-// QuietestLane returns the lane for big tasks with the fewest chunks waiting or
-// in delivery; of several, the first from the turn-th on. Two calls with the same
-// turn return the same lane if nothing was queued in between.
+// QuietestLane returns the lane for big tasks with the fewest chunks in the queue,
+// including chunks in delivery. Among equal lanes it returns the first from
+// BigLane(turn) on.
 func (b *Bus) QuietestLane(ctx context.Context, turn uint64) (procfleet.Lane, error) {
 	const doing = "find the quietest lane"
 	stream, err := b.js.Stream(ctx, StreamOps)
@@ -88,7 +88,7 @@ func (b *Bus) QuietestLane(ctx context.Context, turn uint64) (procfleet.Lane, er
 	return best, nil
 }
 
-// laneOf is the lane of a subject that [opsSubject] made.
+// laneOf returns the lane in a subject that [opsSubject] returned.
 func laneOf(subject string) procfleet.Lane {
 	lane, _, _ := strings.Cut(strings.TrimPrefix(subject, "procfleet.op."), ".")
 	return procfleet.Lane(lane)

@@ -15,21 +15,21 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// Submission is an operation that a producer published. It must be ended by
-// [Submission.Done] or [Submission.PutOff]; one that is not comes again.
+// Submission is an operation that a producer published. The dispatcher must end it
+// with [Submission.Done] or [Submission.PutOff]; otherwise it is redelivered.
 type Submission struct {
 	Body []byte
-	// Header has the message's headers under their canonical names, as those
-	// of an HTTP request: producers write them as they like.
+	// Header contains the message's headers under their canonical names, like an
+	// HTTP request; producers may send names in any case.
 	Header http.Header
-	// Sequence is the position in [StreamSubmit], Stored when the message got
-	// there. Both are the same at every delivery, and no two messages share
-	// both, not even if the stream was lost and made anew.
+	// Sequence is the position in [StreamSubmit], Stored the time of arrival there.
+	// Both are the same at every delivery, and together they identify a message
+	// even after the stream was lost and recreated.
 	Sequence uint64
 	Stored   time.Time
-	// Delivered counts the deliveries, this one included.
+	// Delivered is the number of deliveries, including this one.
 	Delivered uint64
-	// Patience is how long the server waits for [Submission.Working] before
+	// Patience is how long the server waits for [Submission.Working] before it
 	// redelivers the message.
 	Patience time.Duration
 
@@ -46,7 +46,7 @@ func newSubmission(msg jetstream.Msg) (*Submission, error) {
 		Sequence: meta.Sequence.Stream, Stored: meta.Timestamp, Delivered: meta.NumDelivered, msg: msg,
 	}
 	sent := msg.Headers()
-	for _, name := range slices.Sorted(maps.Keys(sent)) { // so that every delivery reads the same
+	for _, name := range slices.Sorted(maps.Keys(sent)) { // sorted, so that every delivery yields the same result
 		for _, value := range sent[name] {
 			s.Header.Add(name, value)
 		}
@@ -54,17 +54,17 @@ func newSubmission(msg jetstream.Msg) (*Submission, error) {
 	return s, nil
 }
 
-// ID is the identity of the message in the stream, "<sequence>.<nanoseconds>".
+// ID returns the identity of the message in the stream, "<sequence>.<nanoseconds>".
 func (s *Submission) ID() string {
 	return strconv.FormatUint(s.Sequence, 10) + "." + strconv.FormatInt(s.Stored.UnixNano(), 10)
 }
 
-// Context returns ctx with the trace that the producer sent.
+// Context returns ctx with the producer's trace.
 func (s *Submission) Context(ctx context.Context) context.Context {
 	return tracecontext.Extract(ctx, nats.Header(s.Header))
 }
 
-// Done removes the message and returns when the server has confirmed it.
+// Done removes the message and waits for the server's confirmation.
 func (s *Submission) Done(ctx context.Context) error {
 	if err := s.msg.DoubleAck(ctx); err != nil {
 		return publishError("acknowledge submission "+s.ID(), err)
@@ -72,17 +72,17 @@ func (s *Submission) Done(ctx context.Context) error {
 	return nil
 }
 
-// PutOff has the message delivered again after the given time, to any
-// dispatcher.
+// PutOff requests redelivery of the message, to any dispatcher, after the given
+// delay.
 func (s *Submission) PutOff(after time.Duration) error { return s.msg.NakWithDelay(after) }
 
 // Working extends the ack deadline of the message.
 func (s *Submission) Working() error { return s.msg.InProgress() }
 
-// Submissions is the consumer that all dispatchers share.
+// Submissions is the consumer shared by all dispatchers.
 type Submissions struct{ consumer jetstream.Consumer }
 
-// OpenSubmissions returns the consumer of what producers publish.
+// OpenSubmissions returns the consumer of published submissions.
 func (b *Bus) OpenSubmissions(ctx context.Context) (*Submissions, error) {
 	consumer, err := b.consumer(ctx, StreamSubmit, submitConsumer)
 	if err != nil {
@@ -91,8 +91,8 @@ func (b *Bus) OpenSubmissions(ctx context.Context) (*Submissions, error) {
 	return &Submissions{consumer}, nil
 }
 
-// Fetch asks for up to n messages and hands each over as it arrives, until
-// all came or wait is over.
+// Fetch requests up to n messages and calls handle with each as it arrives. It
+// returns after n messages or after wait.
 func (s *Submissions) Fetch(n int, wait time.Duration, handle func(*Submission)) error {
 	batch, err := s.consumer.Fetch(n, jetstream.FetchMaxWait(wait))
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Submissions) Fetch(n int, wait time.Duration, handle func(*Submission))
 	for msg := range batch.Messages() {
 		submission, err := newSubmission(msg)
 		if err != nil {
-			return err // it was not delivered by JetStream
+			return err // not delivered by JetStream
 		}
 		submission.Patience = s.consumer.CachedInfo().Config.AckWait
 		handle(submission)
@@ -112,8 +112,8 @@ func (s *Submissions) Fetch(n int, wait time.Duration, handle func(*Submission))
 	return nil
 }
 
-// SubmissionCounts returns how many submissions are neither accepted nor
-// failed, and how many failed ones are kept.
+// SubmissionCounts returns the number of submissions that are neither accepted nor
+// failed, and the number of failed submissions in the stream.
 func (b *Bus) SubmissionCounts(ctx context.Context) (waiting, failed uint64, err error) {
 	for name, count := range map[string]*uint64{StreamSubmit: &waiting, StreamSubmitFailed: &failed} {
 		stream, err := b.js.Stream(ctx, name)
@@ -125,9 +125,9 @@ func (b *Bus) SubmissionCounts(ctx context.Context) (waiting, failed uint64, err
 	return waiting, failed, nil
 }
 
-// Reply sends what became of a submission to the subject that its producer
-// named, which the caller has checked with [CheckReplySubject]. It is on its
-// way before anything that is sent on this bus later.
+// Reply publishes the outcome of a submission on the producer's reply subject,
+// which the caller has checked with [CheckReplySubject]. It is sent before any
+// later message of this bus.
 func (b *Bus) Reply(subject string, header http.Header, body []byte) error {
 	msg := &nats.Msg{Subject: subject, Header: nats.Header(header), Data: body}
 	if err := b.js.Conn().PublishMsg(msg); err != nil {

@@ -13,32 +13,32 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Headers of a submission that failed, beside those that it came with.
+// Headers of a failed submission, in addition to the producer's headers.
 const (
 	HeaderError     = "Procfleet-Error"
 	HeaderErrorCode = "Procfleet-Error-Code"
 	HeaderSequence  = "Procfleet-Sequence"
-	// HeaderMessageID is the Nats-Msg-Id that the submission came with.
+	// HeaderMessageID is the Nats-Msg-Id of the producer's message.
 	HeaderMessageID = "Procfleet-Msg-Id"
-	// HeaderBody is "cut from <n> bytes" if only the beginning of the body
-	// fits into the stream, HeaderHeaders "cut" if some headers did not.
+	// HeaderBody is "cut from <n> bytes" if the body was truncated to fit into
+	// the stream, HeaderHeaders is "cut" if headers were omitted.
 	HeaderBody    = "Procfleet-Body"
 	HeaderHeaders = "Procfleet-Headers"
 )
 
 const (
-	// maxReason and maxKeptID bound HeaderError and HeaderMessageID in bytes.
+	// maxReason and maxKeptID limit HeaderError and HeaderMessageID, in bytes.
 	maxReason, maxKeptID = 2 << 10, 1 << 10
-	// maxHeaders bounds the headers of a message in a stream, in bytes.
+	// maxHeaders limits the headers of a message in a stream, in bytes.
 	maxHeaders = 64<<10 - 1
-	// storedExtra is more than what a stream keeps of a message beside its
+	// storedExtra exceeds the stream's overhead per message, in addition to
 	// headers and body.
 	storedExtra = 1 << 10
 )
 
 // SubmissionFailed publishes a rejected submission with the reason and its code,
-// and returns when the stream has acknowledged it. A message too big for the
-// stream is cut. The stream drops repeats.
+// and waits for the stream's acknowledgement. It truncates a message that is too
+// large for the stream. The stream drops duplicates.
 func (b *Bus) SubmissionFailed(ctx context.Context, s *Submission, code, reason string) error {
 	limit, err := b.failedLimit(ctx)
 	if err == nil {
@@ -50,9 +50,9 @@ func (b *Bus) SubmissionFailed(ctx context.Context, s *Submission, code, reason 
 	return nil
 }
 
-// failedLimit is how many bytes of headers and body a message of
-// [StreamSubmitFailed] may have. The stream would acknowledge a message bigger
-// than itself and remove it at once.
+// failedLimit returns the maximum size of headers and body of a message in
+// [StreamSubmitFailed]. The stream would acknowledge a message larger than the
+// stream itself and delete it at once.
 func (b *Bus) failedLimit(ctx context.Context) (int, error) {
 	stream, err := b.js.Stream(ctx, StreamSubmitFailed)
 	if err != nil {
@@ -68,9 +68,9 @@ func (b *Bus) failedLimit(ctx context.Context) (int, error) {
 	return int(max(limit, 0)), nil
 }
 
-// failedMessage is the stored message of a failed submission, of at most limit
-// bytes. The reason has priority over the submission's headers, small headers
-// over big ones, and headers over the body.
+// failedMessage returns the message to store for a failed submission, of at most
+// limit bytes. The reason has priority over the producer's headers, small headers
+// over large ones, and headers over the body.
 func failedMessage(s *Submission, code, reason string, limit int) *nats.Msg {
 	msg := &nats.Msg{Subject: subjectSubmitFailed, Header: nats.Header{}, Data: s.Body}
 	msg.Header.Set(HeaderError, headerText(reason, min(maxReason, limit/4)))
@@ -99,9 +99,9 @@ func failedMessage(s *Submission, code, reason string, limit int) *nats.Msg {
 
 func bodyCut(s *Submission) string { return "cut from " + strconv.Itoa(len(s.Body)) + " bytes" }
 
-// givenHeaders are the submission's headers, the smallest first, without those
-// that control how the server stores the copy, those of an earlier failure, and
-// credentials: failures have more readers than submissions.
+// givenHeaders returns the producer's headers, smallest first. It omits headers
+// that control how the server stores the message, headers of an earlier failure,
+// and credentials: more people can read failures than submissions.
 func givenHeaders(s *Submission) []nats.Header {
 	var given []nats.Header
 	dropped := []string{
@@ -118,7 +118,7 @@ func givenHeaders(s *Submission) []nats.Header {
 	return given
 }
 
-// headerBytes is the size of headers on the wire.
+// headerBytes returns the encoded size of headers.
 func headerBytes(h nats.Header) int {
 	n := len("NATS/1.0\r\n\r\n")
 	for name, values := range h {
@@ -129,7 +129,7 @@ func headerBytes(h nats.Header) int {
 	return n
 }
 
-// headerText makes one line of valid UTF-8 of a text, of at most so many bytes.
+// headerText converts text to one line of valid UTF-8 of at most most bytes.
 func headerText(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -17,25 +17,25 @@ const (
 	subjectSubmitFailed = "procfleet.submit.failed"
 
 	submitConsumer = "dispatchers"
-	// submitAckPending bounds what all dispatchers together hold or have put
-	// off; beyond it nothing is delivered until some of that is finished.
+	// submitAckPending limits the unacknowledged submissions of all dispatchers
+	// together, including delayed ones; at the limit none is delivered.
 	submitAckPending = 1024
 
 	failedAge = 7 * 24 * time.Hour
-	// failedDuplicates covers a repeat after the death of a dispatcher and
-	// the start of another.
+	// failedDuplicates covers a repeated publish after the death of a dispatcher
+	// and the start of its replacement.
 	failedDuplicates = 10 * time.Minute
 	trialsAge        = 7 * 24 * time.Hour
 
-	// failedRoom is what the headers of a failure may add to a message.
+	// failedRoom is the maximum size of the headers that a failure adds.
 	failedRoom = 16 << 10
-	// maxReply bounds a reply subject in bytes.
+	// maxReply is the maximum size of a reply subject in bytes.
 	maxReply = 255
 )
 
-// submissionStreams are the streams of what producers publish. A server
-// takes messages of up to payload bytes; what is stored here must fit into a
-// message with the reason of its failure as well.
+// submissionStreams returns the configuration of the streams for submissions. The
+// server accepts messages of up to payload bytes. A submission must be smaller, so
+// that the message with the reason of its failure fits as well.
 func submissionStreams(o Options, payload int64) []jetstream.StreamConfig {
 	submit := jetstream.StreamConfig{
 		Name: StreamSubmit, Subjects: []string{subjectSubmit}, MaxBytes: o.SubmitMaxBytes,
@@ -65,10 +65,10 @@ func isForeignInbox(tokens []string) bool {
 	return tokens[1] == "server" || tokens[1] == "system" || len(tokens) > 3 && tokens[1] != "producer"
 }
 
-// CheckReplySubject returns an error if a producer may not receive replies on a
-// subject. Commands to agents are below procfleet., commands to the broker below
-// $, and agents and servers have inboxes: a producer must not reach any of them
-// through a dispatcher. The default inbox of clients has up to three tokens.
+// CheckReplySubject returns an error if subject must not receive replies to a
+// producer: with subjects under procfleet., under $ or in the inboxes of agents and
+// servers, a producer could send messages there through a dispatcher. The default
+// inbox of NATS clients has up to three tokens.
 func CheckReplySubject(subject string) error {
 	switch {
 	case len(subject) > maxReply:

@@ -7,24 +7,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Trial is a dispatcher's try at a submission that was delivered before, of
-// which it leaves a note that outlives it. The note stays when the dispatcher
-// dies over the message, so the notes count deaths, which the number of
-// deliveries does not: that also counts every time the message was put off.
-// Each trial has a note of its own, so that one which ends late, after the
-// message went to another dispatcher, takes back no other.
+// Trial is a dispatcher's attempt at a redelivered submission, recorded in a
+// stream. The record remains if the dispatcher dies while processing the message.
+// So the records count crashes, while the number of deliveries also counts delays.
+// Each trial has its own record, so that a trial that ends late, after redelivery
+// to another dispatcher, removes no other record.
 type Trial struct {
 	bus  *Bus
 	s    *Submission
 	name string
 }
 
-// NewTrial returns the trial of a name that no other has, one word. Nothing
-// is noted yet.
+// NewTrial returns a trial with a unique name of one word. It records nothing.
 func (b *Bus) NewTrial(s *Submission, name string) *Trial { return &Trial{b, s, name} }
 
-// Before returns how many other trials of the submission did not come to an
-// end.
+// Before returns the number of other trials of the submission without an end.
 func (t *Trial) Before(ctx context.Context) (int, error) {
 	stream, err := t.bus.js.Stream(ctx, StreamSubmitTrials)
 	var info *jetstream.StreamInfo
@@ -37,7 +34,7 @@ func (t *Trial) Before(ctx context.Context) (int, error) {
 	return len(info.State.Subjects), nil
 }
 
-// Begin notes the trial. After an error it may be noted all the same.
+// Begin records the trial. After an error the trial may be recorded nevertheless.
 func (t *Trial) Begin(ctx context.Context) error {
 	if _, err := t.bus.js.Publish(ctx, trialSubject(t.s, t.name), nil); err != nil {
 		return publishError("note a trial of submission "+t.s.ID(), err)
@@ -45,7 +42,7 @@ func (t *Trial) Begin(ctx context.Context) error {
 	return nil
 }
 
-// End takes the note back. It may be repeated.
+// End removes the record. It is idempotent.
 func (t *Trial) End(ctx context.Context) error {
 	stream, err := t.bus.js.Stream(ctx, StreamSubmitTrials)
 	if err == nil {
@@ -57,7 +54,7 @@ func (t *Trial) End(ctx context.Context) error {
 	return nil
 }
 
-// trialSubject has the note on one trial of a submission.
+// trialSubject returns the subject of the record of one trial.
 //
 //	procfleet.submit.trial.17-1795000000000000000.4bf92f3577b34da6a3ce929d0e0e4736
 func trialSubject(s *Submission, name string) string {
