@@ -1,5 +1,5 @@
-// Package datafile adds to os, for every system: locks between processes, durable
-// directory entries, and files with secrets.
+// Package datafile adds to package os, for every operating system: file locks
+// between processes, durable directory entries, and files with secrets.
 package datafile
 
 import (
@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// ErrHeld means that another process, or another open file of this process, has
+// ErrHeld means that another process, or another open file of this process, holds
 // the lock.
 var ErrHeld = errors.New("locked by another process")
 
 // Read reads a file of at most limit bytes. It rejects anything but a regular
-// file, without blocking: reading a pipe would wait for its writer.
+// file without blocking: opening a pipe would wait for its writer.
 func Read(path string, limit int64) ([]byte, error) {
 	text, _, err := read(path, limit, ordinary)
 	return text, err
 }
 
-// ReadPrivate is [Read] of a file with secrets. It rejects a file that everybody
-// can read or other users can write. The information is of the file that was
-// read or rejected; nil if it could not be opened.
+// ReadPrivate is [Read] for a file with secrets. It rejects a file that everybody
+// can read, or that users other than the owner can write. info describes the file
+// that was read or rejected; nil if the file could not be opened.
 func ReadPrivate(path string, limit int64) (text []byte, info os.FileInfo, err error) {
 	return read(path, limit, private)
 }
@@ -53,9 +53,9 @@ func read(path string, limit int64, check func(path string, info os.FileInfo) er
 	return text, info, nil
 }
 
-// private rejects a file that everybody can read or other users can write. A
-// group may read it: so Kubernetes and systemd units pass a file to a user that
-// does not own it. Windows has no such modes.
+// private rejects a file that everybody can read, or that users other than the
+// owner can write. Its group may read it, because Kubernetes and systemd units
+// provide files to users that do not own them. Windows has no such modes.
 func private(path string, info os.FileInfo) error {
 	if err := ordinary(path, info); err != nil {
 		return err
@@ -74,11 +74,11 @@ func ordinary(path string, info os.FileInfo) error {
 	return nil
 }
 
-// Update changes a file that holds secrets, of at most limit bytes, which is
-// created with mode 0600 if it is missing; change gets nil then. Concurrent
-// readers, and readers after a crash, see the old file or the new one. Updates
-// of several processes are serialized. If change returns an error, or the old
-// content, nothing is written.
+// Update changes a file with secrets of at most limit bytes. If the file is
+// missing, change receives nil, and the file is created with mode 0600. The
+// replacement is atomic, also for readers after a crash, and updates of several
+// processes are serialized. If change returns an error, or the old content,
+// nothing is written.
 func Update(path string, limit int64, change func(text []byte) ([]byte, error)) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -108,9 +108,10 @@ func Update(path string, limit int64, change func(text []byte) ([]byte, error)) 
 	return nil
 }
 
-// replace writes a new file beside the old one and renames it.
+// replace writes a new file in the same folder and renames it over the old one.
 func replace(path string, text []byte, old os.FileInfo) error {
-	// One name, which the lock guards: what a kill leaves is used again.
+	// The name is fixed and guarded by the lock: a leftover of a killed process is
+	// overwritten.
 	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -130,9 +131,9 @@ func replace(path string, text []byte, old os.FileInfo) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// LockSoon is [Lock] that gives up with ErrHeld after two seconds. A program
-// that was killed may hold its locks for a moment longer: what it was about to
-// start has its open files until it has become another program.
+// LockSoon is [Lock] with a time limit of two seconds, after which it returns
+// ErrHeld. The locks of a killed program may persist for a moment, until a child
+// process that inherited its open files has executed another program.
 func LockSoon(f *os.File) error {
 	const moment, pause = 2 * time.Second, 20 * time.Millisecond
 	for end := time.Now().Add(moment); ; <-time.After(pause) {

@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// Lock waits for the exclusive lock of a file. The lock ends when the file is
-// closed or this process ends.
+// Lock waits for the exclusive lock of a file. The lock is released when the file
+// is closed or the process exits.
 func Lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX) }
 
-// TryLock is Lock without waiting: it returns ErrHeld.
+// TryLock is [Lock] without waiting: it returns ErrHeld if the lock is held.
 func TryLock(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -24,8 +24,8 @@ func TryLock(f *os.File) error {
 	return err
 }
 
-// SyncDir makes the names in a directory durable: that files were made,
-// renamed or removed there.
+// SyncDir makes the creation, renaming and removal of files in a directory
+// durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(filepath.Clean(dir))
 	if err != nil {
@@ -34,27 +34,28 @@ func SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Open is [os.OpenFile] with mode 0600: an open file can be renamed and removed.
+// Open is [os.OpenFile] with mode 0600; the open file can be renamed and removed.
 func Open(name string, flag int) (*os.File, error) {
 	return os.OpenFile(filepath.Clean(name), flag, 0o600)
 }
 
-// openLock opens what to lock while a file of the folder is changed: the folder
-// itself, so that nothing is left behind.
+// openLock opens the file to lock while a file in folder is changed: the folder
+// itself, so that no lock file remains.
 func openLock(folder string) (*os.File, error) { return os.Open(folder) } //nolint:gosec // the data folder
 
-// openAtOnce opens a file to read it. A pipe is opened without waiting for its
-// writer, and a terminal does not become this process's own, so that what a
-// path leads to can be looked at first.
+// openAtOnce opens a file for reading without side effects, so that the caller can
+// check its type first: it does not wait for the writer of a pipe, and does not
+// make a terminal the controlling terminal.
 func openAtOnce(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // a file that the operator names
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // path comes from the operator
 }
 
-// OwnFolder refuses a folder in which accounts other than this process's own and
-// root may write, and a folder that they could replace because they own or may
-// write a folder or symbolic link on the way to it. Sticky folders such as /tmp
-// are accepted on the way: there only its owner may replace an entry. A group may
-// write unless this process is root: many users have a group of their own.
+// OwnFolder rejects a folder that accounts other than root and this process's own
+// can write or replace. They can replace it if they own, or may write, a parent
+// folder or symbolic link in its path. Sticky parent folders such as /tmp are
+// accepted, since only the owner of an entry can replace it there. Group write
+// permission is accepted unless this process is root, because many users have a
+// group of their own.
 func OwnFolder(dir string) error {
 	if err := ownItself(dir); err != nil {
 		return err
@@ -66,11 +67,11 @@ func OwnFolder(dir string) error {
 	return ownWay(abs)
 }
 
-// maxLinks is how many symbolic links a path may have, as on Linux.
+// maxLinks is the maximum number of symbolic links in a path, as on Linux.
 const maxLinks = 40
 
-// ownWay checks every folder and symbolic link that the kernel passes on the way
-// to path.
+// ownWay checks every folder and symbolic link that the kernel traverses to resolve
+// path.
 func ownWay(path string) error {
 	at, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
@@ -112,8 +113,8 @@ func ownWay(path string) error {
 	return nil
 }
 
-// replaceable rejects a folder or symbolic link on the way to path by which
-// another account could replace path.
+// replaceable returns an error if another account could replace path by means of
+// the folder or symbolic link at, a part of the path.
 func replaceable(path, at string, info os.FileInfo, modeCounts bool) error {
 	own, writable := writableByOthers()
 	if mode := info.Mode().Perm(); modeCounts && mode&writable != 0 {
@@ -127,8 +128,8 @@ func replaceable(path, at string, info os.FileInfo, modeCounts bool) error {
 	return nil
 }
 
-// writableByOthers returns this process's user, and the bits of a mode with which
-// other accounts may write.
+// writableByOthers returns the user of this process, and the mode bits that allow
+// other accounts to write.
 func writableByOthers() (own int, writable os.FileMode) {
 	if own = os.Geteuid(); own == 0 {
 		return own, 0o022
@@ -152,9 +153,10 @@ func ownItself(dir string) error {
 	return nil
 }
 
-// belong gives the new file the owner of the old one, and its group's right to
-// read; a file that is made by root belongs to who owns the folder. So root can
-// keep the file of a dispatcher that runs as another user.
+// belong sets the new file's owner and group to those of the old file, and its
+// group read permission. Without an old file, root gives the new file the owner of
+// the folder. So root can update the files of a dispatcher that runs as another
+// user.
 func belong(file *os.File, old os.FileInfo) error {
 	like := old
 	if old == nil {
