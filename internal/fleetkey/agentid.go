@@ -15,18 +15,18 @@ import (
 	"unicode/utf8"
 )
 
-// proofHeader carries the proofs that a host holds its agent id, in the form
-// of signatures: "<key id> <generation> <MAC>".
+// proofHeader is the header with the proofs that a host was enrolled with its
+// agent id, in the format of signatures: "<key id> <generation> <MAC>".
 const proofHeader = "Procfleet-Agent-Id-Proof"
 
-// MaxAgentID bounds an agent id in an identity, in bytes.
+// MaxAgentID is the maximum size of an agent id in bytes.
 const MaxAgentID = 128
 
-// ErrAgentIDNotHeld means that a host claims an agent id that it was not
-// enrolled with.
+// ErrAgentIDNotHeld means that a host claims an agent id with which it was not
+// enrolled.
 var ErrAgentIDNotHeld = errors.New("the host's identity does not hold this agent id")
 
-// ValidAgentID returns an error if a host cannot be enrolled with an agent id.
+// ValidAgentID returns an error if no host can be enrolled with the agent id.
 func ValidAgentID(id string) error {
 	switch {
 	case id == "":
@@ -46,8 +46,8 @@ func ValidAgentID(id string) error {
 }
 
 // Enroll is [Ring.Host] with an agent id and its proofs, one for each key; an
-// empty id has none. Only a ring can make proofs: a host cannot claim an agent id
-// with its keys alone.
+// empty id has no proofs. Proofs require a fleet key, so a host cannot claim
+// another agent id with its own keys.
 func (r *Ring) Enroll(host, agentID string) *Host {
 	h := r.Host(host)
 	if h == nil || agentID == "" {
@@ -60,7 +60,7 @@ func (r *Ring) Enroll(host, agentID string) *Host {
 	return h
 }
 
-// AgentID is the agent id that the identity holds; "" without one.
+// AgentID returns the agent id of the identity; "" if it has none.
 func (h *Host) AgentID() string {
 	if h == nil {
 		return ""
@@ -68,9 +68,9 @@ func (h *Host) AgentID() string {
 	return h.agentID
 }
 
-// VerifyAgentID verifies the agent id in a message of a host, whose signature was
-// verified before: [ErrAgentIDNotHeld] without a valid proof. The empty id needs
-// no proof, and the nil ring accepts every id.
+// VerifyAgentID verifies the agent id in a message of host whose signature has
+// been verified. It returns [ErrAgentIDNotHeld] without a valid proof. The empty
+// id needs no proof, and the nil ring accepts every id.
 func (r *Ring) VerifyAgentID(header map[string][]string, host, agentID string) error {
 	if r == nil || agentID == "" {
 		return nil
@@ -93,9 +93,9 @@ func (r *Ring) VerifyAgentID(header map[string][]string, host, agentID string) e
 	return ErrAgentIDNotHeld
 }
 
-// agentIDProof signs a host, its generation and an agent id, with lengths before
-// texts. Its label separates it from hosts' keys, which are derived with the same
-// HMAC.
+// agentIDProof returns the MAC of a host, its generation and an agent id, each
+// text preceded by its length. Its label separates it from the keys of hosts,
+// which are derived with the same HMAC key.
 func (d *deriver) agentIDProof(host string, generation int, agentID string) [sha256.Size]byte {
 	m := d.begin("procfleet agent id v1", host, generation)
 	defer d.macs.Put(m)

@@ -12,10 +12,10 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// heading begins a ring's file.
+// heading is the first line of a ring's file.
 const heading = "# Keys of a procfleet fleet. Any reader of this file can command every host.\n"
 
-// Text is the file as it is to be written.
+// Text returns the content of the file.
 func (f *File) Text() ([]byte, error) {
 	text, err := yaml.Marshal(f)
 	if err != nil {
@@ -24,11 +24,11 @@ func (f *File) Text() ([]byte, error) {
 	return append([]byte(heading), text...), nil
 }
 
-// NewKeyID names a key by the moment at which it is made, to the second.
+// NewKeyID returns a key id made of the current second.
 func NewKeyID(now time.Time) string { return now.UTC().Format("20060102-150405") }
 
-// Create creates a ring's file with one new key and mode 0600, atomically. An
-// existing file is not changed: the error wraps [os.ErrExist].
+// Create creates a ring's file with one new key and mode 0600, atomically. If the
+// file exists, Create leaves it unchanged, and the error wraps [os.ErrExist].
 func Create(path string) error {
 	key, err := NewKey(NewKeyID(time.Now()))
 	if err != nil {
@@ -44,7 +44,7 @@ func Create(path string) error {
 	}
 	_, err = file.Write(text)
 	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = os.Link(file.Name(), path) // unlike a rename it replaces nothing
+		err = os.Link(file.Name(), path) // fails if path exists, unlike a rename
 	}
 	if err = errors.Join(err, os.Remove(file.Name())); err != nil {
 		return err

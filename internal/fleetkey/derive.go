@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// deriver derives hosts' keys from one fleet key, for every message: that costs
-// less than a lookup in a cache, because pooled HMACs are keyed already. It is
-// safe for concurrent use.
-type deriver struct{ macs sync.Pool } // of *derivation
+// deriver derives the keys of hosts from one fleet key, anew for every message:
+// with pooled, already keyed HMACs this is cheaper than a cache. It is safe for
+// concurrent use.
+type deriver struct{ macs sync.Pool } // pool of *derivation
 
-// derivation is an HMAC with a fleet key, and its buffers.
+// derivation is an HMAC keyed with a fleet key, and its buffers.
 type derivation struct {
 	mac  hash.Hash
 	info []byte
@@ -24,7 +24,7 @@ func newDeriver(secret []byte) *deriver {
 	return &deriver{macs: sync.Pool{New: func() any { return &derivation{mac: hmac.New(sha256.New, secret)} }}}
 }
 
-// hostKey returns the key of a host.
+// hostKey derives the key of a host.
 func (d *deriver) hostKey(id, host string, generation int) hostKey {
 	m := d.begin("procfleet host v1", host, generation)
 	defer d.macs.Put(m)
@@ -33,9 +33,8 @@ func (d *deriver) hostKey(id, host string, generation int) hostKey {
 	return k
 }
 
-// expand is HKDF-Expand of the info with SHA-256 to the length of one hash
-// (RFC 5869), which is one HMAC; a test holds it to the library's, which takes
-// longer.
+// expand is HKDF-Expand (RFC 5869) with SHA-256 for an output of one hash, which
+// is a single HMAC. It is faster than the library's, and a test compares the two.
 func (m *derivation) expand() []byte {
 	m.info = append(m.info, 1)
 	m.mac.Reset()
@@ -44,14 +43,14 @@ func (m *derivation) expand() []byte {
 	return m.sum
 }
 
-// begin returns a derivation whose info is the label, the host and the
-// generation; lengths before texts keep different inputs different. The caller
-// puts it back into macs.
+// begin returns a derivation whose info consists of label, host and generation;
+// each text is preceded by its length, so that different inputs stay different.
+// The caller must return the derivation to macs.
 func (d *deriver) begin(label, host string, generation int) *derivation {
-	m := d.macs.Get().(*derivation) //nolint:forcetypeassert // it holds nothing else
+	m := d.macs.Get().(*derivation) //nolint:forcetypeassert // the pool holds only *derivation
 	m.info = append(m.info[:0], label...)
 	m.info = binary.BigEndian.AppendUint64(m.info, uint64(len(host)))
 	m.info = append(m.info, host...)
-	m.info = binary.BigEndian.AppendUint64(m.info, uint64(generation)) //nolint:gosec // never below zero: files are checked for it
+	m.info = binary.BigEndian.AppendUint64(m.info, uint64(generation)) //nolint:gosec // never negative: File.Ring rejects such files
 	return m
 }

@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Host holds the keys with which the agent of one host signs and verifies. It is
-// immutable and safe for concurrent use. The nil Host is an agent that was not
-// enrolled: it signs nothing and accepts only unsigned messages.
+// Host contains the keys with which the agent of one host signs and verifies. It
+// is immutable and safe for concurrent use. The nil Host belongs to an agent that
+// is not enrolled: it signs nothing and accepts only unsigned messages.
 type Host struct {
 	name    string
 	keys    []hostKey
-	agentID string              // "" = none
-	proofs  [][sha256.Size]byte // that the host holds agentID, one for each key
+	agentID string              // "" if the host has no agent id
+	proofs  [][sha256.Size]byte // proofs of agentID, one for each key
 }
 
 // HostFile is the stored form of a [Host].
@@ -32,22 +32,22 @@ type HostFile struct {
 
 // HostKeyFile is the stored form of one key of a host.
 type HostKeyFile struct {
-	ID         string `json:"id"` // of the fleet key that it is from
+	ID         string `json:"id"` // id of the fleet key from which Secret is derived
 	Generation int    `json:"generation"`
 	Secret     string `json:"secret"` // base64
-	// AgentIDProof proves to servers that have this fleet key that the host
-	// holds its agent id; base64.
+	// AgentIDProof proves the host's agent id to servers with this fleet key;
+	// base64.
 	AgentIDProof string `json:"agent_id_proof,omitempty"`
 }
 
-// Name is the host: "<cloud>:<ip>".
+// Name returns the host as "<cloud>:<ip>".
 func (h *Host) Name() string { return h.name }
 
-// Address returns the cloud area and the address in the name.
+// Address returns the cloud area and the address of the host.
 func (h *Host) Address() (cloud int64, addr netip.Addr, err error) { return parseName(h.name) }
 
-// parseName accepts names only in the form of messages, since the key is derived
-// from the text.
+// parseName accepts only the canonical form that messages use, since keys are
+// derived from the text.
 func parseName(name string) (cloud int64, addr netip.Addr, err error) {
 	area, ip, _ := strings.Cut(name, ":")
 	cloud, err = strconv.ParseInt(area, 10, 64)
@@ -60,7 +60,7 @@ func parseName(name string) (cloud int64, addr netip.Addr, err error) {
 	return cloud, addr, nil
 }
 
-// File returns the stored form.
+// File returns the stored form of the host.
 func (h *Host) File() HostFile {
 	f := HostFile{Host: h.name, AgentID: h.agentID}
 	for i := range h.keys {
@@ -74,7 +74,7 @@ func (h *Host) File() HostFile {
 	return f
 }
 
-// Open checks what was kept. The errors name no secret.
+// Open validates the stored form and returns the host. The errors contain no secret.
 func (f *HostFile) Open() (*Host, error) {
 	h := &Host{name: f.Host, agentID: f.AgentID}
 	_, _, err := parseName(f.Host)
@@ -110,7 +110,7 @@ func (f *HostFile) Open() (*Host, error) {
 	return h, nil
 }
 
-// decode32 reads the base64 of a key or a MAC. The error does not repeat it.
+// decode32 decodes the base64 of a key or a MAC. The error does not quote text.
 func decode32(text string) (out [sha256.Size]byte, err error) {
 	data, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(data) != len(out) {
@@ -119,8 +119,8 @@ func decode32(text string) (out [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(data), nil
 }
 
-// Sign adds the signatures of a message from this host to its headers, one
-// for each key, and the proofs of its agent id.
+// Sign adds the signatures of a message from this host to its headers, one for
+// each key, and the proofs of the agent id.
 func (h *Host) Sign(header map[string][]string, m *Message) {
 	if h == nil {
 		return
@@ -131,8 +131,8 @@ func (h *Host) Sign(header map[string][]string, m *Message) {
 	h.prove(header)
 }
 
-// Verify says why a message is not known to be from a server to this host;
-// nil if it is. See [Ring.Verify].
+// Verify returns an error unless the message is verified as a server's message to
+// this host. See [Ring.Verify].
 func (h *Host) Verify(header map[string][]string, m *Message) error {
 	if h == nil {
 		if len(header[signatureHeader]) > 0 {
@@ -152,8 +152,8 @@ func (h *Host) Verify(header map[string][]string, m *Message) error {
 // Identity is the result of enrolling a host: its keys and its NATS credentials.
 type Identity struct {
 	Host *Host // never nil
-	// NATS is the host's user in the form of NATS' own tools, a JWT and a seed
-	// in one text; empty if NATS requires none.
+	// NATS is the host's user in the format of NATS tools, a text with a JWT and
+	// a seed; empty if NATS requires no credentials.
 	NATS string
 }
 
@@ -163,7 +163,7 @@ type identityFile struct {
 	NATS string `json:"nats,omitempty"`
 }
 
-// Text returns the stored form.
+// Text returns the stored form of the identity.
 func (i *Identity) Text() ([]byte, error) {
 	text, err := yaml.Marshal(identityFile{HostFile: i.Host.File(), NATS: i.NATS})
 	if err != nil {
@@ -172,7 +172,7 @@ func (i *Identity) Text() ([]byte, error) {
 	return text, nil
 }
 
-// ParseIdentity parses the stored form. The errors name no secret.
+// ParseIdentity parses the stored form. The errors contain no secret.
 func ParseIdentity(text []byte) (*Identity, error) {
 	var kept identityFile
 	if err := yaml.UnmarshalStrict(text, &kept); err != nil {

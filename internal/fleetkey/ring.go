@@ -13,14 +13,14 @@ import (
 
 // Bounds of a ring.
 const (
-	// maxKeys is more than a replacement needs, which is two.
+	// maxKeys is the maximum number of keys; a replacement needs two.
 	maxKeys  = 4
 	keyBytes = 32
 	maxID    = 32
 )
 
-// notInID is asked for every signature, which no regular expression is cheap
-// enough for.
+// notInID reports whether r is invalid in a key id. It runs for every signature,
+// and a regular expression would be too slow.
 func notInID(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
 }
@@ -32,9 +32,9 @@ func validID(id string) error {
 	return nil
 }
 
-// Ring is the keys of a fleet, the newest first, and the generations of its
-// hosts. It is immutable and safe for concurrent use. The nil Ring is a server
-// without a fleet key: it signs nothing and accepts everything.
+// Ring contains the keys of a fleet, newest first, and the generations of its
+// hosts. It is immutable and safe for concurrent use. The nil Ring belongs to a
+// server without a fleet key: it signs nothing and accepts every message.
 type Ring struct {
 	keys        []Key
 	generations map[string]int
@@ -50,24 +50,24 @@ type Key struct {
 
 // File is the stored form of a ring: YAML in a private file.
 type File struct {
-	// Keys are one to four, the newest first.
+	// Keys are one to four keys, newest first.
 	Keys []Key `json:"keys"`
-	// Generations of hosts ("<cloud>:<ip>") that were revoked at least once; all
-	// others have 0.
+	// Generations are the generations of hosts ("<cloud>:<ip>") that were
+	// revoked at least once; all other hosts have generation 0.
 	Generations map[string]int `json:"generations,omitempty"`
 }
 
-// NewKey makes a key.
+// NewKey generates a key.
 func NewKey(id string) (Key, error) {
 	if err := validID(id); err != nil {
 		return Key{}, err
 	}
 	secret := make([]byte, keyBytes)
-	_, _ = rand.Read(secret) // never fails: it would end the process
+	_, _ = rand.Read(secret) // never fails: it would crash the process
 	return Key{ID: id, Secret: base64.StdEncoding.EncodeToString(secret)}, nil
 }
 
-// Parse reads a ring's file. The errors name no secret.
+// Parse parses a ring's file. The errors contain no secret.
 func Parse(text []byte) (*Ring, error) {
 	var f File
 	if err := yaml.UnmarshalStrict(text, &f); err != nil {
@@ -76,7 +76,7 @@ func Parse(text []byte) (*Ring, error) {
 	return f.Ring()
 }
 
-// Ring checks the file.
+// Ring validates the file and returns the ring.
 func (f *File) Ring() (*Ring, error) {
 	if len(f.Keys) == 0 || len(f.Keys) > maxKeys {
 		return nil, fmt.Errorf("keys: there are %d, it takes 1 to %d", len(f.Keys), maxKeys)
@@ -107,8 +107,8 @@ func (f *File) Ring() (*Ring, error) {
 	return r, nil
 }
 
-// Host returns the current keys of the agent of a host ("<cloud>:<ip>"); nil of the
-// nil ring.
+// Host returns the current keys of the agent of a host ("<cloud>:<ip>"), or nil if
+// the ring is nil.
 func (r *Ring) Host(host string) *Host {
 	if r == nil {
 		return nil
@@ -120,8 +120,8 @@ func (r *Ring) Host(host string) *Host {
 	return h
 }
 
-// Sign adds the signatures of a message to a host to its headers, one for
-// each key.
+// Sign adds the signatures of a message to a host to the message's headers, one
+// for each key.
 func (r *Ring) Sign(header map[string][]string, host string, m *Message) {
 	if r == nil {
 		return
@@ -132,8 +132,8 @@ func (r *Ring) Sign(header map[string][]string, host string, m *Message) {
 	}
 }
 
-// Verify verifies that a message is from the agent of a host. The message must be
-// of the expected type and, for a reply, to the expected request.
+// Verify returns an error unless the agent of host signed the message. The message
+// must be of the expected type and, for a reply, refer to the expected request.
 func (r *Ring) Verify(header map[string][]string, host string, m *Message) error {
 	if r == nil {
 		return nil

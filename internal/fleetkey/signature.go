@@ -12,32 +12,32 @@ import (
 	"sync"
 )
 
-// signatureHeader carries one signature per value: "<key id> <generation> <MAC>", the
-// MAC in base64.
+// signatureHeader has one signature per value: "<key id> <generation> <MAC>", with
+// the MAC in base64.
 const signatureHeader = "Procfleet-Signature"
 
-// HeaderRoom is more than the headers take, in bytes, that a signature by every
-// key of a ring adds to a message.
+// HeaderRoom is an upper bound in bytes for the headers that signatures by all keys
+// of a ring add to a message.
 const HeaderRoom = 1 << 10
 
-// maxSignatures bounds how many values of the header are looked at; a ring has
-// no more keys.
+// maxSignatures is the maximum number of header values that are checked; a ring
+// has no more keys.
 const maxSignatures = maxKeys
 
 // Reasons to reject a message.
 var (
 	ErrUnsigned = errors.New("the message is not signed")
-	// ErrUnknownKey means that none of its signatures is by a key and
-	// generation that the receiver has: one side was enrolled, revoked or given
-	// another fleet key without the other.
+	// ErrUnknownKey means that the receiver has the key and generation of none of
+	// the signatures: the enrollment, a revocation or a new fleet key has reached
+	// only one side.
 	ErrUnknownKey = errors.New("the message is signed with a key or generation that is not known here")
 	ErrForged     = errors.New("the signature does not fit the message")
-	// ErrNoKeys is for an agent that was not enrolled and is addressed by
-	// servers that sign: they would reject its reply.
+	// ErrNoKeys is for a signed message to an agent that is not enrolled: the
+	// servers would reject its reply.
 	ErrNoKeys = errors.New("the message is signed, and there are no keys here to verify it with: give the agent its --identity")
 )
 
-// Words for the reasons to reject a message.
+// Values of [Reason].
 const (
 	reasonUnsigned   = "unsigned"
 	reasonUnknownKey = "unknown_key"
@@ -45,10 +45,10 @@ const (
 	reasonForged     = "forged"
 )
 
-// Reasons are the words of [Reason] that a server uses.
+// Reasons returns the values of [Reason] that a server reports.
 func Reasons() []string { return []string{reasonUnsigned, reasonUnknownKey, reasonForged} }
 
-// Reason is a word for the reason to reject a message.
+// Reason returns a word for the error of a Verify method, for metrics and logs.
 func Reason(err error) string {
 	switch {
 	case errors.Is(err, ErrUnsigned):
@@ -61,12 +61,11 @@ func Reason(err error) string {
 	return reasonForged
 }
 
-// A Message is what a signature covers.
+// A Message is the content covered by a signature.
 type Message struct {
 	// Purpose is the message's type.
 	Purpose string
-	// Answers is the id of the message that this one answers; empty if it
-	// answers none.
+	// Answers is the id of the request if the message is a reply, otherwise empty.
 	Answers string
 	Body    []byte
 }
@@ -78,10 +77,10 @@ type hostKey struct {
 	secret     [sha256.Size]byte
 }
 
-// mac signs type, id and body of a message; each variable part but the last is
-// preceded by its length. It uses the memory of buffer.
+// mac returns the MAC of type, id and body of a message; each variable part except
+// the last is preceded by its length. It reuses the memory of buffer.
 func (k *hostKey) mac(m *Message, buffer []byte) []byte {
-	head := heads.Get().(*[]byte) //nolint:forcetypeassert // it holds nothing else
+	head := heads.Get().(*[]byte) //nolint:forcetypeassert // the pool holds only *[]byte
 	defer heads.Put(head)
 	*head = append((*head)[:0], "procfleet message v2"...)
 	for _, part := range [...]string{m.Purpose, m.Answers} {
@@ -94,7 +93,7 @@ func (k *hostKey) mac(m *Message, buffer []byte) []byte {
 	return h.Sum(buffer[:0])
 }
 
-// heads are buffers for the signed text before a body.
+// heads is a pool of buffers for the signed text that precedes a body.
 var heads = sync.Pool{New: func() any { return new([]byte) }}
 
 func (k *hostKey) sign(h map[string][]string, m *Message) {
@@ -108,7 +107,7 @@ func (k *hostKey) sign(h map[string][]string, m *Message) {
 	h[signatureHeader] = append(h[signatureHeader], string(value))
 }
 
-// signature is one value of the header.
+// signature is one decoded value of the header.
 type signature struct {
 	id         string
 	generation int
@@ -135,14 +134,14 @@ func parseSignature(text string) (s signature, err error) {
 	return s, nil
 }
 
-// strictBase64 takes each MAC in one spelling only.
+// strictBase64 accepts only one encoding of each MAC.
 var strictBase64 = base64.RawStdEncoding.Strict()
 
-// keyOf returns the key of an id and generation, if there is one.
+// keyOf returns the host key for a key id and generation, and whether it exists.
 type keyOf func(id string, generation int) (hostKey, bool)
 
-// verify looks for a signature by one of the keys. One that is by a known key
-// decides: if it is wrong, the message is forged.
+// verify succeeds if a known key made one of the signatures. The first signature
+// with a known key decides: if its MAC is wrong, the message is forged.
 func verify(h map[string][]string, m *Message, find keyOf) error {
 	values := h[signatureHeader]
 	switch {

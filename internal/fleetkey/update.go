@@ -11,9 +11,9 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// Update changes a ring's file, which must exist; see [datafile.Update]. If
-// change returns an error, or the result is not a valid ring, nothing is
-// written. The errors name no secret.
+// Update changes a ring's file, which must exist; see [datafile.Update]. If change
+// returns an error, or the result is not a valid ring, nothing is written. The
+// errors contain no secret.
 func Update(path string, change func(*File) error) error {
 	return datafile.Update(path, maxFile, func(text []byte) ([]byte, error) {
 		if text == nil {
@@ -33,15 +33,15 @@ func Update(path string, change func(*File) error) error {
 	})
 }
 
-// Has reports whether the file has a key of that id.
+// Has reports whether the file contains a key with the id.
 func (f *File) Has(id string) bool {
 	return slices.ContainsFunc(f.Keys, func(k Key) bool { return k.ID == id })
 }
 
-// Add makes a key the newest one.
+// Add adds k as the newest key.
 func (f *File) Add(k Key) { f.Keys = append([]Key{k}, f.Keys...) }
 
-// Remove removes a key and returns whether it existed.
+// Remove removes a key and reports whether it existed.
 func (f *File) Remove(id string) bool {
 	for i := range f.Keys {
 		if f.Keys[i].ID == id {
@@ -52,7 +52,7 @@ func (f *File) Remove(id string) bool {
 	return false
 }
 
-// Revoke revokes the keys of a host ("<cloud>:<ip>"), and returns its new
+// Revoke revokes the keys of a host ("<cloud>:<ip>") and returns its new
 // generation.
 func (f *File) Revoke(host string) int {
 	if f.Generations == nil {
@@ -62,7 +62,7 @@ func (f *File) Revoke(host string) int {
 	return f.Generations[host]
 }
 
-// Generation is how often a host was revoked; 0 of the nil ring.
+// Generation returns how often a host was revoked; 0 if the ring is nil.
 func (r *Ring) Generation(host string) int {
 	if r == nil {
 		return 0
@@ -70,7 +70,7 @@ func (r *Ring) Generation(host string) int {
 	return r.generations[host]
 }
 
-// IDs returns the ids of the keys, the newest first.
+// IDs returns the ids of the keys, newest first.
 func (r *Ring) IDs() []string {
 	var ids []string
 	for i := range r.keys {

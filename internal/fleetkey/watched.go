@@ -12,10 +12,10 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// watchEvery is how often [Watched.Watch] checks its file.
+// watchEvery is the interval at which [Watched.Watch] checks its file.
 const watchEvery = time.Second
 
-// maxFile bounds a file in bytes; that is enough for a ring with 100,000
+// maxFile is the maximum size of a file in bytes, enough for a ring with 100,000
 // generations.
 const maxFile = 4 << 20
 
@@ -25,14 +25,14 @@ type Watched[T any] struct {
 	path    string
 	parse   func([]byte) (T, error)
 	current atomic.Pointer[T]
-	seen    os.FileInfo // of the last attempt to read; nil if there was no file. Only for Watch.
+	seen    os.FileInfo // state at the last attempt to read; nil if there was no file. Only for Watch.
 }
 
-// OpenRing reads the ring in a file; see [ReadRing].
+// OpenRing returns the ring in a file; see [ReadRing].
 func OpenRing(path string) (*Watched[*Ring], error) { return open(path, Parse) }
 
-// OpenIdentity reads the identity of one host in a file; see [ReadIdentity]. It
-// rejects the identity of another host, also in a reload.
+// OpenIdentity returns the identity of host in a file; see [ReadIdentity]. It
+// rejects the identity of another host, also when reloading.
 func OpenIdentity(path, host string) (*Watched[*Identity], error) {
 	return open(path, func(text []byte) (*Identity, error) {
 		identity, err := ParseIdentity(text)
@@ -43,14 +43,14 @@ func OpenIdentity(path, host string) (*Watched[*Identity], error) {
 	})
 }
 
-// ReadRing reads the ring in a file. It rejects a file that everybody can read,
-// or that others than its owner can write. The errors name no secret.
+// ReadRing reads a ring from a file. It rejects a file that everybody can read, or
+// that users other than its owner can write. The errors contain no secret.
 func ReadRing(path string) (*Ring, error) {
 	ring, _, err := read(path, Parse)
 	return ring, err
 }
 
-// ReadIdentity reads the identity in a file, as [ReadRing] does a ring.
+// ReadIdentity reads an identity from a file, with the checks of [ReadRing].
 func ReadIdentity(path string) (*Identity, error) {
 	identity, _, err := read(path, ParseIdentity)
 	return identity, err
@@ -69,8 +69,8 @@ func open[T any](path string, parse func([]byte) (T, error)) (*Watched[T], error
 // Current returns the last valid content.
 func (w *Watched[T]) Current() T { return *w.current.Load() }
 
-// Watch reloads the file when it changes, checking every second, until ctx ends.
-// An invalid file is logged once for each change, and the previous content stays
+// Watch checks the file every second and reloads it after a change, until ctx
+// ends. An invalid file is logged once per change, and the previous content stays
 // in use.
 func (w *Watched[T]) Watch(ctx context.Context, log logrus.FieldLogger) {
 	log = log.WithField("file", w.path)
@@ -92,7 +92,7 @@ func (w *Watched[T]) Watch(ctx context.Context, log logrus.FieldLogger) {
 }
 
 // refresh reloads the file if it changed since the last call. It returns an error
-// once for each invalid change.
+// once per invalid change.
 func (w *Watched[T]) refresh() (changed bool, err error) {
 	info, err := os.Stat(w.path)
 	if err != nil {
@@ -110,7 +110,7 @@ func (w *Watched[T]) refresh() (changed bool, err error) {
 	return true, nil
 }
 
-// same reports whether a file is unchanged.
+// same reports whether two states belong to an unchanged file.
 func same(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
@@ -118,8 +118,8 @@ func same(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.Mode() == b.Mode() && a.ModTime().Equal(b.ModTime())
 }
 
-// read also returns the state of the file that the value is from; nil without a
-// file.
+// read returns the value in a file and the state of the file; nil if the file does
+// not exist.
 func read[T any](path string, parse func([]byte) (T, error)) (value T, info os.FileInfo, err error) {
 	text, info, err := datafile.ReadPrivate(path, maxFile)
 	if err != nil {
