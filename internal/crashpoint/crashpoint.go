@@ -1,5 +1,5 @@
-// Package crashpoint kills its own process at a named point, so that tests
-// can show what survives. Without PROCFLEET_CRASH_AT nothing ever happens.
+// Package crashpoint kills its own process at a named point, for tests of crash
+// recovery. Without PROCFLEET_CRASH_AT it does nothing.
 package crashpoint
 
 import (
@@ -9,15 +9,15 @@ import (
 	"sync/atomic"
 )
 
-// Variable is the environment variable that names the point: "<point>" or
-// "<point>:<n>" for the n-th time that it is reached.
+// Variable is the environment variable with the point: "<point>", or
+// "<point>:<n>" to crash when the point is reached for the n-th time.
 const Variable = "PROCFLEET_CRASH_AT"
 
-// Func is called with each point that the process reaches.
+// Func must be called with the name of each point that the process reaches.
 type Func func(point string)
 
-// FromEnv returns what [Variable] asks for. The process ends as by SIGKILL:
-// nothing deferred runs, nothing buffered is written.
+// FromEnv returns a Func that kills the process at the point in [Variable], as by
+// SIGKILL: deferred functions do not run, and buffers are not flushed.
 func FromEnv() Func {
 	want, nth := parse(os.Getenv(Variable))
 	if want == "" {
@@ -44,5 +44,5 @@ func die() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill()
 	}
-	select {} // the signal arrives before anything else may happen
+	select {} // wait for the signal
 }

@@ -1,5 +1,5 @@
-// Package invalid has the error of an invalid field of a Config, so that a
-// command that filled the Config from flags, the environment and a file can name
+// Package invalid declares the error for an invalid field of a Config, so that a
+// command that fills the Config from flags, the environment and a file can report
 // the source of the value.
 package invalid
 
@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// FieldError is what is wrong with one field of a Config.
+// FieldError describes an invalid field of a Config.
 type FieldError struct {
 	Name    string // path in the Config, for example "Limits.Items"
 	Problem error  // begins with the value or a verb, for example "must be at least 1"
@@ -23,12 +23,12 @@ func (f *FieldError) Error() string { return "Config." + f.Name + ": " + f.Probl
 
 func (f *FieldError) Unwrap() error { return f.Problem }
 
-// Fields splits what [errors.Join] has joined into its fields and the rest.
+// Fields splits an error made by [errors.Join] into field errors and the rest.
 func Fields(err error) (fields []*FieldError, rest []error) {
 	if err == nil {
 		return nil, nil
 	}
-	if f, ok := err.(*FieldError); ok { //nolint:errorlint // what wraps a field says more than the field
+	if f, ok := err.(*FieldError); ok { //nolint:errorlint // an error that wraps a FieldError has more detail
 		return []*FieldError{f}, nil
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

@@ -1,5 +1,5 @@
-// Package lifecycle runs the parts of a program together: when one ends, all are
-// stopped in the reverse of the order in which they were added.
+// Package lifecycle runs the parts of a program together: when one part ends, all
+// are stopped in the reverse of the order in which they were added.
 package lifecycle
 
 import (
@@ -16,9 +16,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Group is a set of named parts. Add them in the order in which they depend
-// on each other; the last added is stopped first. The zero Group is not
-// usable; see [NewGroup].
+// Group is a set of named parts. Add a part after the parts on which it depends;
+// the last added is stopped first. The zero Group is not usable; see [NewGroup].
 type Group struct {
 	log         logrus.FieldLogger
 	stopTimeout time.Duration
@@ -33,26 +32,26 @@ type actor struct {
 	err    error
 }
 
-// NewGroup returns an empty group whose parts have stopTimeout, together, to
-// end once the group stops.
+// NewGroup returns an empty group. After a stop, all parts together have
+// stopTimeout to end.
 func NewGroup(log logrus.FieldLogger, stopTimeout time.Duration) *Group {
 	return &Group{log: log.WithField("component", "lifecycle"), stopTimeout: stopTimeout}
 }
 
-// Add adds a part. Its run blocks until ctx ends and then returns nil, or
-// returns the error that makes going on pointless.
+// Add adds a part. run must block until ctx ends and then return nil, or return an
+// error if the program cannot continue.
 func (g *Group) Add(name string, run func(ctx context.Context) error) {
 	g.actors = append(g.actors, &actor{name: name, run: run, done: make(chan struct{})})
 }
 
-// Run starts every part and blocks until all have ended. They end when ctx
-// does, or when one of them ends by itself. It returns nil if ctx ended and
-// every part ended well and in time. Parts that do not end in time are named
-// in the error and left behind.
+// Run starts every part and blocks until all have ended. It stops them when ctx
+// ends, or when one of them ends by itself. It returns nil if ctx ended and every
+// part ended without error within stopTimeout. The error names parts that did not
+// end in time; they continue to run.
 func (g *Group) Run(ctx context.Context) error {
 	first := make(chan *actor, len(g.actors))
 	for _, a := range g.actors {
-		// Parts outlive ctx: each is stopped in order.
+		// Each part has its own context, so that the parts are stopped in order.
 		actorCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		a.cancel = cancel
 		go func() {
@@ -79,8 +78,8 @@ func endedEarly(a *actor) error {
 	return fmt.Errorf("%s: %w", a.name, a.err)
 }
 
-// stop stops the parts in reverse order and returns the errors of the parts that
-// did not cause the stop.
+// stop stops the parts in reverse order and returns the errors of parts other than
+// the cause.
 func (g *Group) stop(cause error) error {
 	timeout := time.NewTimer(g.stopTimeout)
 	defer timeout.Stop()
@@ -88,7 +87,7 @@ func (g *Group) stop(cause error) error {
 	var stuck []string
 	for _, a := range slices.Backward(g.actors) {
 		a.cancel()
-		if len(stuck) > 0 { // the time is over: only check which have ended
+		if len(stuck) > 0 { // timeout: only check which parts have ended
 			if !ended(a) {
 				stuck = append(stuck, a.name)
 			}
@@ -118,10 +117,10 @@ func ended(a *actor) bool {
 	}
 }
 
-// WithSignals returns a context that ends with the first SIGINT or SIGTERM;
-// its cause names the signal. A second signal calls exit, to skip the orderly
-// shutdown. Call stop to stop handling signals; it waits until no signal is being
-// handled.
+// WithSignals returns a context that ends at the first SIGINT or SIGTERM; its
+// cause names the signal. A second signal calls exit, to skip the orderly
+// shutdown. stop ends the handling of signals, and waits for a handler in
+// progress.
 func WithSignals(parent context.Context, exit func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)

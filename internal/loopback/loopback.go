@@ -1,5 +1,5 @@
-// Package loopback keeps what listens on loopback from being reached by web
-// pages through a browser on the same machine.
+// Package loopback protects loopback listeners from web pages that access them
+// through a browser on the same machine.
 package loopback
 
 import (
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Host reports whether a host of an address, without its port, is this machine
-// alone.
+// Host reports whether a host without port, as in an address, is a loopback name or
+// address.
 func Host(host string) bool {
 	if host == "localhost" {
 		return true
@@ -19,9 +19,9 @@ func Host(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// OnlyNames refuses requests that came here under a name which is not loopback's
-// own: a page may let its name point to 127.0.0.1 and then pass for the same
-// origin (DNS rebinding).
+// OnlyNames rejects requests whose Host header is not a loopback name: a malicious
+// page could resolve its own name to 127.0.0.1 to pass the browser's same-origin
+// check (DNS rebinding).
 func OnlyNames(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
