@@ -15,8 +15,8 @@ import (
 // the next record creates a new one.
 type File struct {
 	path string
-	file *os.File // nil until it is opened, and after a failure
-	torn bool     // the file may end within a line
+	file *os.File // nil until opened, and after a failure
+	torn bool     // the file may end in the middle of a line
 	buf  []byte
 }
 
@@ -35,7 +35,7 @@ func (f *File) Name() string { return "file" }
 // HasEnds implements [Sink].
 func (f *File) HasEnds() bool { return false }
 
-// Keep implements [Sink]: all lines are written in one call, and synced if
+// Keep implements [Sink]: it appends all lines in one write, and syncs the file if
 // awaited.
 func (f *File) Keep(_ context.Context, lines []Line, awaited bool) error {
 	if err := f.open(); err != nil {
@@ -52,7 +52,7 @@ func (f *File) Keep(_ context.Context, lines []Line, awaited bool) error {
 	if err == nil && awaited {
 		err = f.file.Sync()
 	}
-	if err != nil { // after a failed sync the content is unknown: open it again
+	if err != nil { // after a failed sync the content is unknown: reopen the file
 		err = errors.Join(err, f.Close())
 		return err
 	}
@@ -70,7 +70,7 @@ func (f *File) Close() error {
 	return err
 }
 
-// open opens the file unless the open one still has the name.
+// open opens the file unless the open file still has the configured name.
 func (f *File) open() error {
 	if f.file != nil {
 		if f.named() {
@@ -94,7 +94,7 @@ func (f *File) open() error {
 	return nil
 }
 
-// named reports whether the open file is the one under the name.
+// named reports whether the open file still has the configured name.
 func (f *File) named() bool {
 	open, err := f.file.Stat()
 	if err != nil {
@@ -104,8 +104,8 @@ func (f *File) named() bool {
 	return err == nil && os.SameFile(open, there)
 }
 
-// endsTorn reports whether a file ends within a line, after a crash during a
-// write.
+// endsTorn reports whether a file ends in the middle of a line, as after a crash
+// during a write.
 func endsTorn(file *os.File) (bool, error) {
 	info, err := file.Stat()
 	if err != nil || info.Size() == 0 {

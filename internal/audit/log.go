@@ -15,33 +15,33 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// ErrNotKept means that no sink confirmed a record. A sink may have it all the
-// same.
+// ErrNotKept means that no sink confirmed a record. A sink may have stored it
+// nevertheless.
 var ErrNotKept = errors.New("audit: the record is not known to be kept")
 
 // Line is an encoded record.
 type Line struct {
 	ID    string
 	Event Event
-	JSON  []byte // without the end of the line
+	JSON  []byte // without line break
 }
 
 // Sink stores records.
 type Sink interface {
-	// Keep stores records in their order and returns when all of them are
-	// durable; without awaited they need not be synced. After an error some of
-	// them may be stored. It is called from one goroutine.
+	// Keep stores records in order and returns once all of them are durable;
+	// without awaited they need not be synced. After an error some of them may
+	// be stored. Keep is called from one goroutine.
 	Keep(ctx context.Context, lines []Line, awaited bool) error
-	// Name is the name of the sink in logs and metrics.
+	// Name returns the name of the sink in logs and metrics.
 	Name() string
-	// HasEnds reports whether the sink already has the ends of tasks, as events;
-	// it then gets no records of them.
+	// HasEnds reports whether the sink already records the ends of tasks as
+	// events; it then receives no records of ends.
 	HasEnds() bool
 }
 
 // Config configures a log. Without a sink it stores nothing.
 type Config struct {
-	// Sinks get each record.
+	// Sinks receive every record.
 	Sinks []Sink
 	// Required makes a change fail if its record cannot be stored.
 	Required bool
@@ -54,7 +54,7 @@ type Config struct {
 type Log struct {
 	cfg    Config
 	sinks  []*writer
-	files  []*writer // the sinks without the ends of tasks
+	files  []*writer // sinks for which HasEnds is false
 	counts *counts
 
 	strangers, callers refusals
@@ -85,8 +85,8 @@ func New(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// Close records the refusals that were only counted, and returns when the sinks
-// have tried to store everything. Later records are lost.
+// Close stores the counts of repeated refusals, and returns once the sinks have
+// tried to store everything. Later records are lost.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -102,9 +102,9 @@ func (l *Log) Close() {
 	l.wg.Wait()
 }
 
-// Require stores the record of a change before the change is made. If the log
-// is required it waits until the record is durable, and the error wraps
-// [ErrNotKept]; else it does not wait and returns nil.
+// Require stores the record of a change before the change is made. If the log is
+// required, it blocks until the record is durable, and a failure wraps
+// [ErrNotKept]; otherwise it returns nil without waiting.
 func (l *Log) Require(ctx context.Context, r Record) error {
 	if l == nil {
 		return nil
@@ -116,7 +116,7 @@ func (l *Log) Require(ctx context.Context, r Record) error {
 	return l.await(ctx, r)
 }
 
-// Keep waits until a record is stored or lost. A lost record is an error, which
+// Keep blocks until a record is durable or lost. A lost record is an error, which
 // wraps [ErrNotKept], only if the log is required.
 func (l *Log) Keep(ctx context.Context, r Record) error {
 	if l == nil {
@@ -125,8 +125,9 @@ func (l *Log) Keep(ctx context.Context, r Record) error {
 	return l.ifRequired(l.await(ctx, r))
 }
 
-// KeepEnd is [Log.Keep] for the end of a task whose event was published. The
-// returned function waits, unless a sink has the event.
+// KeepEnd is [Log.Keep] for the end of a task whose event was published. wait
+// blocks until the record is durable or lost; if a sink records the event, it
+// returns at once.
 func (l *Log) KeepEnd(ctx context.Context, t *procfleet.Task) (wait func() error) {
 	if l == nil || len(l.files) == 0 {
 		return func() error { return nil }
@@ -178,14 +179,14 @@ var (
 	errClosed = errors.New("audit log is closed")
 )
 
-// enqueue sends a record to the sinks whose queue is not full.
+// enqueue adds a record to the queues of sinks that are not full.
 func (l *Log) enqueue(r Record, awaited bool, sinks []*writer) *entry {
 	r.bounded()
 	e := &entry{Line: Line{ID: r.ID, Event: r.Event}, awaited: awaited, kept: make(chan error, 1)}
 	e.left.Store(int32(len(sinks))) //nolint:gosec // a handful of sinks
 	var err error
 	if e.JSON, err = json.Marshal(&r); err != nil {
-		l.lost(err) // a bug: every Record can be encoded
+		l.lost(err) // cannot happen: every Record can be encoded
 		e.kept <- err
 		return e
 	}
@@ -205,7 +206,7 @@ func (l *Log) enqueue(r Record, awaited bool, sinks []*writer) *entry {
 	return e
 }
 
-// lost reports that no sink has a record.
+// lost logs and counts a record that no sink has stored.
 func (l *Log) lost(err error) {
 	l.counts.lost.Add(context.Background(), 1)
 	if l.counts.said.due(time.Now()) {
@@ -213,22 +214,22 @@ func (l *Log) lost(err error) {
 	}
 }
 
-// entry is a record in the queues of the sinks.
+// entry is a record in the queues of sinks.
 type entry struct {
 	Line
 	awaited bool
-	kept    chan error // takes the one result without waiting
+	kept    chan error // buffered: receives exactly one result
 	left    atomic.Int32
 	durable atomic.Bool
 }
 
-// oncePer limits how often a message is logged.
+// oncePer limits how often the same message is logged.
 type oncePer struct{ last atomic.Int64 }
 
-// complainEvery is how often the same message is logged at most.
+// complainEvery is the minimum interval between two log lines of one message.
 const complainEvery = 10 * time.Second
 
-// due reports whether the message may be written now.
+// due reports whether the message may be logged now.
 func (o *oncePer) due(now time.Time) bool {
 	last := o.last.Load()
 	return now.UnixNano()-last >= int64(complainEvery) && o.last.CompareAndSwap(last, now.UnixNano())

@@ -8,16 +8,16 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Event says what a record is about.
+// Event is the kind of a record.
 type Event string
 
 // The events. Each is also the last token of the record's subject.
 const (
-	// Accepted: a task was stored, and nothing of it was begun yet. If it is
-	// withdrawn, a record Refused of the same request follows.
+	// Accepted: a task was stored, and none of it has begun. If the task is
+	// withdrawn, a Refused record of the same request follows.
 	Accepted Event = "accepted"
 	// Change: an authorized change of data other than tasks is about to be
-	// stored. If it fails, a record Refused follows.
+	// stored. If storing fails, a Refused record follows.
 	Change Event = "change"
 	// Refused: a call was rejected or failed.
 	Refused Event = "refused"
@@ -29,55 +29,56 @@ const (
 func Events() []Event { return []Event{Accepted, Change, Refused, Finished} }
 
 const (
-	// maxWord bounds a word of a record in bytes, maxListed what a list names.
+	// maxWord is the maximum size of a string in bytes, maxListed the maximum
+	// length of a list.
 	maxWord   = procfleet.MaxOriginPart
 	maxListed = 20
 )
 
-// Record is one line of the audit log. It has no command, path, environment,
-// label, output or body of a request: those may hold secrets. What is empty is
-// left out.
+// Record is one line of the audit log. It contains no command, path, environment,
+// label, output or body of a request, which may contain secrets. Empty fields are
+// omitted.
 type Record struct {
-	// ID is the same in every repeat of the record.
+	// ID is the same in every duplicate of the record.
 	ID    string `json:"id"`
 	Event Event  `json:"event"`
-	// At is by the store's clock for Accepted and Finished, else by that of
-	// the dispatcher.
+	// At is the time by the store's clock for Accepted and Finished, otherwise
+	// by the dispatcher's clock.
 	At time.Time `json:"at"`
 
-	Call        string `json:"call,omitempty"` // full name, as tasks have it as their dialect
+	Call        string `json:"call,omitempty"` // full name of the API call, as in procfleet.Task.Dialect
 	Application string `json:"application,omitempty"`
 	// Claimed is the application that a caller claimed without being authenticated.
 	Claimed  string `json:"claimed_application,omitempty"`
 	User     string `json:"user,omitempty"`
-	Address  string `json:"address,omitempty"` // of the connection
-	Request  string `json:"request,omitempty"` // as the logs and traces have it
+	Address  string `json:"address,omitempty"` // peer address of the connection
+	Request  string `json:"request,omitempty"` // request id, as in logs and traces
 	Business string `json:"business,omitempty"`
 
 	Task    procfleet.TaskID   `json:"task,omitempty"`
 	Actions []procfleet.Action `json:"actions,omitempty"`
-	// Change names what is changed: "register", "freeze", "set topology" …
+	// Change is the kind of the change: "register", "freeze", "set topology" …
 	Change string `json:"change,omitempty"`
-	// Processes and Targets name the first 20 of them; how many there are is
-	// in Specs and Hosts.
+	// Processes and Targets list the first 20 names; Specs and Hosts are the
+	// total numbers.
 	Processes []string `json:"processes,omitempty"`
 	Specs     int      `json:"specs,omitempty"`
 	Targets   []string `json:"targets,omitempty"`
 	Hosts     int      `json:"hosts,omitempty"`
-	Items     int      `json:"items,omitempty"` // processes on hosts
+	Items     int      `json:"items,omitempty"` // number of items, each one process on one host
 
-	Reason string `json:"reason,omitempty"` // why it was refused, as the native API words it
-	Field  string `json:"field,omitempty"`  // what is wrong
-	// Repeats is how many more like the record of this id there were until At,
-	// of which each would have made a record of its own.
+	Reason string `json:"reason,omitempty"` // cause of the refusal, worded as in the native API
+	Field  string `json:"field,omitempty"`  // invalid field
+	// Repeats is the number of further refusals like this one until At that have
+	// no records of their own.
 	Repeats int `json:"repeats,omitempty"`
 
 	State      procfleet.TaskState `json:"state,omitempty"`
-	Counts     procfleet.Counts    `json:"counts,omitempty"` // items by state; those that are 0 are left out
+	Counts     procfleet.Counts    `json:"counts,omitempty"` // items by state, without zeros
 	AcceptedAt time.Time           `json:"accepted_at,omitzero"`
 }
 
-// OfTask returns the part that all records about a task have in common.
+// OfTask returns a record with the fields common to all records about a task.
 func OfTask(event Event, t *procfleet.Task) Record {
 	return Record{
 		ID: string(t.ID) + "/" + string(event), Event: event, At: t.CreatedAt,
@@ -87,7 +88,7 @@ func OfTask(event Event, t *procfleet.Task) Record {
 	}
 }
 
-// OfEnd returns the record of a task's end.
+// OfEnd returns the record of the end of a task.
 func OfEnd(t *procfleet.Task) Record {
 	r := OfTask(Finished, t)
 	r.State, r.AcceptedAt = t.State, t.CreatedAt
@@ -98,7 +99,7 @@ func OfEnd(t *procfleet.Task) Record {
 	return r
 }
 
-// NonZero returns the counts without those that are 0.
+// NonZero returns a copy of counts without zeros.
 func NonZero(counts procfleet.Counts) procfleet.Counts {
 	left := make(procfleet.Counts)
 	for state, n := range counts {
@@ -109,7 +110,7 @@ func NonZero(counts procfleet.Counts) procfleet.Counts {
 	return left
 }
 
-// AddProcess names a process.
+// AddProcess counts a process and lists its name.
 func (r *Record) AddProcess(name string) {
 	r.Specs++
 	if len(r.Processes) < maxListed {
@@ -117,7 +118,7 @@ func (r *Record) AddProcess(name string) {
 	}
 }
 
-// AddTarget names a host, or the agent id that was given instead.
+// AddTarget counts a target and lists its host, or the agent id that was given.
 func (r *Record) AddTarget(t *procfleet.Target) {
 	r.Hosts++
 	if len(r.Targets) < maxListed {
@@ -125,14 +126,14 @@ func (r *Record) AddTarget(t *procfleet.Target) {
 	}
 }
 
-// bounded cuts the parts that come from callers.
+// bounded truncates the strings that callers supplied.
 func (r *Record) bounded() {
 	for _, word := range []*string{&r.Call, &r.Application, &r.Claimed, &r.User, &r.Address, &r.Request, &r.Business, &r.Field} {
 		*word = clip(*word)
 	}
 }
 
-// clip bounds a word.
+// clip truncates a string to maxWord.
 func clip(s string) string {
 	if len(s) <= maxWord {
 		return s

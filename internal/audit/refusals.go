@@ -6,27 +6,27 @@ import (
 )
 
 const (
-	// window is for how long refusals of one sort are counted together, after
-	// the first inFull of them had records of their own.
+	// window is the period in which refusals of one sort are counted together,
+	// after the first inFull refusals, which have records of their own.
 	window = time.Minute
 	inFull = 5
-	// sorts is how many sorts are counted separately in a window; all others of
-	// one reason are one sort.
+	// sorts is the number of sorts that are counted separately per window; all
+	// others with the same reason count as one sort.
 	sorts = 64
 )
 
-// sort is the key by which refusals are counted together.
+// sort is the key for counting refusals together.
 type sort struct{ reason, call, application, address string }
 
-// refusals bounds the records of refused calls: in a minute a few for each of a
-// bounded number of sorts, and the count of the others.
+// refusals limits the records of refused calls: in each window it admits a few
+// per sort, and counts the others.
 type refusals struct {
 	mu   sync.Mutex
 	seen map[sort]*repeated
 }
 
-// repeated is a sort of refusals: the latest that had a record, how many had
-// one, and how many followed.
+// repeated is the state of one sort: the latest recorded refusal, the number of
+// recorded refusals, and the number and time of the others.
 type repeated struct {
 	record  Record
 	written int
@@ -34,9 +34,9 @@ type repeated struct {
 	last    time.Time
 }
 
-// Refused stores the record of a refused call, or counts it with others of its
-// sort. Callers that are not authenticated (strangers) are counted apart, so
-// that they cannot suppress the records of other callers.
+// Refused stores the record of a refused call, or counts it together with others
+// of its sort. Refusals of unauthenticated callers (stranger) are counted
+// separately, so that they cannot suppress records of other callers.
 func (l *Log) Refused(r Record, stranger bool) {
 	if l == nil {
 		return
@@ -50,7 +50,7 @@ func (l *Log) Refused(r Record, stranger bool) {
 	}
 }
 
-// count counts a refusal and reports whether it gets a record of its own.
+// count counts a refusal and reports whether to store a record of it.
 func (rs *refusals) count(r *Record) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -74,13 +74,13 @@ func (rs *refusals) count(r *Record) bool {
 	}
 	s.written++
 	s.record = *r
-	if key == (sort{reason: r.Reason}) { // the next ones may be of any caller
+	if key == (sort{reason: r.Reason}) { // later refusals of this sort may have other callers
 		s.record.Call, s.record.Application, s.record.Claimed, s.record.User, s.record.Address = "", "", "", "", ""
 	}
 	return true
 }
 
-// sumUp returns a record for each sort that had more refusals than records, and
+// sumUp returns a record for each sort with refusals that were only counted, and
 // starts a new window.
 func (rs *refusals) sumUp() []Record {
 	rs.mu.Lock()
@@ -97,7 +97,7 @@ func (rs *refusals) sumUp() []Record {
 	return sums
 }
 
-// recordRepeats records after every window what was counted in it.
+// recordRepeats stores the counts of every window at its end.
 func (l *Log) recordRepeats() {
 	ticker := time.NewTicker(window)
 	defer ticker.Stop()

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// queued is how many records may wait for a sink, batched how many it gets
-	// at once.
+	// queued is the capacity of a sink's queue, batched the maximum number of
+	// records per call of Keep.
 	queued  = 8192
 	batched = 512
-	// keepTimeout bounds one try at a batch.
+	// keepTimeout limits one attempt to store a batch.
 	keepTimeout = 10 * time.Second
 )
 
-// writer writes the queued records to one sink, in batches: while one is synced,
-// the next gathers.
+// writer stores the queued records in one sink, in batches: while one batch is
+// being synced, the next is collected.
 type writer struct {
 	sink   Sink
 	queue  chan *entry
 	log    *Log
-	failed bool // the last batch
+	failed bool // the last batch failed
 	said   oncePer
 }
 
@@ -67,8 +67,8 @@ func (w *writer) keep(lines []Line, awaited bool) error {
 	return err
 }
 
-// settle records the result of a record in this sink. The first sink that has
-// the record ends the wait for it; if no sink has it, it is lost.
+// settle sets the result of a record in this sink. The first success makes the
+// record durable; after a failure in every sink it is lost.
 func (w *writer) settle(e *entry, err error) {
 	w.log.counts.record(w.sink.Name(), err)
 	if err == nil && !e.durable.Swap(true) {
@@ -80,7 +80,7 @@ func (w *writer) settle(e *entry, err error) {
 	}
 }
 
-// counts are the metrics of the audit log.
+// counts holds the metrics of the audit log.
 type counts struct {
 	records metric.Int64Counter
 	lost    metric.Int64Counter
@@ -97,7 +97,7 @@ func newCounts(meter metric.Meter) (*counts, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("audit: metrics: %w", err)
 	}
-	c.lost.Add(context.Background(), 0) // so that the series begins at zero
+	c.lost.Add(context.Background(), 0) // the series must exist before the first loss
 	return &c, nil
 }
 
