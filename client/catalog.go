@@ -13,15 +13,15 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Business names the owner of processes and modules.
+// Business identifies the owner of processes and modules.
 type Business struct {
 	ID int64
-	// Account of the supplier; empty is "0".
+	// Account is the supplier account; empty means "0".
 	Account string
 }
 
-// path joins a prefix, the business and the rest of a path, with the account and
-// further parameters in the query.
+// path joins prefix, business id and below to a request path, with the account and
+// the other parameters in the query.
 func (b Business) path(prefix, below string, query url.Values) string {
 	path := prefix + "/" + strconv.FormatInt(b.ID, 10) + below
 	if query == nil {
@@ -36,20 +36,20 @@ func (b Business) path(prefix, below string, query url.Values) string {
 	return path + "?" + query.Encode()
 }
 
-// CatalogueQuery selects processes of a catalogue; the zero query is all.
+// CatalogueQuery selects processes of a catalog; the zero query selects all.
 type CatalogueQuery struct {
-	Name   string // a part of the name, or with Exact all of it
+	Name   string // part of the name, or the full name with Exact
 	Exact  bool
-	Module string // that they are bound to
-	// PageSize is how many entries one request reads, 1 to 1000; zero is 1000.
+	Module string // module to which the processes are bound
+	// PageSize is the number of entries per request, 1 to 1000; zero means 1000.
 	PageSize int
 }
 
 const cataloguePath = "/v1/catalogue"
 
-// Catalogue yields the processes that a business defines, by name. It ends
-// after the first error. Processes that are created or deleted meanwhile may make
-// it skip or repeat others.
+// Catalogue yields the processes that a business defines, by name. It ends after
+// the first error. If processes are created or deleted meanwhile, it may skip or
+// repeat others.
 func (c *Client) Catalogue(ctx context.Context, b Business, q CatalogueQuery) iter.Seq2[CatalogueProcess, error] {
 	return all(Query{PageSize: q.PageSize}, func(page Query) (Page[CatalogueProcess], error) {
 		var answer v1.CatalogPage
@@ -68,18 +68,18 @@ func (c *Client) Catalogue(ctx context.Context, b Business, q CatalogueQuery) it
 	})
 }
 
-// LargestSave is how many processes one call saves at most.
+// LargestSave is the maximum number of processes per call of SaveCatalogue.
 const LargestSave = 1000
 
-// SaveCatalogue creates processes, or changes the existing ones of the same names:
-// all of them or, if one is rejected, none. Missing attributes keep their values,
-// or get their defaults. If a response is lost, the changes of that attempt count
-// as unchanged.
+// SaveCatalogue creates processes, or changes the existing processes of the same
+// names; if one is rejected, it changes none. Missing attributes are unchanged, or
+// get defaults in a new process. If a response was lost, the retry reports the
+// changes of the earlier attempt as unchanged.
 func (c *Client) SaveCatalogue(ctx context.Context, b Business, processes []CatalogueProcess) (CatalogueSaved, error) {
 	return c.saveCatalogue(ctx, b, processes, nil)
 }
 
-// PlanCatalogue returns what [Client.SaveCatalogue] would do, and changes nothing.
+// PlanCatalogue returns the effect that [Client.SaveCatalogue] would have, without changes.
 func (c *Client) PlanCatalogue(ctx context.Context, b Business, processes []CatalogueProcess) (CatalogueSaved, error) {
 	return c.saveCatalogue(ctx, b, processes, url.Values{"plan": {"true"}})
 }
@@ -96,14 +96,14 @@ func (c *Client) saveCatalogue(ctx context.Context, b Business, processes []Cata
 
 // DriftQuery selects the hosts of a drift report.
 type DriftQuery struct {
-	// Modules limits the report to hosts of these modules; empty means all.
+	// Modules limits the report to hosts of these modules; empty: no limit.
 	Modules []string
-	// Limit is how many hosts are listed; all are counted.
+	// Limit is the maximum number of hosts listed; the counts include all hosts.
 	Limit int
 }
 
-// Drift compares a process of the catalogue with the last reports of agents; it
-// sends no request to hosts.
+// Drift compares a process of the catalog with the last reports of agents; it sends
+// no request to hosts.
 func (c *Client) Drift(ctx context.Context, b Business, process int64, q DriftQuery) (Drift, error) {
 	values := url.Values{"limit": {strconv.Itoa(q.Limit)}}
 	if len(q.Modules) > 0 {
@@ -123,22 +123,22 @@ func (c *Client) Topology(ctx context.Context, b Business) (Topology, error) {
 	return t, err
 }
 
-// BareTopology returns the topology without agents, which is faster.
+// BareTopology returns the topology of a business without agents, which is faster.
 func (c *Client) BareTopology(ctx context.Context, b Business) (Topology, error) {
 	var t Topology
 	err := c.do(ctx, get(b.path(topologyPath, "", url.Values{"agents": {"false"}})), &t)
 	return t, err
 }
 
-// TopologyText is a topology as text, for example from a file.
+// TopologyText is an encoded topology, for example from a file.
 type TopologyText struct {
 	Text []byte
 	Type string // application/json, application/yaml or text/csv
-	// Version is the version that it replaces; nil is any. If the topology has
-	// another version the error is [ErrVersion], also if an earlier attempt
-	// succeeded and its response was lost.
+	// Version is the version to replace; nil means any. If the topology has
+	// another version, the error is [ErrVersion]; this also happens if an earlier
+	// attempt succeeded and its response was lost.
 	Version *int64
-	// AutoRegister applies if the text does not set it; nil leaves it unchanged.
+	// AutoRegister applies if the text does not set it; nil: unchanged.
 	AutoRegister *bool
 }
 
@@ -156,8 +156,8 @@ func (c *Client) ReplaceTopology(ctx context.Context, b Business, t TopologyText
 	return c.newVersion(ctx, r)
 }
 
-// SetTopology replaces the topology of version t.Version with t: a caller reads a
-// topology, changes it and writes it back. See [TopologyText.Version].
+// SetTopology replaces the topology of version t.Version with t, after a caller has
+// read t and modified it. See [TopologyText.Version].
 func (c *Client) SetTopology(ctx context.Context, b Business, t Topology) (int64, error) {
 	t.WithoutAgent, t.WithoutModule = nil, nil
 	if t.Sets == nil {
@@ -166,7 +166,7 @@ func (c *Client) SetTopology(ctx context.Context, b Business, t Topology) (int64
 	return c.changeTopology(ctx, http.MethodPut, b, t)
 }
 
-// SetModuleHosts replaces the hosts of one module, and returns the version of
+// SetModuleHosts replaces the hosts of one module, and returns the new version of
 // the topology.
 func (c *Client) SetModuleHosts(ctx context.Context, b Business, set, module string, hosts []procfleet.Host) (int64, error) {
 	if hosts == nil {
@@ -176,7 +176,7 @@ func (c *Client) SetModuleHosts(ctx context.Context, b Business, set, module str
 }
 
 // SetAutoRegister sets whether agents are notified of a process as soon as it is
-// bound to one of their modules. It returns the version of the topology.
+// bound to a module of their host. It returns the new version of the topology.
 func (c *Client) SetAutoRegister(ctx context.Context, b Business, register bool) (int64, error) {
 	return c.changeTopology(ctx, http.MethodPatch, b, v1.TopologyEdit{AutoRegister: &register})
 }

@@ -12,52 +12,52 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Config of a client. Only URL is required.
+// Config configures a client. Only URL is required.
 type Config struct {
-	// URL of a dispatcher, for example "http://127.0.0.1:8080"; or of several,
-	// separated by commas: if one fails the next is used.
+	// URL is the URL of a dispatcher, for example "http://127.0.0.1:8080", or of
+	// several, separated by commas: if one fails, the client uses the next.
 	URL string
-	// Token is sent as "Authorization: Bearer <Token>": an application's
-	// "<code>.<secret>". Empty sends none.
+	// Token, an application's "<code>.<secret>", is sent as "Authorization:
+	// Bearer <Token>". Empty: no such header.
 	Token string
-	// HTTP sends the requests, with your certificates, proxies or tracing; default
-	// a client with http.DefaultTransport. Its Timeout does not apply to Watch,
-	// which reads while a task runs.
+	// HTTP sends the requests, with the caller's certificates, proxies or tracing;
+	// default: a client with http.DefaultTransport. Its Timeout does not apply to
+	// Watch, which reads as long as a task runs.
 	HTTP *http.Client
-	// Timeout is how long one attempt may take, from connecting to the last
-	// byte of the response; default 60 s. It does not apply to Watch.
+	// Timeout limits one attempt, from connecting to the last byte of the
+	// response; default 60 s. It does not apply to Watch.
 	Timeout time.Duration
-	// Patience is how long a call retries while no server is reachable, or an
-	// error is Retryable. Zero is as long as the context allows; below zero each
-	// server is tried once.
+	// Patience is how long a call retries while no server is reachable, or the
+	// error is Retryable. Zero: until the context ends; negative: each server is
+	// tried once.
 	Patience time.Duration
 	// Trouble, if not nil, is called with the cause when a call begins to retry,
-	// once for each outage, and with [ErrNoEvents] when Watch falls back to
-	// polling. It is called from the goroutine of the call.
+	// once per outage, and with [ErrNoEvents] when Watch falls back to polling.
+	// It is called from the goroutine of the call.
 	Trouble func(error)
 }
 
 const defaultTimeout = 60 * time.Second
 
 // Client sends requests to the dispatchers of one installation. It is safe for
-// concurrent use and needs no Close.
+// concurrent use and does not need to be closed.
 type Client struct {
 	servers  []address
 	current  atomic.Int64
 	token    string
 	http     *http.Client
-	streams  *http.Client // the same without a timeout
+	streams  *http.Client // like http, but without a timeout
 	timeout  time.Duration
 	patience time.Duration
 	trouble  func(error)
 }
 
-// New returns a client; it does not connect.
+// New returns a client. It does not connect.
 func New(cfg Config) (*Client, error) {
 	c := &Client{token: cfg.Token, timeout: cfg.Timeout, patience: cfg.Patience, trouble: cfg.Trouble}
 	for text := range strings.SplitSeq(cfg.URL, ",") {
 		server, err := parseServer(strings.TrimSpace(text))
-		if err != nil && strings.Contains(cfg.URL, "@") { // which would show the password
+		if err != nil && strings.Contains(cfg.URL, "@") { // the parse error would contain the password
 			err = errors.New("a server is not a URL like http://127.0.0.1:8080; in users and passwords, write special characters like %40 for @")
 		}
 		if err != nil {
@@ -81,14 +81,14 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// address is the URL of a server, without a slash at the end. Printed, it has
-// no password.
+// address is the URL of a server, without a trailing slash. Its String contains no
+// password.
 type address string
 
 func (a address) String() string {
 	u, err := url.Parse(string(a))
 	if err != nil {
-		return "a server" // parseServer has let none like this through
+		return "a server" // unreachable: parseServer rejects such URLs
 	}
 	return u.Redacted()
 }
@@ -101,14 +101,14 @@ func parseServer(text string) (address, error) {
 	return address(strings.TrimRight(text, "/")), nil
 }
 
-// printable reports whether text can be a header's value.
+// printable reports whether text is a valid header value of printable ASCII.
 func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// withRedirects returns a copy of the caller's HTTP client that follows a
-// redirect only if method, TLS and token are preserved, unless the caller has a
-// rule.
+// withRedirects returns a copy of the caller's HTTP client that follows a redirect
+// only if it preserves method, TLS and token, unless the caller has set
+// CheckRedirect.
 func (c *Client) withRedirects(given *http.Client) *http.Client {
 	if given == nil {
 		given = &http.Client{}
@@ -120,7 +120,7 @@ func (c *Client) withRedirects(given *http.Client) *http.Client {
 	return &own
 }
 
-// errRedirected is the error of a redirect that is not followed.
+// errRedirected is wrapped by the error for a redirect that is not followed.
 var errRedirected = errors.New("redirection not followed")
 
 func (c *Client) checkRedirect(req *http.Request, via []*http.Request) error {
@@ -140,15 +140,15 @@ func (c *Client) checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// mayHaveToken reports whether a URL is on the configured server, or on another
-// port of the same name with TLS. The HTTP client itself would send the token to
-// every port of a host, and to hosts of its subdomains.
+// mayHaveToken reports whether a URL is on the configured server, or uses TLS on
+// another port of the same host name. Package http alone would send the token to
+// every port of a host, and to its subdomains.
 func mayHaveToken(target, asked *url.URL) bool {
 	same := target.Scheme == asked.Scheme && target.Host == asked.Host
 	return same || target.Scheme == "https" && target.Hostname() == asked.Hostname()
 }
 
-// The types of requests and responses. Package v1 documents them.
+// The types of requests and responses, documented in package v1.
 type (
 	Targets          = v1.Targets
 	Operation        = v1.Operation

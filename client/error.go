@@ -15,21 +15,20 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Error is a server's response to a request that failed.
+// Error is a server's error response.
 type Error struct {
-	Status int    // of HTTP
-	Code   string // the API's word, for example "invalid_request"; empty if something else answered
+	Status int    // HTTP status
+	Code   string // API error code, for example "invalid_request"; empty for responses of other programs
 	// Field is the invalid field, for example "process.proc_name".
 	Field   string
 	Message string
-	// Task is the task that the failure is about, if there is one.
+	// Task is the task concerned, if any.
 	Task procfleet.TaskID
-	// RequestID finds the request in the server's log.
+	// RequestID identifies the request in the server's log.
 	RequestID string
-	// RetryAfter is the shortest pause before a retry that the server demands; zero
-	// if none.
+	// RetryAfter is the minimum pause before a retry that the server demands, or zero.
 	RetryAfter time.Duration
-	// foreign is set for a response of another program, such as a proxy.
+	// foreign is true for a response of another program, such as a proxy.
 	foreign bool
 }
 
@@ -41,7 +40,7 @@ func (e *Error) Error() string {
 }
 
 // Retryable reports whether the same request may succeed later: the server is
-// busy, or the server, a part of it or a proxy is unavailable.
+// overloaded, or the server, a part of it or a proxy is unavailable.
 func (e *Error) Retryable() bool {
 	switch e.Status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -51,24 +50,24 @@ func (e *Error) Retryable() bool {
 	return false
 }
 
-// The kinds of [Error], for [errors.Is].
+// Kinds of [Error], for [errors.Is].
 var (
-	ErrNotFound    = errors.New("no such task") // 404 of procfleet itself
+	ErrNotFound    = errors.New("no such task") // status 404, unless sent by a proxy
 	ErrInvalid     = errors.New("invalid request")
 	ErrConflict    = errors.New("the idempotency key was used for another request")
 	ErrVersion     = errors.New("another version is there than was to be replaced")
 	ErrDenied      = errors.New("not allowed")
-	ErrUnavailable = errors.New("server unavailable") // what is Retryable
+	ErrUnavailable = errors.New("server unavailable") // every Retryable error
 )
 
-// versionField is the field of a conflict about a version.
+// versionField is the field of a conflict between versions.
 const versionField = "version"
 
-// Is makes an Error one of the kinds.
+// Is reports whether the error is of the given kind.
 func (e *Error) Is(kind error) bool {
 	switch kind {
 	case ErrNotFound:
-		return e.Status == http.StatusNotFound && !e.foreign // a proxy does not know tasks
+		return e.Status == http.StatusNotFound && !e.foreign // a proxy's 404 does not concern the task
 	case ErrInvalid:
 		return e.Status == http.StatusBadRequest || e.Status == http.StatusRequestEntityTooLarge
 	case ErrConflict:
@@ -80,27 +79,26 @@ func (e *Error) Is(kind error) bool {
 	case ErrUnavailable:
 		return e.Retryable()
 	case ErrBadAnswer:
-		return e.foreign && !e.Retryable() // a proxy sends retryable ones for an unavailable server
+		return e.foreign && !e.Retryable() // a retryable response of a proxy means ErrUnavailable
 	}
 	return false
 }
 
 var (
-	// ErrUnreachable means that no server could be connected to, or that the
-	// connection broke before the answer was complete.
+	// ErrUnreachable means that no server accepted a connection, or that the
+	// connection broke before the response was complete.
 	ErrUnreachable = errors.New("server not reachable")
-	// ErrBadAnswer means that a response was not one of procfleet.
+	// ErrBadAnswer means that a response does not come from procfleet.
 	ErrBadAnswer = errors.New("this is not an answer of procfleet")
 	// ErrUnknown matches every [UnknownError].
 	ErrUnknown = errors.New("the task may have been accepted or not")
 )
 
-// UnknownError ends a Submit whose task may exist. Submitting the same again
-// with IdempotencyKey finds the task or makes it, and never makes a second
-// one.
+// UnknownError is returned by Submit if the task may exist. A retry with
+// IdempotencyKey finds the task or creates it, and never creates a second one.
 type UnknownError struct {
 	IdempotencyKey string
-	// Task is the task's id if the server could name it.
+	// Task is the id of the task, if the server reported it.
 	Task procfleet.TaskID
 	Err  error
 }
@@ -110,11 +108,11 @@ func (e *UnknownError) Error() string { return fmt.Sprintf("%v (%v)", e.Err, Err
 // Unwrap returns the failure and [ErrUnknown].
 func (e *UnknownError) Unwrap() []error { return []error{e.Err, ErrUnknown} }
 
-// connectionError is a failure without a response.
+// connectionError is an error without a response.
 type connectionError struct {
 	server address
 	cause  error
-	// unsent is true if the request surely did not reach the server.
+	// unsent is true if the request certainly did not reach the server.
 	unsent bool
 }
 
@@ -124,10 +122,10 @@ func (e *connectionError) Error() string {
 
 func (e *connectionError) Unwrap() []error { return []error{ErrUnreachable, e.cause} }
 
-// stopped is the error of a caller's context that ended; its text is the cause.
+// stopped is the error after the end of the caller's context; its text is the cause.
 type stopped struct {
 	cause, err error
-	last       error // what was wrong when it came; may be nil
+	last       error // error of the last attempt; may be nil
 }
 
 func (s *stopped) Error() string {
@@ -144,12 +142,12 @@ func (s *stopped) Unwrap() []error {
 	return []error{s.cause, s.err, s.last}
 }
 
-// ended returns the error of a context that has ended.
+// ended returns the error for a context that has ended; last may be nil.
 func ended(ctx context.Context, last error) error {
 	return &stopped{cause: context.Cause(ctx), err: ctx.Err(), last: last}
 }
 
-// retryable reports whether a retry may succeed.
+// retryable reports whether a retry may succeed after err.
 func retryable(err error) bool {
 	if errors.As(err, new(*stopped)) {
 		return false
@@ -160,7 +158,7 @@ func retryable(err error) bool {
 	return errors.Is(err, ErrUnreachable)
 }
 
-// refusal returns the Error of a response that is not a success.
+// refusal returns the Error for an error response.
 func refusal(server address, resp *http.Response, body []byte) *Error {
 	e := &Error{
 		Status: resp.StatusCode, RequestID: resp.Header.Get("X-Bkapi-Request-Id"),
@@ -177,10 +175,10 @@ func refusal(server address, resp *http.Response, body []byte) *Error {
 	return e
 }
 
-// longestMessage bounds a server's message in errors, in bytes.
+// longestMessage is the maximum size of a server's message in errors, in bytes.
 const longestMessage = 16 << 10
 
-// retryAfter reads the header of that name, seconds or a date.
+// retryAfter parses a Retry-After header: seconds or a date; at most one minute.
 func retryAfter(text string) time.Duration {
 	const longest = time.Minute
 	if seconds, err := strconv.Atoi(text); err == nil {
@@ -192,7 +190,7 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// excerpt returns the beginning of a foreign text for a message.
+// excerpt returns the beginning of text from a server, for an error message.
 func excerpt[T string | []byte | procfleet.TaskID | v1.ErrorCode](foreign T) string {
 	const longest = 200
 	text := strings.ToValidUTF8(string(foreign[:min(len(foreign), longest)]), "")

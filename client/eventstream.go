@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// maxEvent is the most bytes of one event; a task has less than 2 KiB.
+// maxEvent is the maximum size of one event in bytes; a task has less than 2 KiB.
 const maxEvent = 1 << 20
 
 var errEventTooLarge = errors.New("an event has no end")
@@ -21,22 +21,22 @@ type event struct {
 	data []byte
 }
 
-// eventReader reads events as the HTML standard describes them: lines that
-// end with LF, CR or both, fields of which unknown ones are ignored, comments,
-// and data over several lines. An incomplete event at the end is dropped.
+// eventReader parses a text/event-stream as the HTML standard defines it: lines end
+// with LF, CR or both, unknown fields and comments are ignored, data may have
+// several lines, and an incomplete event at the end is dropped.
 type eventReader struct {
 	in      *bufio.Reader
-	afterCR bool // an LF that follows belongs to the line before
-	begun   bool // the byte order mark is behind
-	size    int  // of the event that is being read
+	afterCR bool // the last line ended with CR: skip an LF that follows
+	begun   bool // the byte order mark was skipped
+	size    int  // size of the current event
 
-	lastID string        // of the last event, to go on after it
-	retry  time.Duration // what the server wants; zero if it did not say
+	lastID string        // id of the last event, for Last-Event-ID
+	retry  time.Duration // reconnection time set by the server; zero if not set
 }
 
 func newEventReader(in io.Reader) *eventReader { return &eventReader{in: bufio.NewReader(in)} }
 
-// next returns the next event that has data.
+// next returns the next event with data.
 func (r *eventReader) next() (event, error) {
 	var e event
 	id, dataLines := r.lastID, 0
@@ -64,7 +64,7 @@ func (r *eventReader) next() (event, error) {
 			}
 			e.data = append(e.data, value...)
 		case "id":
-			if printable(string(value)) { // it must fit into a header again
+			if printable(string(value)) { // the id must be a valid header value
 				id = string(value)
 			}
 		case "retry":
@@ -80,7 +80,7 @@ func (r *eventReader) setRetry(text string) {
 	}
 }
 
-// line returns the next line without its end.
+// line returns the next line without its line end.
 func (r *eventReader) line() ([]byte, error) {
 	var line []byte
 	for {

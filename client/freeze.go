@@ -13,7 +13,7 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Freeze freezes processes on hosts; at least one is required.
+// Freeze freezes processes on hosts; at least one host is required.
 func (c *Client) Freeze(ctx context.Context, f Freezing, on Targets) (Frozen, error) {
 	if on.Count() == 0 {
 		return Frozen{}, errNoHosts
@@ -21,8 +21,7 @@ func (c *Client) Freeze(ctx context.Context, f Freezing, on Targets) (Frozen, er
 	return c.freeze(ctx, f, on)
 }
 
-// FreezeEverywhere freezes a namespace on all hosts. For the business see
-// [Targets].
+// FreezeEverywhere freezes a namespace on all hosts. business is as in [Targets].
 func (c *Client) FreezeEverywhere(ctx context.Context, f Freezing, business string) (Frozen, error) {
 	if f.Namespace == "" {
 		return Frozen{}, errNoNamespace
@@ -30,7 +29,7 @@ func (c *Client) FreezeEverywhere(ctx context.Context, f Freezing, business stri
 	return c.freeze(ctx, f, Targets{Business: business})
 }
 
-// An omitted scope must not widen a freeze.
+// Errors instead of defaults: an omitted scope must not widen a freeze.
 var (
 	errNoHosts     = errors.New("no hosts given; to freeze or lift everywhere, use FreezeEverywhere or LiftEverywhere")
 	errNoNamespace = errors.New("no namespace given; one is required")
@@ -45,9 +44,9 @@ func (c *Client) freeze(ctx context.Context, f Freezing, on Targets) (Frozen, er
 	return answer, complete(path, len(answer.Results), on.Count())
 }
 
-// Lift ends freezes on hosts; at least one is required. It ends the freeze of a
-// namespace there, or, without a namespace, the freeze of the whole host. Freezes
-// of larger or smaller scopes stay.
+// Lift ends freezes on hosts; at least one host is required. It ends the freeze of
+// a namespace, or, without a namespace, the freeze of the whole host. Freezes of
+// wider or narrower scope remain.
 func (c *Client) Lift(ctx context.Context, namespace string, on Targets) (Lifted, error) {
 	if on.Count() == 0 {
 		return Lifted{}, errNoHosts
@@ -55,7 +54,7 @@ func (c *Client) Lift(ctx context.Context, namespace string, on Targets) (Lifted
 	return c.lift(ctx, namespace, on)
 }
 
-// LiftEverywhere ends the freeze that [Client.FreezeEverywhere] made.
+// LiftEverywhere ends a freeze made with [Client.FreezeEverywhere].
 func (c *Client) LiftEverywhere(ctx context.Context, namespace, business string) (Lifted, error) {
 	if namespace == "" {
 		return Lifted{}, errNoNamespace
@@ -72,8 +71,8 @@ func (c *Client) lift(ctx context.Context, namespace string, on Targets) (Lifted
 	return answer, complete(path, len(answer.Results), on.Count())
 }
 
-// Freezes yields all freezes: of namespaces everywhere, then of hosts by cloud
-// area and address. It ends after the first error.
+// Freezes yields all freezes: first those on all hosts, then by cloud area and
+// address. It ends after the first error.
 func (c *Client) Freezes(ctx context.Context, q Query) iter.Seq2[Freeze, error] {
 	return all(q, func(q Query) (Page[Freeze], error) { return c.FreezePage(ctx, q) })
 }
@@ -86,16 +85,16 @@ func (c *Client) FreezePage(ctx context.Context, q Query) (Page[Freeze], error) 
 	return Page[Freeze]{answer.Freezes, answer.Next}, err
 }
 
-// EventQuery selects agent events; the zero EventQuery selects the newest.
+// EventQuery selects host events; the zero EventQuery selects the newest.
 type EventQuery struct {
 	Host            procfleet.Host // zero: all
 	Namespace, Kind string         // empty: all
-	// Since starts with the first event that the server received at or after it.
+	// Since starts with the first event that the server received at or after this time.
 	Since time.Time
-	// After continues behind the page whose Next it was; "0" starts with the
-	// oldest event.
+	// After starts after the page with this Next; "0" starts with the oldest
+	// event.
 	After string
-	// PageSize is how many events one request reads, 1 to 1000; zero is 1000.
+	// PageSize is the number of events per request, 1 to 1000; zero means 1000.
 	PageSize int
 }
 
@@ -120,28 +119,28 @@ func (q *EventQuery) path() string {
 	return "/v1/events?" + values.Encode()
 }
 
-// EventPage returns one page of events. If few events match, it may be short or
-// empty and have More.
+// EventPage returns one page of events. With a selective query, it may be short or
+// empty although More is set.
 func (c *Client) EventPage(ctx context.Context, q EventQuery) (EventPage, error) {
 	var page EventPage
 	err := c.do(ctx, get(q.path()), &page)
 	return page, err
 }
 
-// Events yields the newest events, or all from the start of the query, and ends
-// with the last existing one, or after the first error.
+// Events yields the newest events, or all events from the start of the query. It
+// ends after the last existing event, or after the first error.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[procfleet.HostEvent, error] {
 	return c.events(ctx, q, nil)
 }
 
-// FollowEvents is Events that continues with new events, which it polls at the
-// given interval, until ctx ends.
+// FollowEvents yields events like [Client.Events], and then new events, which it
+// polls at the interval every, until ctx ends.
 func (c *Client) FollowEvents(ctx context.Context, q EventQuery, every time.Duration) iter.Seq2[procfleet.HostEvent, error] {
 	return c.events(ctx, q, func() error { return sleep(ctx, every, nil) })
 }
 
-// events reads page after page. After the last event it waits, or ends if wait is
-// nil.
+// events reads pages until an error. After the last event it calls wait, or ends if
+// wait is nil.
 func (c *Client) events(ctx context.Context, q EventQuery, wait func() error) iter.Seq2[procfleet.HostEvent, error] {
 	return func(yield func(procfleet.HostEvent, error) bool) {
 		for {

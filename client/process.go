@@ -11,25 +11,26 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Register stores a process on hosts, replacing its registration there, and
-// returns one outcome for each of the hosts, then for each of the agent ids. The
-// process has a namespace and a name. Registering starts and supervises nothing.
+// Register stores the spec of a process on hosts, replaces earlier registrations
+// there, and returns one outcome for each of the hosts, then for each of the agent
+// ids. process must have a namespace and a name. Register starts and supervises
+// nothing.
 //
-// Like every call below it may be repeated: the client retries it.
+// Register and the calls below are idempotent: the client retries them.
 func (c *Client) Register(ctx context.Context, process procfleet.ProcessSpec, on Targets) ([]Outcome, error) {
 	return c.change(ctx, http.MethodPut, "/v1/registrations", on, v1.RegisterRequest{Process: process, Targets: on})
 }
 
-// RegisterNew is Register without replacement: an existing registration stays as
-// it is, with [procfleet.CodeRegistered]. If a response is lost, the
-// registrations of that attempt have this code too.
+// RegisterNew is [Client.Register] without replacement: an existing registration is
+// unchanged and reported with [procfleet.CodeRegistered]. If a response was lost,
+// the retry reports the registrations of the earlier attempt with this code, too.
 func (c *Client) RegisterNew(ctx context.Context, process procfleet.ProcessSpec, on Targets) ([]Outcome, error) {
 	return c.change(ctx, http.MethodPost, "/v1/registrations", on, v1.RegisterRequest{Process: process, Targets: on})
 }
 
 // Unregister removes registrations and ends supervision; the process itself keeps
 // running. The code is [procfleet.CodeNotRunning] where nothing was registered,
-// also if an earlier attempt removed it and its response was lost.
+// also if an earlier attempt removed the registration and its response was lost.
 func (c *Client) Unregister(ctx context.Context, namespace, name string, on Targets) ([]Outcome, error) {
 	return c.change(ctx, http.MethodPost, "/v1/registrations/remove", on, v1.ProcessRequest{Process: v1.Identity{Namespace: namespace, Name: name}, Targets: on})
 }
@@ -52,7 +53,7 @@ func (c *Client) ProcessPage(ctx context.Context, namespace string, q Query) (Pa
 	return Page[Process]{answer.Processes, answer.Next}, err
 }
 
-// ProcessesOn returns one process on each of the hosts, then of the agent ids.
+// ProcessesOn returns one process for each of the hosts, then for each agent id.
 func (c *Client) ProcessesOn(ctx context.Context, namespace, name string, on Targets) ([]Process, error) {
 	return ask(on, func(on Targets) ([]Process, error) {
 		var answer v1.ProcessList
@@ -65,8 +66,8 @@ func (c *Client) ProcessesOn(ctx context.Context, namespace, name string, on Tar
 	})
 }
 
-// SetGroups replaces the groups of a namespace on hosts; an empty list removes
-// them.
+// SetGroups replaces the groups of a namespace on hosts; an empty list removes all
+// groups.
 func (c *Client) SetGroups(ctx context.Context, g Grouping, on Targets) ([]Outcome, error) {
 	if g.Groups == nil {
 		g.Groups = []Group{} // the server rejects a missing list
@@ -74,8 +75,8 @@ func (c *Client) SetGroups(ctx context.Context, g Grouping, on Targets) ([]Outco
 	return c.change(ctx, http.MethodPut, "/v1/groups", on, v1.GroupsRequest{Grouping: g, Targets: on})
 }
 
-// GroupsOn returns the groups of a namespace on each of the hosts, then of the
-// agent ids.
+// GroupsOn returns the groups of a namespace for each of the hosts, then for each
+// agent id.
 func (c *Client) GroupsOn(ctx context.Context, namespace string, on Targets) ([]HostGroups, error) {
 	return ask(on, func(on Targets) ([]HostGroups, error) {
 		var answer v1.HostGroupsList
@@ -100,7 +101,7 @@ func (c *Client) AgentsOn(ctx context.Context, on Targets) ([]HostAgent, error) 
 }
 
 // BindAgents assigns agent ids to hosts and returns the bindings with their
-// outcome; Bound is ignored in the argument. The business is that of [Targets].
+// outcomes; Bound is ignored in the argument. business is as in [Targets].
 func (c *Client) BindAgents(ctx context.Context, bindings []Binding, business string) ([]Binding, error) {
 	body := v1.BindRequest{Bindings: make([]v1.AgentName, len(bindings)), Business: business}
 	for i, b := range bindings {
@@ -114,7 +115,7 @@ func (c *Client) BindAgents(ctx context.Context, bindings []Binding, business st
 	return answer.Results, complete(path, len(answer.Results), len(bindings))
 }
 
-// change makes a call whose response has an outcome for each target.
+// change sends a request whose response has one outcome for each target.
 func (c *Client) change(ctx context.Context, method, path string, on Targets, body any) ([]Outcome, error) {
 	var answer v1.Outcomes
 	if err := c.send(ctx, method, path, body, &answer); err != nil {
@@ -123,7 +124,7 @@ func (c *Client) change(ctx context.Context, method, path string, on Targets, bo
 	return answer.Results, complete(path, len(answer.Results), on.Count())
 }
 
-// complete checks that a response has one entry for each target.
+// complete returns an error unless a response has one entry for each target.
 func complete(path string, got, asked int) error {
 	if got == asked {
 		return nil
@@ -131,8 +132,8 @@ func complete(path string, got, asked int) error {
 	return fmt.Errorf("%s: %w: it has %d entries for %d hosts", path, ErrBadAnswer, got, asked)
 }
 
-// ask makes a call for up to [LargestPage] targets at a time, at least once, and
-// returns the responses in one list.
+// ask calls some with up to [LargestPage] targets at a time, at least once, and
+// concatenates the results.
 func ask[T any](on Targets, some func(Targets) ([]T, error)) ([]T, error) {
 	var found []T
 	for {

@@ -12,31 +12,31 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Query selects from a list; the zero Query is all of it.
+// Query selects entries of a list; the zero Query selects all.
 type Query struct {
-	// State, for results only, selects the items in this state.
+	// State, for results only, selects items in this state.
 	State procfleet.State
-	// Business, for processes only, owns the hosts; see [Targets].
+	// Business, for processes only, is the owner of the hosts; see [Targets].
 	Business string
-	// PageSize is how many entries one request reads, 1 to 1000; zero is 1000.
+	// PageSize is the number of entries per request, 1 to 1000; zero means 1000.
 	PageSize int
-	// Cursor continues after the page whose Next it was.
+	// Cursor starts after the page with this Next.
 	Cursor string
 }
 
-// Page is part of a list. Next is the cursor of the next page, empty after
-// the last one.
+// Page is part of a list. Next is the cursor of the next page, empty on the last
+// page.
 type Page[T any] struct {
 	Items []T
 	Next  string
 }
 
-// LargestPage is the largest page of a server.
+// LargestPage is the maximum page size of a server.
 const LargestPage = 1000
 
 func (q Query) size() int { return cmp.Or(q.PageSize, LargestPage) }
 
-// of returns the query of a path; cursor is the name of the cursor parameter.
+// of returns the URL query for q; cursor is the name of the cursor parameter.
 func (q Query) of(cursor string) string {
 	values := url.Values{"limit": {strconv.Itoa(q.size())}}
 	if q.State != "" {
@@ -50,7 +50,7 @@ func (q Query) of(cursor string) string {
 
 func taskPath(id procfleet.TaskID) string { return "/v1/tasks/" + url.PathEscape(string(id)) }
 
-// Task returns a task; the error is [ErrNotFound] if it does not exist or has
+// Task returns a task. The error is [ErrNotFound] if the task does not exist or has
 // expired.
 func (c *Client) Task(ctx context.Context, id procfleet.TaskID) (t Task, err error) {
 	return t, c.do(ctx, get(taskPath(id)), &t)
@@ -69,9 +69,9 @@ func (c *Client) TaskPage(ctx context.Context, q Query) (Page[Task], error) {
 	return Page[Task]{answer.Tasks, answer.Next}, err
 }
 
-// Results yields the results of a task by state, failures first. It ends
-// after the first error. While the task runs items move between states: one may
-// be yielded twice or not at all, and after the end each exactly once.
+// Results yields the results of a task by state, failures first. It ends after the
+// first error. Items of a running task change state, so an item may be yielded
+// twice or not at all; for a finished task each item is yielded exactly once.
 func (c *Client) Results(ctx context.Context, id procfleet.TaskID, q Query) iter.Seq2[Result, error] {
 	return all(q, func(q Query) (Page[Result], error) { return c.ResultPage(ctx, id, q) })
 }
@@ -97,13 +97,13 @@ func (c *Client) HostPage(ctx context.Context, q Query) (Page[Agent], error) {
 	return Page[Agent]{answer.Hosts, answer.Next}, err
 }
 
-// Ready sends one request to each server and returns nil if one reports that all
-// its parts are ready.
+// Ready queries each server and returns nil if at least one reports that all its
+// parts are ready.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.round(func(server address) error { return c.attempt(ctx, server, get("/readyz"), nil) })
 }
 
-// all iterates over the pages of a list.
+// all yields the entries of all pages of a list.
 func all[T any](q Query, page func(Query) (Page[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {
@@ -120,7 +120,7 @@ func all[T any](q Query, page func(Query) (Page[T], error)) iter.Seq2[T, error] 
 			switch p.Next {
 			case "":
 				return
-			case q.Cursor: // it would go on for ever
+			case q.Cursor: // prevents an endless loop
 				yield(*new(T), fmt.Errorf("%w: a page leads to itself", ErrBadAnswer))
 				return
 			}

@@ -16,21 +16,21 @@ import (
 	"time"
 )
 
-// maxAnswer bounds a response in bytes; a page of 1000 results of the largest
-// size has a quarter of it.
+// maxAnswer is the maximum size of a response in bytes; a page of 1000 results of
+// the largest size has a quarter of this size.
 const maxAnswer = 64 << 20
 
-// maxObjects bounds the objects in a response: an empty object of three bytes
-// needs hundreds of bytes in memory.
+// maxObjects is the maximum number of objects in a response: an empty object of
+// three bytes may need hundreds of bytes in memory.
 const maxObjects = 1 << 19
 
-// request is a request to any of the servers.
+// request is a request that any of the servers can handle.
 type request struct {
 	method, path string
-	body         []byte // nil for none
-	contentType  string // of the body; empty is JSON
-	key          string // Idempotency-Key; empty for none
-	ifMatch      string // If-Match; empty for none
+	body         []byte // nil: no body
+	contentType  string // content type of body; empty: JSON
+	key          string // Idempotency-Key header; empty: none
+	ifMatch      string // If-Match header; empty: none
 }
 
 func get(path string) request { return request{method: http.MethodGet, path: path} }
@@ -40,7 +40,7 @@ func (c *Client) do(ctx context.Context, r request, into any) error {
 	return c.persist(ctx, func(server address) error { return c.attempt(ctx, server, r, into) })
 }
 
-// send is do for a request with a JSON body.
+// send is do with a JSON body.
 func (c *Client) send(ctx context.Context, method, path string, body, into any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *Client) send(ctx context.Context, method, path string, body, into any) 
 	return c.do(ctx, request{method: method, path: path, body: text}, into)
 }
 
-// persist tries server after server until one returns a final response.
+// persist calls try with one server after the other until the error is final or nil.
 func (c *Client) persist(ctx context.Context, try func(server address) error) error {
 	var o outage
 	for {
@@ -63,8 +63,8 @@ func (c *Client) persist(ctx context.Context, try func(server address) error) er
 	}
 }
 
-// round tries each server once, beginning with the last one that replied. Its
-// error has the failure of each.
+// round calls try once for each server, beginning with the last one that replied.
+// Its error joins the errors of all servers.
 func (c *Client) round(try func(server address) error) error {
 	var failures error
 	for range c.servers {
@@ -83,13 +83,13 @@ func (c *Client) round(try func(server address) error) error {
 	return failures
 }
 
-// moveOn makes the server after the n-th the first one to try, unless another call
-// has moved on already.
+// moveOn selects the server after the n-th as the first to try, unless another call
+// has already done so.
 func (c *Client) moveOn(n int64) {
 	c.current.CompareAndSwap(n, (n+1)%int64(len(c.servers)))
 }
 
-// outage is the time since the first failure of a call. The zero outage has not
+// outage is the state of a call since its first failure. The zero outage has not
 // begun.
 type outage struct {
 	since time.Time
@@ -101,8 +101,8 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// pause waits before the next attempt. It returns an error if there is none
-// because the context or the patience ended.
+// pause waits before the next attempt. It returns an error if no further attempt is
+// allowed, because the context or the patience ended.
 func (c *Client) pause(ctx context.Context, o *outage, failure error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, failure)
@@ -129,7 +129,7 @@ func (c *Client) pause(ctx context.Context, o *outage, failure error) error {
 	return sleep(ctx, pause, failure)
 }
 
-// sleep waits; last is the last failure, for the error if the context ends.
+// sleep waits for d; last is the last error, reported if the context ends.
 func sleep(ctx context.Context, d time.Duration, last error) error {
 	select {
 	case <-time.After(d):
@@ -139,7 +139,7 @@ func sleep(ctx context.Context, d time.Duration, last error) error {
 	}
 }
 
-// jitter spreads clients that lost the same server at the same moment.
+// jitter returns 50 to 150 % of d, to spread clients that lost the same server.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
 
 // attempt sends a request to one server and decodes the response.
@@ -167,7 +167,7 @@ func (c *Client) attempt(ctx context.Context, server address, r request, into an
 		return nil
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s%s: %w: %s", server, r.path, ErrBadAnswer, excerpt(err.Error())) // which may have all of a number in it
+		return fmt.Errorf("%s%s: %w: %s", server, r.path, ErrBadAnswer, excerpt(err.Error())) // the decoding error may quote a number in full
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func (c *Client) newRequest(ctx context.Context, server address, r request) (*ht
 	return req, nil
 }
 
-// readAnswer reads a body and rejects one that is too large.
+// readAnswer reads a response body and rejects one that is too large.
 func readAnswer(body io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 	switch {
@@ -208,7 +208,7 @@ func readAnswer(body io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// objects counts those in a JSON text, with each null: it may stand for one.
+// objects counts the objects and nulls in a JSON text; a null may decode to an object.
 func objects(text []byte) (n int) {
 	for inString, i := false, 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -216,15 +216,15 @@ func objects(text []byte) (n int) {
 			i++
 		case c == '"':
 			inString = !inString
-		case (c == '{' || c == 'n') && !inString: // no other word has an n
+		case (c == '{' || c == 'n') && !inString: // outside strings, only null contains an n
 			n++
 		}
 	}
 	return n
 }
 
-// noAnswer returns the error of an exchange without a response. The exchange had
-// the context bounded, which was made from the caller's.
+// noAnswer returns the error for a request without a response. bounded is the
+// context of the request, derived from the caller's ctx.
 func noAnswer(ctx, bounded context.Context, server address, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -233,7 +233,7 @@ func noAnswer(ctx, bounded context.Context, server address, err error) error {
 		err = context.Cause(bounded)
 	}
 	if inner, ok := errors.AsType[*url.Error](err); ok {
-		err = inner.Err // the server is in the error already
+		err = inner.Err // the returned error already contains the server
 	}
 	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
@@ -241,7 +241,7 @@ func noAnswer(ctx, bounded context.Context, server address, err error) error {
 	switch {
 	case errors.Is(err, errRedirected):
 		return fmt.Errorf("%s: %w", server, err)
-	case badCertificate, notTLS: // a retry fails the same way
+	case badCertificate, notTLS: // a retry would fail again
 		return fmt.Errorf("%s: %w", server, err)
 	}
 	op, ok := errors.AsType[*net.OpError](err)

@@ -12,32 +12,32 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Submission becomes one task.
+// Submission is the content of one task.
 type Submission struct {
-	// Operations on the same process of a host are done in this order, all others
-	// concurrently.
+	// Operations on the same process of a host are executed in this order, all
+	// others concurrently.
 	Operations []Operation
-	// Timeout is from acceptance to the deadline, after which items without a
-	// result fail; 1 s to 7 days. Zero is computed from the operations, plus 60 s.
+	// Timeout is the time from acceptance until items without a result fail, 1 s
+	// to 7 days. Zero: computed from the operations, plus 60 s.
 	Timeout procfleet.Duration
-	// Lenient lets an operation with an unknown action, a missing command or a
-	// relative path fail alone, on its hosts. Otherwise the whole submission is
-	// rejected.
+	// Lenient accepts an operation with an unknown action, a missing command or a
+	// relative path, and reports its items as failed. If false, the server rejects
+	// the whole submission.
 	Lenient bool
-	// Business is stored with the task. A Select needs it: it is the id
-	// of a business, after the account and a dot ("acme.2") if that is not "0".
+	// Business is stored with the task, and required for a Select: the id of a
+	// business, prefixed with the account and a dot ("acme.2") unless that is "0".
 	Business string
-	// Callback is a URL that is notified when the task is finished.
+	// Callback is a URL that is notified when the task ends.
 	Callback string
-	// IdempotencyKey makes submitting again harmless, also from another
-	// process: the same key is the same task, until 7 days after the task's
-	// deadline. Up to 255 printable ASCII characters; if empty, Submit makes a
-	// unique key.
+	// IdempotencyKey makes repeated submissions safe, also from another process:
+	// until 7 days after the task's deadline, the same key refers to the same
+	// task. It has up to 255 printable ASCII characters; if empty, Submit
+	// generates a unique key.
 	IdempotencyKey string
 }
 
-// MarshalJSON writes a [v1.TaskRequest]. A single operation stands beside the
-// options, so that the server's errors name its fields without an index.
+// MarshalJSON encodes a [v1.TaskRequest]. The members of a single operation are
+// merged with the options, so that the server's errors name fields without an index.
 func (s Submission) MarshalJSON() ([]byte, error) {
 	body := v1.TaskRequest{TaskOptions: v1.TaskOptions{Timeout: s.Timeout, Business: s.Business, Callback: s.Callback}}
 	if s.Lenient {
@@ -56,10 +56,10 @@ func (s Submission) MarshalJSON() ([]byte, error) {
 
 const maxKey = 255 // bytes of an Idempotency-Key
 
-// Submit submits a task and returns its id: from then on the task will run,
-// whatever happens to this process or to the server. It retries always under one
-// key, so that there is never a second task. An error means that there is no
-// task, unless it is an [*UnknownError].
+// Submit submits a task and returns its id. Once accepted, the task runs even if
+// this process or the server stops. All retries use the same key, so that there is
+// never a second task. An error means that there is no task, unless it is an
+// [*UnknownError].
 func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, error) {
 	if s.IdempotencyKey == "" {
 		s.IdempotencyKey = rand.Text()
@@ -95,17 +95,17 @@ func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, er
 	return answer.ID, err
 }
 
-// refused reports whether the server rejected the submission: under the key there
-// is no task, or one of another request. A rejection by a proxy does not prove
-// that.
+// refused reports whether the server itself rejected the submission: the key refers
+// to no task, or to the task of another request. A rejection by a proxy is no
+// proof.
 func refused(err error) bool {
 	answer, ok := errors.AsType[*Error](err)
 	return ok && !answer.foreign && answer.Status < http.StatusInternalServerError && !answer.Retryable()
 }
 
-// mayBeAccepted reports whether the task may exist after a failure: the server
-// did not know, or its response was lost. A proxy sends 503 also when it loses
-// the server during the request.
+// mayBeAccepted reports whether the task may exist after an error: the server could
+// not determine the outcome, or its response was lost. A proxy also responds with
+// 503 if it loses the server during the request.
 func mayBeAccepted(err error) bool {
 	if answer, ok := errors.AsType[*Error](err); ok {
 		busy := answer.Status == http.StatusServiceUnavailable && answer.Code != string(v1.CodeUnknown) && !answer.foreign
@@ -117,8 +117,8 @@ func mayBeAccepted(err error) bool {
 	return errors.As(err, new(*stopped)) || errors.Is(err, ErrBadAnswer)
 }
 
-// Plan returns what a submission would do now, without making a task. It ignores
-// the IdempotencyKey.
+// Plan returns the effect that a submission would have now, without creating a
+// task. It ignores the IdempotencyKey.
 func (c *Client) Plan(ctx context.Context, s Submission) (p Plan, err error) {
 	return p, c.send(ctx, http.MethodPost, "/v1/tasks?plan=true", s, &p)
 }

@@ -16,31 +16,31 @@ import (
 )
 
 const (
-	// beginning is how long a stream may take to begin, which the server does at
-	// once, and silence how long it may be idle later; the server sends something
-	// every 15 s.
+	// beginning limits the wait for the first data of a stream, which the server
+	// sends at once, and silence the time without data later; the server sends
+	// data at least every 15 s.
 	beginning = 15 * time.Second
 	silence   = 45 * time.Second
-	// maxFruitless is how many streams in a row may fail to begin, while the server
-	// replies otherwise, before Watch falls back to polling.
+	// maxFruitless is the number of consecutive streams without data, from a server
+	// that replies to other requests, after which Watch falls back to polling.
 	maxFruitless = 3
 	// reconnectAfter is the pause after a broken stream, unless the server sets
-	// another one.
+	// another pause.
 	reconnectAfter = 2 * time.Second
 
 	firstPoll   = 50 * time.Millisecond
 	slowestPoll = time.Second
 )
 
-// ErrNoEvents is the cause for [Config.Trouble] when Watch falls back to
-// polling: the server has no events, or a proxy delays them.
+// ErrNoEvents is passed to [Config.Trouble] when Watch falls back to polling: the
+// server does not support events, or a proxy delays them.
 var ErrNoEvents = errors.New("no events received; polling the task instead")
 
 // Watch yields the current task, and then the task whenever its state or its
-// counters have changed, until it is done. It reads the server's events,
-// reconnects and resumes when the stream breaks or is idle, and falls back to
-// polling without events. It ends after the first error, such as [ErrNotFound],
-// the end of ctx, or the end of [Config.Patience].
+// counters have changed, until the task is done. It reads the server's event
+// stream, and reconnects and resumes when the stream breaks or is idle. Without
+// events it falls back to polling. It ends after the first error, such as
+// [ErrNotFound], the end of ctx, or the end of [Config.Patience].
 func (c *Client) Watch(ctx context.Context, id procfleet.TaskID) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		w := watch{c: c, id: id, yield: yield}
@@ -50,9 +50,9 @@ func (c *Client) Watch(ctx context.Context, id procfleet.TaskID) iter.Seq2[Task,
 	}
 }
 
-// Wait returns a task when it is done, also with failed items; see
-// [Task.Succeeded]. It ends with an error for the same reasons as Watch, and
-// then returns the last state of the task that it received.
+// Wait returns a task once it is done, with or without failed items; see
+// [Task.Succeeded]. It returns an error for the same reasons as Watch, together
+// with the last state of the task that it received.
 func (c *Client) Wait(ctx context.Context, id procfleet.TaskID) (Task, error) {
 	var last Task
 	for t, err := range c.Watch(ctx, id) {
@@ -67,15 +67,15 @@ func (c *Client) Wait(ctx context.Context, id procfleet.TaskID) (Task, error) {
 // errEnough means that the task is done, or that the caller has ended the loop.
 var errEnough = errors.New("seen enough")
 
-// watch is one call of Watch.
+// watch is the state of one call of Watch.
 type watch struct {
 	c     *Client
 	id    procfleet.TaskID
 	yield func(Task, error) bool
-	last  *Task // what was yielded last
+	last  *Task // last yielded task
 
 	lastEvent string        // id of the last event
-	reconnect time.Duration // what the server wants; zero if it did not say
+	reconnect time.Duration // pause set by the server; zero if not set
 }
 
 func (w *watch) run(ctx context.Context) error {
@@ -90,7 +90,7 @@ func (w *watch) run(ctx context.Context) error {
 		case fruitful:
 			o, fruitless = outage{}, 0
 		default:
-			// Did the server come to its end, the stream, or is there no such task?
+			// Find out whether the server, only the stream, or the task is gone.
 			err := w.look(ctx)
 			switch {
 			case err == nil && !retryable(failure):
@@ -123,7 +123,7 @@ func (w *watch) pause() time.Duration {
 	return jitter(reconnectAfter)
 }
 
-// look requests the task once.
+// look requests the task once and passes it to see.
 func (w *watch) look(ctx context.Context) error {
 	var t Task
 	err := w.c.round(func(server address) error { return w.c.attempt(ctx, server, get(taskPath(w.id)), &t) })
@@ -133,7 +133,7 @@ func (w *watch) look(ctx context.Context) error {
 	return w.see(t)
 }
 
-// see yields a task if it has changed.
+// see yields a task if it has changed since the last call.
 func (w *watch) see(t Task) error {
 	if t.ID != w.id {
 		return fmt.Errorf("%w: requested task %s, got %q", ErrBadAnswer, w.id, t.ID)
@@ -149,7 +149,7 @@ func (w *watch) see(t Task) error {
 	return nil
 }
 
-// stream reads events from one server until the connection ends, and returns
+// stream reads events from one server until the connection ends, and reports
 // whether it received any.
 func (w *watch) stream(ctx context.Context) (fruitful bool, err error) {
 	n := w.c.current.Load()
@@ -184,8 +184,8 @@ func (w *watch) read(ctx context.Context, server address) (fruitful bool, err er
 	}
 }
 
-// use yields the task of an event. It ignores events of other names, which are of
-// a later version of the server.
+// use yields the task of an event. It ignores events with unknown names, which later
+// releases may send.
 func (w *watch) use(e event) error {
 	switch e.name {
 	case "snapshot", "progress", "end":
@@ -199,13 +199,13 @@ func (w *watch) use(e event) error {
 	return w.see(t)
 }
 
-// errSilent ends an idle stream.
+// errSilent is the error for an idle stream.
 var errSilent = errors.New("event stream idle for too long")
 
-// stream is the body of a connection. Until it has begun only an event counts as
-// a sign of life, since a proxy may delay events. A stream that resumes after a
-// received event has begun with its first byte: until the task changes the server
-// sends only keep-alives.
+// stream is the body of an event stream. A new stream begins with its first event;
+// other data is no sign of life before, since a proxy may delay events. A resumed
+// stream begins with its first byte, because the server sends only keep-alives
+// until the task changes.
 type stream struct {
 	body     io.ReadCloser
 	watchdog *time.Timer
@@ -235,7 +235,7 @@ func (s *stream) open(ctx, bounded context.Context, w *watch, server address) er
 		return err
 	}
 	req.Header.Set("Accept", eventStream)
-	req.Header.Set("Accept-Encoding", "identity") // a compressing proxy also buffers
+	req.Header.Set("Accept-Encoding", "identity") // a compressing proxy would buffer events
 	req.Header.Set("Cache-Control", "no-cache")
 	if s.resumed = w.lastEvent != ""; s.resumed {
 		req.Header.Set("Last-Event-ID", w.lastEvent)
@@ -244,12 +244,12 @@ func (s *stream) open(ctx, bounded context.Context, w *watch, server address) er
 	if err != nil {
 		return noAnswer(ctx, bounded, server, err)
 	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // what cannot be parsed is another
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // an invalid type differs from eventStream
 	switch {
 	case resp.StatusCode == http.StatusOK && kind == eventStream:
 		s.body = resp.Body
 		return nil
-	case resp.StatusCode == http.StatusNoContent: // the task was done already
+	case resp.StatusCode == http.StatusNoContent: // the task is already done
 		err = &connectionError{server: server, cause: io.EOF}
 	case resp.StatusCode/100 == 2:
 		err = fmt.Errorf("%s%s: %w: it is %q and no stream of events", server, req.URL.Path, ErrBadAnswer, kind)
