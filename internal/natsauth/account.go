@@ -13,20 +13,20 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// Producers have an account of their own, without JetStream. JetStream sends its
-// acknowledgement to any subject that a publisher names, with the rights of the
-// broker. Through the service that the account imports, that is a subject of the
-// producers' account: nothing there reaches the streams, their API, agents or
+// Producers have an account of their own, without JetStream. JetStream publishes an
+// acknowledgement to any reply subject that a publisher names, with the broker's
+// permissions. Since submissions pass through a service import, that subject is in
+// the producers' account, and cannot reach the streams, their API, agents or
 // servers.
 const (
 	subjectSubmit   = "procfleet.submit"
 	subjectFinished = "procfleet.task.finished"
 )
 
-// BrokerPath is the file for nats-server to include.
+// BrokerPath returns the path of the file to include in nats-server's configuration.
 func (a *Authority) BrokerPath() string { return filepath.Join(a.dir, brokerFile) }
 
-// account is one of the authority's accounts and the file that has its token.
+// account is one of the authority's accounts, with the name of its token file.
 type account struct {
 	name, file string
 	pair       nkeys.KeyPair
@@ -34,8 +34,8 @@ type account struct {
 	fill       func(*jwt.AccountClaims)
 }
 
-// accounts returns the accounts whose tokens change, with a revocation or with the
-// rights of a release.
+// accounts returns the accounts whose tokens change after a revocation, or when a
+// release changes permissions.
 func (a *Authority) accounts() []account {
 	return []account{
 		{"procfleet-producers", producersFile, a.producers, []Role{Producer}, a.importToProducers},
@@ -43,7 +43,7 @@ func (a *Authority) accounts() []account {
 	}
 }
 
-// accountOf returns the account of a role that is not of the system account.
+// accountOf returns the account of a role outside the system account.
 func (a *Authority) accountOf(role Role) nkeys.KeyPair {
 	if role == Producer {
 		return a.producers
@@ -72,29 +72,30 @@ func (a *Authority) importToProducers(claims *jwt.AccountClaims) {
 	)
 }
 
-// Limits of connections. NATS has none for a single user, only for an account at
-// all servers of a cluster together and for a server. A server accepts more
-// ([BrokerConnections]) than the accounts may have, so that users of the system
-// account still connect, and can revoke the user that has opened the rest.
+// Limits of connections. NATS has no limit per user, only per account (at all
+// servers of a cluster together) and per server. The limit of a server
+// ([BrokerConnections]) exceeds the limits of the accounts together, so that users
+// of the system account can still connect, and revoke a user that has exhausted
+// the others.
 const (
-	// BrokerConnections is max_connections of a server.
+	// BrokerConnections is the max_connections of a server.
 	BrokerConnections = 131_072
-	// fleetConnections is the limit of agents, dispatchers and workers together.
-	// Agents behind a leaf node count at their leaf node alone.
+	// fleetConnections is the limit for agents, dispatchers and workers together.
+	// Agents connected to a leaf node count only at their leaf node.
 	fleetConnections = 120_000
-	// leafConnections is the limit of servers that connect as leaf nodes.
+	// leafConnections is the limit for servers that connect as leaf nodes.
 	leafConnections = 4096
-	// producerConnections is the limit of all producers together.
+	// producerConnections is the limit for all producers together.
 	producerConnections = 1024
 )
 
-// forever is later than the issue time of any credentials. Brokers compare the
-// two, and the issuer's clock may have been ahead.
+// forever is a revocation time after the issue time of any credentials. Brokers
+// compare the two, and the issuer's clock may have been ahead.
 var forever = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// Revoke makes brokers with the new accounts reject users for ever and close
-// their connections. Their keys are never used again: a host that is
-// revoked gets others with its next generation. It may be repeated.
+// Revoke makes brokers with the new account tokens reject users permanently and
+// close their connections. Revoked keys are never reused: the next generation of a
+// host has other keys. Revoke is idempotent.
 func (a *Authority) Revoke(users ...string) error {
 	return a.write(func(claims *jwt.AccountClaims) {
 		for _, user := range users {
@@ -103,7 +104,7 @@ func (a *Authority) Revoke(users ...string) error {
 	})
 }
 
-// write updates the tokens of the accounts and the file that brokers include.
+// write updates the tokens of the accounts and the file for brokers.
 func (a *Authority) write(change func(*jwt.AccountClaims)) error {
 	for _, of := range a.accounts() {
 		err := datafile.Update(filepath.Join(a.dir, of.file), maxAccount, func(old []byte) ([]byte, error) {
@@ -121,8 +122,8 @@ func (a *Authority) write(change func(*jwt.AccountClaims)) error {
 	return datafile.Update(a.BrokerPath(), 2*maxAccount, func([]byte) ([]byte, error) { return broker.conf(), nil })
 }
 
-// accountToken returns the old token if it already has the wanted content:
-// brokers take the newer of two.
+// accountToken returns the new token of an account, or old if its content is
+// already current: brokers prefer the newer of two tokens.
 func (a *Authority) accountToken(of account, old string, change func(*jwt.AccountClaims)) (string, error) {
 	claims := jwt.NewAccountClaims(public(of.pair))
 	var before *jwt.AccountClaims
@@ -148,10 +149,10 @@ func (a *Authority) accountToken(of account, old string, change func(*jwt.Accoun
 	return claims.Encode(a.operator)
 }
 
-// same reports whether two tokens of an account have the same content, apart
-// from when they were made.
+// same reports whether two tokens of an account have the same content, apart from
+// revocations and issue times.
 func same(a, b *jwt.AccountClaims) bool {
-	sort.Sort(b.Exports) // as the encoded ones are
+	sort.Sort(b.Exports) // Encode sorts the other token's
 	sort.Sort(b.Imports)
 	return reflect.DeepEqual(a.SigningKeys, b.SigningKeys) && reflect.DeepEqual(a.Exports, b.Exports) &&
 		reflect.DeepEqual(a.Imports, b.Imports) && reflect.DeepEqual(a.Limits, b.Limits)

@@ -17,54 +17,54 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// Files of an authority's folder, beside those of [Authority.WriteUser].
+// Files in the folder of an authority, in addition to those of [Authority.WriteUser].
 const (
 	keysFile = "authority.yaml"
-	// accountFile has the token of the fleet's account with what is revoked,
-	// producersFile that of the producers' account.
+	// accountFile contains the token of the fleet's account with its revocations,
+	// producersFile the token of the producers' account.
 	accountFile   = "account.jwt"
 	producersFile = "producers.jwt"
-	// brokerFile is what nats-server includes.
+	// brokerFile is included in nats-server's configuration.
 	brokerFile = "broker.conf"
 )
 
 const (
 	maxKeysFile = 64 << 10
-	// maxAccount allows more revocations than a broker accepts in one message.
+	// maxAccount allows more revocations than fit into one message to a broker.
 	maxAccount = 16 << 20
 	secretSize = 32
 )
 
-// Authority makes users. It is safe for concurrent use, by several processes
-// too.
+// Authority issues NATS users. It is safe for concurrent use, also by several
+// processes.
 type Authority struct {
 	dir                       string
 	operator, system, account nkeys.KeyPair
-	producers                 nkeys.KeyPair // derived, so that an older authority has it too
+	producers                 nkeys.KeyPair // derived from another key, so that older authorities have it too
 	signing                   map[Role]nkeys.KeyPair
-	hosts                     []byte // from which hosts' users are derived
+	hosts                     []byte // secret from which the users of hosts are derived
 
 	operatorToken, systemToken string
 }
 
-// authorityFile is the stored form of an authority: YAML in a private file. Keys
-// are seeds in NATS' form.
+// authorityFile is the stored form of an authority: YAML in a private file. Keys are
+// nkeys seeds.
 type authorityFile struct {
 	Operator string          `json:"operator"`
 	System   string          `json:"system"`
 	Account  string          `json:"account"`
 	Signing  map[Role]string `json:"signing"`
 	Hosts    string          `json:"hosts"` // base64 of 32 random bytes
-	// Tokens of operator and system account never change.
+	// The tokens of the operator and the system account never change.
 	OperatorToken string `json:"operator_token"`
 	SystemToken   string `json:"system_token"`
 }
 
-// errExists is the error of [Create] in the folder of an authority.
+// errExists is the error of [Create] for a folder that contains an authority.
 var errExists = errors.New("there is an authority already; all of its users would be lost with it")
 
-// Create creates an authority in a folder, and the folder if it is missing. It
-// never replaces an authority.
+// Create creates an authority in dir, and dir itself if it is missing. It never
+// replaces an authority.
 func Create(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func Create(dir string) (*Authority, error) {
 	return Open(dir)
 }
 
-// OpenOrCreate opens the authority in a folder, or makes one.
+// OpenOrCreate opens the authority in dir, or creates one.
 func OpenOrCreate(dir string) (*Authority, error) {
 	a, err := Create(dir)
 	if errors.Is(err, errExists) {
@@ -99,8 +99,9 @@ func OpenOrCreate(dir string) (*Authority, error) {
 	return a, err
 }
 
-// Open opens the authority in a folder. It writes the account of this release if
-// the stored one differs. The errors show no secret.
+// Open opens the authority in dir. If the permissions of this release differ from
+// those in the stored accounts, it updates the accounts. The errors contain no
+// secret.
 func Open(dir string) (*Authority, error) {
 	path := filepath.Join(dir, keysFile)
 	text, _, err := datafile.ReadPrivate(path, maxKeysFile)
@@ -147,12 +148,12 @@ func newAuthorityFile() (*authorityFile, error) {
 		file.Signing[role] = seeds[1+i]
 	}
 	secret := make([]byte, secretSize)
-	_, _ = rand.Read(secret) // never fails: it would end the process
+	_, _ = rand.Read(secret) // never fails: it would crash the process
 	file.Hosts = base64.StdEncoding.EncodeToString(secret)
 	return file, nil
 }
 
-// tokens returns the tokens of an operator and its system account.
+// tokens returns the tokens of an operator and of its system account.
 func tokens(operator, system nkeys.KeyPair) (operatorToken, systemToken string, err error) {
 	o := jwt.NewOperatorClaims(public(operator))
 	o.Name, o.SystemAccount = "procfleet", public(system)
@@ -202,8 +203,8 @@ func openSeed(name, text string, kind nkeys.PrefixByte) (nkeys.KeyPair, error) {
 	return nkeys.FromSeed([]byte(text))
 }
 
-// public returns the public form of a key that was created or checked here, which
-// cannot fail.
+// public returns the public form of a key that this package has created or
+// validated, so that the conversion cannot fail.
 func public(pair nkeys.KeyPair) string {
 	key, err := pair.PublicKey()
 	if err != nil {
@@ -212,7 +213,7 @@ func public(pair nkeys.KeyPair) string {
 	return key
 }
 
-// seed is the private form of such a key.
+// seed returns the private form of such a key.
 func seed(pair nkeys.KeyPair) string {
 	text, err := pair.Seed()
 	if err != nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// Broker is what a NATS server has to know of an authority. There is no secret
-// in it.
+// Broker contains the configuration that NATS servers need to accept the users of an
+// authority. It contains no secret.
 type Broker struct {
-	Operator string // token
+	Operator string // token of the operator
 	System   string // public key of the system account
-	// Accounts are tokens by public key.
+	// Accounts maps the public keys of accounts to their tokens.
 	Accounts map[string]string
-	// Account is the public key of the account in which the fleet is, and its
-	// streams. Producers, and the servers' own accounting, have others.
+	// Account is the public key of the account of the fleet and its streams.
+	// Producers and the system account have other keys.
 	Account string
 }
 
-// Broker returns what a NATS server has to know now.
+// Broker returns the current configuration for NATS servers.
 func (a *Authority) Broker() (*Broker, error) {
 	b := &Broker{
 		Operator: a.operatorToken, System: public(a.system), Account: public(a.account),
@@ -39,8 +39,8 @@ func (a *Authority) Broker() (*Broker, error) {
 }
 
 // Changing returns the public keys of the accounts whose tokens change with
-// revocations and releases, in the order in which brokers are given them: an
-// account that exports before those that import.
+// revocations and releases, in the order in which brokers must receive the tokens:
+// an account that exports a subject before the accounts that import it.
 func (b *Broker) Changing() []string {
 	changing := []string{b.Account}
 	for _, account := range slices.Sorted(maps.Keys(b.Accounts)) {
@@ -51,8 +51,8 @@ func (b *Broker) Changing() []string {
 	return changing
 }
 
-// conf is what nats-server includes. Where accounts are kept is the server's own
-// matter.
+// conf returns the content of the file that nats-server includes. The server's own
+// configuration defines where accounts are stored.
 func (b *Broker) conf() []byte {
 	var text strings.Builder
 	fmt.Fprintf(&text, `# Users that NATS accepts; procfleet nats-auth makes this file. There is no secret in it.
@@ -64,7 +64,7 @@ resolver_preload: {
   %s: %s
 `, b.Operator, b.System, b.System, b.Accounts[b.System])
 	changing := b.Changing()
-	slices.Reverse(changing) // the fleet's last: the configuration of leaf nodes names it
+	slices.Reverse(changing) // the fleet's account last: the configuration of leaf nodes names it
 	for _, account := range changing {
 		fmt.Fprintf(&text, "  %s: %s\n", account, b.Accounts[account])
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// usersFile lists the users that are not hosts; their keys cannot be derived. It
-// has no secrets.
+// usersFile lists the users that are not hosts, whose keys cannot be derived. It
+// contains no secrets.
 const usersFile = "users.yaml"
 
 // knownUser is a user whose credentials have not expired.
@@ -25,10 +25,10 @@ type knownUser struct {
 	User  string    `json:"user"` // public key
 	Role  Role      `json:"role"`
 	Name  string    `json:"name"`
-	Until time.Time `json:"until,omitzero"` // zero is for ever
+	Until time.Time `json:"until,omitzero"` // zero: no expiry
 }
 
-// KeepUser is [Authority.NewUser] of a user that can be revoked by its name.
+// KeepUser is [Authority.NewUser] for a user that can be revoked by its name.
 func (a *Authority) KeepUser(role Role, name string, cloud int64, valid time.Duration) (credentials string, err error) {
 	if credentials, err = a.NewUser(role, name, cloud, valid); err != nil {
 		return "", err
@@ -36,7 +36,7 @@ func (a *Authority) KeepUser(role Role, name string, cloud int64, valid time.Dur
 	return credentials, a.remember(role, name, credentials)
 }
 
-// remember stores the user of credentials, and removes expired users.
+// remember stores the user of credentials in usersFile, and removes expired users.
 func (a *Authority) remember(role Role, name, credentials string) error {
 	user, until, err := ParseCredentials([]byte(credentials))
 	if err != nil {
@@ -59,11 +59,11 @@ func parseUsers(text []byte) (known []knownUser, err error) {
 	return known, nil
 }
 
-// errOfSystem is the error of revoking a user of the system account.
+// errOfSystem is the error for the revocation of a user in the system account.
 var errOfSystem = errors.New("is of the system account, which has no revocations; it sees nothing of the fleet and changes nothing. Make such users with --valid")
 
-// UsersCalled returns the public keys of the users that were made under a name;
-// a public key is its own name.
+// UsersCalled returns the public keys of all users with the given name. A public key
+// is accepted as a name, too.
 func (a *Authority) UsersCalled(name string) ([]string, error) {
 	if nkeys.IsValidPublicUserKey(name) {
 		return []string{name}, nil
@@ -94,8 +94,8 @@ func (a *Authority) UsersCalled(name string) ([]string, error) {
 	return users, nil
 }
 
-// UserOf returns the public key of the user of credentials, if that user can be
-// revoked by itself. The errors show no secret.
+// UserOf returns the public key of the user of credentials, if this user can be
+// revoked individually. The errors contain no secret.
 func (a *Authority) UserOf(credentials []byte) (string, error) {
 	user, _, err := ParseCredentials(credentials)
 	if err != nil {

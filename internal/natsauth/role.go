@@ -2,61 +2,62 @@ package natsauth
 
 import "github.com/nats-io/jwt/v2"
 
-// Role is what a user is for. It decides what the user may do.
+// Role is the purpose of a NATS user; it determines the user's permissions.
 type Role string
 
 // The roles.
 const (
-	// Agent is the agent of one host.
+	// Agent is for the agent of one host.
 	Agent Role = "agent"
-	// Server is dispatchers and workers, and programs that stand for many agents.
+	// Server is for dispatchers and workers, and for simulations of many agents.
 	Server Role = "server"
-	// Producer is a program that submits operations on NATS.
+	// Producer is for programs that submit operations by NATS.
 	Producer Role = "producer"
-	// Leaf is the NATS server of one cloud area that is a network of its own. Brokers
-	// accept acknowledgements of JetStream from it whatever its rights are.
+	// Leaf is for the NATS server in a cloud area with a separate network. Brokers
+	// accept JetStream acknowledgements from a leaf node regardless of its
+	// permissions.
 	Leaf Role = "leaf"
-	// Monitor asks brokers how they are. It is of the system account, sees no
-	// message of the fleet and changes nothing.
+	// Monitor is for querying the state of brokers. It is in the system account,
+	// receives no message of the fleet and changes nothing.
 	Monitor Role = "monitor"
-	// Push sends a new account to brokers. They accept an older one as well, so
-	// this role can undo revocations.
+	// Push is for sending new account tokens to brokers. Brokers also accept an
+	// older token, so this role can undo revocations.
 	Push Role = "push"
 )
 
-// ofSystem reports whether a role's users are of the system account, which
-// knows no revocations.
+// ofSystem reports whether users of the role are in the system account, which
+// supports no revocations.
 func (r Role) ofSystem() bool { return r == Monitor || r == Push }
 
-// scoped are the roles whose rights are in an account.
+// scoped lists the roles whose permissions are in an account.
 var scoped = []Role{Agent, Server, Producer, Leaf}
 
-// ofFleet are those whose users are in the account of the fleet.
+// ofFleet lists the roles whose users are in the fleet's account.
 var ofFleet = []Role{Agent, Server, Leaf}
 
-// Tags of users, from which brokers make the subjects of their rights.
+// Tags of users, which brokers substitute in the subjects of permissions.
 const (
 	tagCloud = "cloud"
-	tagHost  = "host" // as in subjects: 10-0-0-1
+	tagHost  = "host" // host token in subjects, such as 10-0-0-1
 )
 
-// eachUser stands for the public key of the user in the rights of a role; the
-// broker replaces it.
+// eachUser is the template for a user's public key in the permissions of a role;
+// the broker substitutes it.
 const eachUser = "{{subject()}}"
 
-// Inboxes that are no agent's; those are agentproto.AgentInbox.
+// Inbox prefixes of all roles except agents, which use agentproto.AgentInbox.
 const (
-	// ServerInbox is the inbox prefix of all dispatchers and workers. They trust
-	// each other, and keep it when their credentials are replaced at run time.
+	// ServerInbox is the inbox prefix of all dispatchers and workers. It is shared,
+	// because servers trust each other and their user may change at run time.
 	ServerInbox = "_INBOX.server"
-	// producerInboxes is above the inbox prefix of each producer.
+	// producerInboxes precedes the user in the inbox prefix of each producer.
 	producerInboxes = "_INBOX.producer"
 	systemInboxes   = "_INBOX.system"
 )
 
-// InboxPrefix returns the first tokens of the subjects on which a user receives
-// replies: the only inbox to which it may subscribe. Agents have that of
-// agentproto.AgentInbox.
+// InboxPrefix returns the prefix of the subjects on which a user receives replies,
+// the only inbox to which the user may subscribe. Agents use agentproto.AgentInbox
+// instead.
 func InboxPrefix(role Role, user string) string {
 	switch role {
 	case Producer:
@@ -68,12 +69,11 @@ func InboxPrefix(role Role, user string) string {
 	}
 }
 
-// rights of a role. An agent may publish nowhere where another agent listens, and
-// agents and leaf nodes to no subject of a stream: JetStream would acknowledge the
-// message on any subject that they name.
-// An agent needs no right to reply to any request ("allow_responses"), with
-// which it could publish anywhere: it would publish to itself with the target
-// as reply subject.
+// rights returns the subjects that a role may publish and subscribe to. An agent
+// may not publish to other agents, and neither agents nor leaf nodes to a subject
+// of a stream: JetStream would publish the acknowledgement to any reply subject
+// that they name. An agent has no permission to reply to every request
+// ("allow_responses"): with a request to itself, it could reply to any subject.
 func rights(role Role, user string) (publish, subscribe []string) {
 	const cloud, host = "{{tag(" + tagCloud + ")}}", "{{tag(" + tagHost + ")}}"
 	const self = cloud + "." + host
@@ -84,7 +84,7 @@ func rights(role Role, user string) (publish, subscribe []string) {
 			"procfleet.presence." + cloud, "procfleet.processes." + cloud, "procfleet.settings." + cloud,
 			"procfleet.event." + cloud, "procfleet.result.*." + cloud,
 			"procfleet.answer." + self + ".>",
-			// whether another agent of this host is there, and the answer
+			// the query for another agent of this host, and the reply
 			"procfleet.agent." + self, "_INBOX." + self + ".>",
 		}
 		return publish, []string{"procfleet.agent." + self, "procfleet.settingschanged", "_INBOX." + self + ".>"}
@@ -101,7 +101,7 @@ func rights(role Role, user string) (publish, subscribe []string) {
 	case Monitor:
 		publish = []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.>"}
 		for _, what := range []string{"CONNS", "CONNZ", "INFO", "JSZ", "LEAFZ", "STATZ", "SUBSZ"} {
-			publish = append(publish, "$SYS.REQ.ACCOUNT.*."+what) // CLAIMS.UPDATE is there as well
+			publish = append(publish, "$SYS.REQ.ACCOUNT.*."+what) // not ".*", which includes CLAIMS.UPDATE
 		}
 		return publish, []string{"$SYS.>", inbox}
 	case Push:
@@ -110,26 +110,27 @@ func rights(role Role, user string) (publish, subscribe []string) {
 	return nil, nil
 }
 
-// limits of one connection of a role: subscriptions, and bytes of a message that
-// it publishes. The broker's own max_payload counts as well.
+// limits returns the limits of one connection of a role: the number of subscriptions,
+// and the size of a published message in bytes. The broker's max_payload also
+// applies.
 func limits(role Role) (subscriptions, payload int64) {
 	switch role {
-	case Agent: // its subject, the settings, its inbox; results are up to 512 KiB
+	case Agent: // host subject, settings, inbox; results have up to 512 KiB
 		return 32, 1 << 20
 	case Producer: // finished tasks and inboxes
 		return 256, 8 << 20
-	case Server: // simulate has one for each of its agents
+	case Server: // procfleet-bench simulate subscribes for each of its agents
 		return 1 << 18, 8 << 20
-	case Leaf: // one for each agent of its area
+	case Leaf: // one subscription for each agent of the cloud area
 		return 1 << 20, 8 << 20
-	case Push: // the account with its revocations
+	case Push: // an account token with its revocations
 		return 16, maxAccount
 	default:
 		return 256, 64 << 10
 	}
 }
 
-// connections are the ways in which a user of a role may connect.
+// connections returns the connection types that users of a role may use.
 func connections(role Role) []string {
 	if role == Leaf {
 		return []string{jwt.ConnectionTypeLeafnode, jwt.ConnectionTypeLeafnodeWS}
@@ -137,8 +138,8 @@ func connections(role Role) []string {
 	return []string{jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess}
 }
 
-// permissions are the rights of a role as NATS writes them. The user is a
-// public key, or the template that stands for it.
+// permissions returns the permissions of a role in the format of NATS. user is a
+// public key, or eachUser.
 func permissions(role Role, user string) jwt.UserPermissionLimits {
 	publish, subscribe := rights(role, user)
 	p := jwt.NewUserScope().Template

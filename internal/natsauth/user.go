@@ -18,22 +18,22 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// HostUser is the user of one host's agent.
+// HostUser identifies the user of a host's agent.
 type HostUser struct {
 	Cloud      int64
 	Addr       netip.Addr
 	Generation int // how often the host was revoked
 }
 
-// Name is that of the host, "<cloud>:<ip>".
+// name returns the host, "<cloud>:<ip>".
 func (u *HostUser) name() string { return strconv.FormatInt(u.Cloud, 10) + ":" + u.Addr.String() }
 
-// pair is the user's key.
+// pair derives the key of the user.
 func (a *Authority) pair(u *HostUser) (nkeys.KeyPair, error) {
 	name := u.name()
 	info := binary.BigEndian.AppendUint64([]byte("procfleet NATS user v1"), uint64(len(name)))
 	info = append(info, name...)
-	info = binary.BigEndian.AppendUint64(info, uint64(u.Generation)) //nolint:gosec // never below zero: it is what a ring has
+	info = binary.BigEndian.AppendUint64(info, uint64(u.Generation)) //nolint:gosec // never negative, as in fleetkey.Ring
 	raw, err := hkdf.Expand(sha256.New, a.hosts, string(info), secretSize)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (a *Authority) pair(u *HostUser) (nkeys.KeyPair, error) {
 	return nkeys.FromRawSeed(nkeys.PrefixByteUser, raw)
 }
 
-// Public is the name under which brokers know the user, for [Authority.Revoke].
+// Public returns the public key of the user, for [Authority.Revoke].
 func (a *Authority) Public(u *HostUser) (string, error) {
 	pair, err := a.pair(u)
 	if err != nil {
@@ -50,8 +50,8 @@ func (a *Authority) Public(u *HostUser) (string, error) {
 	return pair.PublicKey()
 }
 
-// Enroll returns credentials of a host's agent in the form of NATS' own tools.
-// They are good for the given time, for ever if it is 0.
+// Enroll returns credentials for a host's agent in the format of NATS tools. They
+// expire after the time valid; 0 means never.
 func (a *Authority) Enroll(u *HostUser, valid time.Duration) (credentials string, err error) {
 	pair, err := a.pair(u)
 	if err != nil {
@@ -66,8 +66,8 @@ func (a *Authority) Enroll(u *HostUser, valid time.Duration) (credentials string
 	return a.sign(Agent, claims, pair, valid)
 }
 
-// NewUser returns credentials of a user of a role other than [Agent], without
-// storing the user; see [Authority.KeepUser]. The cloud area is that of a [Leaf].
+// NewUser returns credentials for a user of a role other than [Agent], without
+// storing the user; see [Authority.KeepUser]. cloud applies to a [Leaf] only.
 func (a *Authority) NewUser(role Role, name string, cloud int64, valid time.Duration) (credentials string, err error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
@@ -101,11 +101,11 @@ func (a *Authority) sign(role Role, claims *jwt.UserClaims, pair nkeys.KeyPair, 
 	return string(credentials), err
 }
 
-// UserPath is where [Authority.WriteUser] keeps the credentials of a role.
+// UserPath returns the path of the credentials that [Authority.WriteUser] writes.
 func (a *Authority) UserPath(role Role) string { return filepath.Join(a.dir, string(role)+".creds") }
 
-// WriteUser makes credentials of a role in the folder, unless there are some
-// of a user that is not among the revoked. It reports whether it did.
+// WriteUser writes credentials of a role into the folder, unless the folder has
+// credentials whose user is not in revoked. It reports whether it wrote them.
 func (a *Authority) WriteUser(role Role, revoked ...string) (made bool, err error) {
 	var credentials string
 	err = datafile.Update(a.UserPath(role), maxKeysFile, func(old []byte) (_ []byte, err error) {
@@ -121,23 +121,22 @@ func (a *Authority) WriteUser(role Role, revoked ...string) (made bool, err erro
 	return true, a.remember(role, string(role), credentials)
 }
 
-// ReadCredentials returns what a credentials file says. One that others may
-// read is refused.
+// ReadCredentials returns the content of a credentials file. It rejects a file that
+// other users may read.
 func ReadCredentials(file string) ([]byte, error) {
 	text, _, err := datafile.ReadPrivate(file, maxKeysFile)
 	return text, err
 }
 
-// areOf reports whether credentials are of one of these users; invalid ones are
-// not.
+// areOf reports whether credentials belong to one of the users; false for invalid
+// credentials.
 func areOf(credentials []byte, users []string) bool {
 	user, _, err := ParseCredentials(credentials)
 	return err == nil && slices.Contains(users, user)
 }
 
-// ParseCredentials returns what credentials say: the user's public name and
-// until when they are good, the zero time if for ever. The errors show no
-// secret.
+// ParseCredentials returns the public key of the user of credentials, and the time
+// of expiry, zero if they do not expire. The errors contain no secret.
 func ParseCredentials(text []byte) (user string, until time.Time, err error) {
 	token, err := jwt.ParseDecoratedJWT(text)
 	if err != nil {
