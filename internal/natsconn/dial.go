@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/internal/invalid"
 )
 
-// checkURLs rejects URLs that can never be dialed. The client library accepts any
-// scheme, and then dials for ever.
+// checkURLs rejects URLs that can never be dialed: the client library would accept
+// any scheme and retry forever.
 func checkURLs(urls string) error {
 	schemes := map[bool]bool{} // WebSocket or not
 	for server := range strings.SplitSeq(urls, ",") {
@@ -41,8 +41,8 @@ func checkURLs(urls string) error {
 	return nil
 }
 
-// shown returns a server for errors, without its user and password, which are cut
-// if they contain a comma.
+// shown formats a server for errors, without user and password. If urls has an "@",
+// it omits everything before it: a comma in a password may have split the URL.
 func shown(server, urls string) string {
 	if !strings.Contains(urls, "@") {
 		return strconv.Quote(server)
@@ -55,23 +55,22 @@ func shown(server, urls string) string {
 	return strconv.Quote(scheme+"://xxxxx"+host) + " (in users and passwords, write special characters like %40 for @)"
 }
 
-// outageReminder is how often a lasting outage is logged.
+// outageReminder is the interval between log lines during an outage.
 const outageReminder = time.Minute
 
-// outage is the time without a server. It logs why no server is reached, which
-// the client library does not while it retries: at once, and then once a
-// minute.
+// outage is the period without a connection. It logs the cause at once and then
+// every minute, because the client library does not log while it retries.
 type outage struct {
 	log logrus.FieldLogger
 
 	mu   sync.Mutex
 	why  error     // nil while connected
-	said time.Time // of the last line
+	said time.Time // time of the last log line
 }
 
 var errNotReached = errors.New("no server was reached")
 
-// failed records a failed attempt; server may be empty.
+// failed records a failed attempt to connect; server may be empty.
 func (o *outage) failed(err error, server string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,7 +105,7 @@ func (o *outage) cause() error {
 	return o.why
 }
 
-// dialer reports failed attempts to the outage.
+// dialer dials and records failed attempts in the outage.
 type dialer struct {
 	net.Dialer
 	outage *outage
@@ -121,9 +120,9 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return conn, err
 }
 
-// Unavailable returns why a connection made by [Connect] is not connected; nil
-// if it is. Unlike the connection's own methods it does not wait for an attempt
-// in progress.
+// Unavailable returns an error if a connection of [Connect] is not connected, with
+// the cause. Unlike the methods of nats.Conn it does not wait for an attempt in
+// progress.
 func Unavailable(nc *nats.Conn) error {
 	d, ours := nc.Opts.CustomDialer.(*dialer)
 	switch {

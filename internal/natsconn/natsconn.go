@@ -1,6 +1,6 @@
-// Package natsconn connects the roles to NATS: it reconnects for ever, never
-// buffers messages that it cannot send, and logs outages. Opening a connection
-// needs no running server; roles start in any order.
+// Package natsconn connects the roles to NATS. Connections reconnect forever, do not
+// buffer messages while disconnected, and log outages. Opening a connection does
+// not require a running server, so that roles can start in any order.
 package natsconn
 
 import (
@@ -26,7 +26,7 @@ const (
 	pingsOut      = 2 // unanswered pings before the connection counts as dead
 	dialTimeout   = 5 * time.Second
 	reconnectWait = 500 * time.Millisecond
-	// Jitter spreads the reconnection of a fleet after a broker restart.
+	// reconnectJitter spreads the reconnections of a fleet after a broker restart.
 	reconnectJitter    = 500 * time.Millisecond
 	reconnectJitterTLS = 2 * time.Second
 	drainTimeout       = 10 * time.Second
@@ -34,37 +34,37 @@ const (
 
 // Config configures a connection. Only URL or InProcess is required.
 type Config struct {
-	// URL lists servers, separated by commas: "nats://10.0.0.1:4222".
+	// URL lists servers, separated by commas, such as "nats://10.0.0.1:4222".
 	URL string
-	// InProcess, if set, replaces URL by a server in this process.
+	// InProcess, if set, is a server in this process, used instead of URL.
 	InProcess nats.InProcessConnProvider
-	// Name is shown by the server's monitoring; for example "worker".
+	// Name identifies the connection in the server's monitoring, such as "worker".
 	Name string
 	// Credentials, if set, returns the content of a NATS credentials file; empty
-	// is no user. It is called for every attempt to connect, so credentials can
+	// means no user. It is called for every attempt to connect, so credentials may
 	// change.
 	Credentials func() ([]byte, error)
-	// TLS, if set, makes TLS with these files mandatory, whatever the scheme of
-	// URL. InProcess does not use it.
+	// TLS, if set, requires TLS with these files, regardless of the scheme of URL.
+	// It does not apply to InProcess.
 	TLS *tlsfiles.Client
-	// InboxPrefix is the first tokens of reply subjects; default "_INBOX".
+	// InboxPrefix is the prefix of reply subjects; default "_INBOX".
 	InboxPrefix string
-	// ReconnectJitter is the time over which connections spread their return
-	// to a server that restarted; at least, and by default, 500 ms (2 s with TLS).
+	// ReconnectJitter is the period over which reconnections to a restarted server
+	// are spread; minimum and default 500 ms (2 s with TLS).
 	ReconnectJitter time.Duration
 	// OnReconnect, if set, is called after each reconnection (not after the
 	// first connection). It must not block.
 	OnReconnect func()
 	// OnLost, if set, is called if a server ended the connection permanently, for
-	// example because a message exceeded a new limit of the server: the client
-	// library does not reconnect then. It must not block, and is not called when
+	// example because a message exceeded a new limit of the server; the client
+	// library then does not reconnect. It must not block, and is not called when
 	// this process closes the connection.
 	OnLost func(error)
-	// Log takes connection events; required.
+	// Log receives connection events; required.
 	Log logrus.FieldLogger
 }
 
-// Validate returns every error of the addresses. It does not connect.
+// Validate returns all errors in the addresses. It does not connect.
 func (cfg Config) Validate() error {
 	if cfg.InProcess != nil {
 		return nil
@@ -72,8 +72,8 @@ func (cfg Config) Validate() error {
 	return checkURLs(cfg.URL)
 }
 
-// OnLoopback reports whether every one of the servers, separated by commas, is
-// on this machine's loopback.
+// OnLoopback reports whether all servers, separated by commas, are on this machine's
+// loopback.
 func OnLoopback(urls string) bool {
 	for server := range strings.SplitSeq(urls, ",") {
 		_, rest, hasScheme := strings.Cut(strings.TrimSpace(server), "://")
@@ -92,8 +92,9 @@ func OnLoopback(urls string) bool {
 	return true
 }
 
-// RefuseUnsigned returns why a role may not use these servers without keys.
-// Malformed addresses are left to [Config.Validate].
+// RefuseUnsigned returns an error if a role without keys must not use these servers:
+// they are not on loopback and allow is false. It ignores malformed addresses, which
+// [Config.Validate] rejects.
 func RefuseUnsigned(urls, flag string, allow bool) error {
 	wellFormed := checkURLs(urls) == nil
 	if allow || !wellFormed || OnLoopback(urls) {
@@ -104,9 +105,9 @@ func RefuseUnsigned(urls, flag string, allow bool) error {
 }
 
 // Connect returns a connection that reconnects until it is closed. It returns at
-// once even if no server is reached: it is then still trying, and logs why that
-// fails. Publishing while disconnected fails instead of being buffered. An error
-// means that the Config is wrong.
+// once even if no server is reachable; the connection then retries in the
+// background and logs the cause. Publishing while disconnected fails instead of
+// being buffered. An error means that the Config is invalid.
 func Connect(cfg Config) (*nats.Conn, error) {
 	if cfg.Log == nil {
 		return nil, errors.New("natsconn: Config.Log is missing")
@@ -136,7 +137,7 @@ func (cfg *Config) options() []nats.Option {
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsOut),
 		nats.DrainTimeout(drainTimeout),
-		// Credentials may be put right on the server's side.
+		// The server's configuration may be corrected later.
 		nats.IgnoreAuthErrorAbort(),
 		nats.NoCallbacksAfterClientClose(),
 	}
@@ -158,7 +159,7 @@ func (cfg *Config) options() []nats.Option {
 
 func (cfg *Config) log() logrus.FieldLogger { return cfg.Log.WithField("component", "nats") }
 
-// handlers log the state of the connection.
+// handlers returns options that log state changes of the connection.
 func (cfg *Config) handlers(user *user, outage *outage) []nats.Option {
 	log := cfg.log()
 	serverOf := (*nats.Conn).ConnectedUrlRedacted
@@ -173,7 +174,7 @@ func (cfg *Config) handlers(user *user, outage *outage) []nats.Option {
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			err = user.explain(err)
 			outage.begins(err)
-			if err != nil { // else OnLost reports it
+			if err != nil { // without err, OnLost reports the end
 				log.WithError(err).Warn("connection lost, reconnecting")
 			}
 		}),
@@ -191,7 +192,7 @@ func (cfg *Config) handlers(user *user, outage *outage) []nats.Option {
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrAuthorization) { // at every attempt
+			if errors.Is(err, nats.ErrAuthorization) { // reported at every attempt
 				outage.failed(user.explain(err), "")
 				return
 			}
@@ -204,7 +205,7 @@ func (cfg *Config) handlers(user *user, outage *outage) []nats.Option {
 	}
 }
 
-// secure makes every connection with the current content of the files.
+// secure makes every connection use the current content of the files.
 func secure(files *tlsfiles.Client) nats.Option {
 	return func(o *nats.Options) error {
 		o.Secure = true

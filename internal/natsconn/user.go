@@ -14,10 +14,10 @@ import (
 
 // user authenticates this process to the servers.
 type user struct {
-	credentials func() ([]byte, error) // nil is no user
+	credentials func() ([]byte, error) // nil: no user
 }
 
-// token returns the user's token from the current credentials.
+// token returns the user's JWT from the current credentials.
 func (u *user) token() (string, error) {
 	text, err := u.credentials()
 	if err != nil || len(text) == 0 {
@@ -26,7 +26,7 @@ func (u *user) token() (string, error) {
 	return nkeys.ParseDecoratedJWT(text)
 }
 
-// sign signs a server's nonce with the user's key.
+// sign signs the server's nonce with the user's key.
 func (u *user) sign(nonce []byte) ([]byte, error) {
 	text, err := u.credentials()
 	if err != nil || len(text) == 0 {
@@ -40,8 +40,8 @@ func (u *user) sign(nonce []byte) ([]byte, error) {
 	return key.Sign(nonce)
 }
 
-// explain adds to an authentication error what to do about it, since the server
-// sends the same error for every reason.
+// explain adds the remedy to an authentication error, since the server sends the
+// same error for every cause.
 func (u *user) explain(err error) error {
 	refused := errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked)
 	if !refused {
@@ -50,7 +50,7 @@ func (u *user) explain(err error) error {
 	const again = "replace them, no restart is needed"
 	token := ""
 	if u.credentials != nil {
-		token, _ = u.token() // an unreadable token counts as none
+		token, _ = u.token() // an unreadable token counts as missing
 	}
 	switch until := expiry(token); {
 	case token == "":
@@ -61,7 +61,7 @@ func (u *user) explain(err error) error {
 	return fmt.Errorf("%w: the credentials for NATS are revoked, or were issued by another authority: %s", err, again)
 }
 
-// expiry returns when a token expires; zero if never, or if it cannot be read.
+// expiry returns when a token expires; zero if it does not expire or is invalid.
 func expiry(token string) time.Time {
 	_, rest, _ := strings.Cut(token, ".")
 	body, _, _ := strings.Cut(rest, ".")

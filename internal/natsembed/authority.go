@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
-// trust makes a server accept only the users of an authority.
+// trust makes a server accept only users of an authority.
 func trust(opts *server.Options, b *natsauth.Broker) error {
 	if b == nil {
 		return nil
@@ -31,8 +31,8 @@ func trust(opts *server.Options, b *natsauth.Broker) error {
 	return nil
 }
 
-// SetAccount applies an account's new token: users that it revokes are
-// disconnected, changed rights apply at once.
+// SetAccount applies an account's new token: it disconnects users that the token
+// revokes, and applies changed permissions at once.
 func (s *Server) SetAccount(name, token string) error {
 	claims, err := jwt.DecodeAccountClaims(token)
 	if err != nil {
@@ -49,13 +49,12 @@ func (s *Server) SetAccount(name, token string) error {
 	return nil
 }
 
-// openAccount is the account of all clients of a server without an authority.
+// openAccount is the account of all clients on a server without an authority.
 const openAccount = "$G"
 
-// AdoptOpenStreams gives an account the streams which a server without an
-// authority has left in a folder, unless the account has streams there. Without
-// it what JetStream acknowledged would be lost when the server gets an authority.
-// It must be called before the server starts.
+// AdoptOpenStreams moves the streams of openAccount in storeDir to account, unless
+// account has streams there. Without this move, a server that gets an authority
+// would lose its stored messages. It must be called before the server starts.
 func AdoptOpenStreams(storeDir, account string) error {
 	folder := filepath.Join(storeDir, "jetstream")
 	from, to := filepath.Join(folder, openAccount), filepath.Join(folder, account)

@@ -2,10 +2,10 @@
 // `procfleet up`, for tests, and stand-alone for benchmarks. It is the only
 // package that links the server.
 //
-// What JetStream acknowledged has been written to its files, so it survives a
-// SIGKILL of this process: the page cache belongs to the kernel. Only a power
-// loss or kernel crash can take back the last [syncInterval]; what that
-// loses, the sweep publishes again from the task store.
+// Messages that JetStream acknowledged are in its files and survive a SIGKILL of this
+// process: the page cache belongs to the kernel. Only a power loss or a kernel crash
+// can lose messages of the last [syncInterval]; the sweep then republishes the lost
+// chunk references from the task store.
 package natsembed
 
 import (
@@ -25,10 +25,10 @@ import (
 
 const (
 	syncInterval = 10 * time.Second
-	// readyTimeout bounds the start, which reads every stream from disk.
+	// readyTimeout limits the startup, which reads every stream from disk.
 	readyTimeout = 60 * time.Second
-	// handshakeTimeout is what a client has to finish a TLS handshake; the
-	// server's own 2 s are short for hosts that all come back at once.
+	// handshakeTimeout limits a client's TLS handshake; the server's default of 2 s
+	// is too short when all hosts reconnect at once.
 	handshakeTimeout = 10 * time.Second
 )
 
@@ -36,25 +36,25 @@ const (
 type Config struct {
 	// StoreDir is the folder for JetStream's files; required.
 	StoreDir string
-	// Listen is a "host:port" for other processes; port 0 finds a free one.
-	// Empty is in-process only.
+	// Listen is a "host:port" for other processes; port 0 selects a free port.
+	// Empty: in-process connections only.
 	Listen string
-	// Authority, if set, restricts connections to its users, in this process too;
+	// Authority, if set, restricts connections, also in this process, to its users;
 	// see [Server.SetAccount].
 	Authority *natsauth.Broker
-	// TLS, if set, is spoken on Listen and nothing else.
+	// TLS, if set, is required on Listen.
 	TLS *tls.Config
-	// MaxStore bounds JetStream's files in bytes; 0 is three quarters of the
-	// free disk.
+	// MaxStore limits JetStream's files in bytes; 0 means three quarters of the
+	// free disk space.
 	MaxStore int64
-	// Log takes the server's notices; required.
+	// Log receives the server's log lines; required.
 	Log logrus.FieldLogger
 }
 
 // Server is a running server. It implements [nats.InProcessConnProvider].
 type Server struct{ server *server.Server }
 
-// Start starts a server and returns when it takes connections.
+// Start starts a server and returns once it accepts connections.
 func Start(cfg Config) (*Server, error) {
 	opts, err := cfg.options()
 	if err != nil {
@@ -66,7 +66,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 	log := newLogger(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
-	go ns.Start() // ends with Shutdown, which waits for it
+	go ns.Start() // ends after Shutdown
 	if err := awaitReady(ns, log.fatal); err != nil {
 		ns.Shutdown()
 		ns.WaitForShutdown()
@@ -111,8 +111,8 @@ func (cfg Config) options() (*server.Options, error) {
 	return opts, nil
 }
 
-// freeAddress resolves a listen address and finds out whether it can be had
-// before anything is started, because the server itself only logs that.
+// freeAddress resolves a listen address and checks that it is available before the
+// start, because the server itself would only log a failure.
 func freeAddress(listen string) (netip.AddrPort, error) {
 	tcp, err := net.ResolveTCPAddr("tcp", listen)
 	if err != nil {
@@ -147,7 +147,7 @@ func awaitReady(ns *server.Server, fatal <-chan string) error {
 	return fmt.Errorf("not ready after %v", readyTimeout)
 }
 
-// ClientURL is where other processes connect; "" when in-process only.
+// ClientURL returns the URL for other processes; "" if in-process only.
 func (s *Server) ClientURL() string {
 	if s.server.Addr() == nil {
 		return ""
@@ -155,7 +155,7 @@ func (s *Server) ClientURL() string {
 	return s.server.ClientURL()
 }
 
-// InProcessConn returns a connection that never touches the network.
+// InProcessConn returns a connection that does not use the network.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.server.InProcessConn() }
 
 // Shutdown stops the server and waits until its files are closed.
@@ -164,11 +164,11 @@ func (s *Server) Shutdown() {
 	s.server.WaitForShutdown()
 }
 
-// logger logs the lines of the server. Notices become debug lines: they matter to
-// an operator of a broker, not of `procfleet up`.
+// logger logs the server's lines. Notices become debug lines: they concern the
+// operator of a broker, not of `procfleet up`.
 type logger struct {
 	log   logrus.FieldLogger
-	fatal chan string // the first fatal line; Start returns it as its error
+	fatal chan string // first fatal line, which Start returns as its error
 }
 
 func newLogger(log logrus.FieldLogger) *logger {
@@ -184,8 +184,8 @@ func (l *logger) Errorf(format string, v ...any)  { l.line(format, v).Error("err
 func (l *logger) Debugf(format string, v ...any)  { l.line(format, v).Debug("debug") }
 func (l *logger) Tracef(format string, v ...any)  { l.line(format, v).Debug("trace") }
 
-// Warnf logs requests that JetStream rejects at debug level: dispatchers and
-// workers send one on purpose, to detect whether the server is strict.
+// Warnf logs requests that JetStream rejects at debug level: dispatchers and workers
+// send an invalid request on purpose, to detect whether the server is strict.
 func (l *logger) Warnf(format string, v ...any) {
 	if strings.Contains(fmt.Sprintf(format, v...), "Invalid JetStream request") {
 		l.Debugf(format, v...)
@@ -197,6 +197,6 @@ func (l *logger) Warnf(format string, v ...any) {
 func (l *logger) Fatalf(format string, v ...any) {
 	select {
 	case l.fatal <- fmt.Sprintf(format, v...):
-	default: // a consequence of the first
+	default: // a consequence of the first fatal line
 	}
 }
