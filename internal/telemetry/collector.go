@@ -18,14 +18,14 @@ import (
 
 const (
 	protobuf    = "application/x-protobuf"
-	retryPause  = time.Second // before the first retry; doubled for each further one
-	maxResponse = 64 << 10    // bytes of a response that are read
-	shownBody   = 512         // bytes of an error response that are logged
+	retryPause  = time.Second // before the first retry; doubled for each further retry
+	maxResponse = 64 << 10    // maximum bytes read of a response
+	shownBody   = 512         // maximum bytes of an error response in logs
 )
 
-// collectorClient sends spans by OTLP over HTTP with protobuf bodies. It
-// implements [otlptrace.Client]. The client that OpenTelemetry publishes for
-// HTTP links all of gRPC; docs/dependencies.md has what that costs.
+// collectorClient sends spans by OTLP over HTTP with protobuf bodies. It implements
+// [otlptrace.Client]. OpenTelemetry's own HTTP client would link all of gRPC; see
+// docs/dependencies.md for the cost.
 type collectorClient struct {
 	url    string
 	header http.Header
@@ -39,8 +39,8 @@ func (c *collectorClient) Start(context.Context) error { return nil }
 // Stop implements [otlptrace.Client].
 func (c *collectorClient) Stop(context.Context) error { return nil }
 
-// UploadTraces sends spans, and retries while the collector demands it and ctx
-// has not ended. The error is a [*partialError] if the collector rejected a part.
+// UploadTraces sends spans, and retries while the collector requests it and ctx has
+// not ended. The error is a [*partialError] if the collector rejected some spans.
 func (c *collectorClient) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	// TracesData has the same wire format as ExportTraceServiceRequest, whose
 	// package imports gRPC.
@@ -71,13 +71,13 @@ func (c *collectorClient) UploadTraces(ctx context.Context, spans []*tracepb.Res
 func compressed(body []byte) []byte {
 	var small bytes.Buffer
 	w := gzip.NewWriter(&small)
-	_, _ = w.Write(body) // a buffer takes everything
+	_, _ = w.Write(body) // writing to a buffer cannot fail
 	_ = w.Close()
 	return small.Bytes()
 }
 
-// post sends one request. A retry makes sense after the returned time, and
-// never if that is negative.
+// post sends one request. retryAfter is the delay before a retry; negative: do not
+// retry.
 func (c *collectorClient) post(ctx context.Context, body []byte) (retryAfter time.Duration, err error) {
 	const never = -1
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
@@ -115,7 +115,7 @@ func responseError(req *http.Request, resp *http.Response, body []byte) error {
 	return fmt.Errorf("%s replied %s: %q", req.URL.Redacted(), resp.Status, body[:min(len(body), shownBody)])
 }
 
-// retryTime parses a Retry-After header: seconds or a date. 0 if it has neither.
+// retryTime parses a Retry-After header, seconds or a date; 0 for any other text.
 func retryTime(header string) time.Duration {
 	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
@@ -126,8 +126,8 @@ func retryTime(header string) time.Duration {
 	return 0
 }
 
-// partialError is the rejection of a part of the spans of a request, or with
-// rejected 0 a warning of the collector.
+// partialError reports spans that the collector rejected, or, if rejected is 0, a
+// warning of the collector.
 type partialError struct {
 	rejected int64
 	message  string
@@ -137,8 +137,8 @@ func (e *partialError) Error() string {
 	return fmt.Sprintf("the collector rejected %d spans: %q", e.rejected, e.message[:min(len(e.message), shownBody)])
 }
 
-// partialSuccess reads an ExportTraceServiceResponse, whose field 1 is
-// {1: rejected_spans, 2: error_message}; nil if all spans were accepted.
+// partialSuccess decodes an ExportTraceServiceResponse, whose field 1 is
+// {1: rejected_spans, 2: error_message}. It returns nil if all spans were accepted.
 func partialSuccess(response []byte) error {
 	var partial partialError
 	err := fields(response, func(n protowire.Number, _ uint64, value []byte) error {
@@ -164,8 +164,8 @@ func partialSuccess(response []byte) error {
 	return &partial
 }
 
-// fields calls do for each field of a protobuf message with its number or its
-// bytes.
+// fields calls do for each field of a protobuf message, with a varint as number or
+// with the bytes as value.
 func fields(message []byte, do func(n protowire.Number, number uint64, value []byte) error) error {
 	for len(message) > 0 {
 		n, kind, size := protowire.ConsumeTag(message)

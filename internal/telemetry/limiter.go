@@ -13,21 +13,21 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// limiter passes spans to the SDK's batcher while its queue is not full, and
-// counts the dropped ones, which the batcher does not. Ending a span never
-// waits.
+// limiter passes spans to the SDK's batcher while the batcher's queue has capacity,
+// and counts dropped spans, which the batcher does not. Ending a span never
+// blocks.
 type limiter struct {
-	sdktrace.SpanProcessor // the batcher
+	sdktrace.SpanProcessor // batcher of the SDK
 	log                    logrus.FieldLogger
 
-	waiting  atomic.Int64 // passed on, not sent to the collector yet
-	silent   atomic.Int64 // until when nothing more is logged, Unix nanoseconds
-	lost     atomic.Int64 // since the last line
+	waiting  atomic.Int64 // spans passed to the batcher and not sent yet
+	silent   atomic.Int64 // time before which nothing is logged, Unix nanoseconds
+	lost     atomic.Int64 // spans lost since the last log line
 	exported metric.Int64Counter
 	dropped  metric.Int64Counter
 }
 
-// Why spans were dropped.
+// Labels for the causes of dropped spans.
 var (
 	droppedFull  = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "full")))
 	droppedError = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "refused")))
@@ -65,7 +65,7 @@ func (g *limiter) OnEnd(span sdktrace.ReadOnlySpan) {
 	g.SpanProcessor.OnEnd(span)
 }
 
-// sender counts the spans that the batcher sends to the collector.
+// sender sends the batcher's spans to the collector and counts them.
 type sender struct {
 	sdktrace.SpanExporter
 	limiter *limiter
@@ -84,20 +84,20 @@ func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 		s.limiter.drop(lost, droppedError, err)
 	}
 	s.limiter.exported.Add(context.WithoutCancel(ctx), int64(len(spans)-lost))
-	return nil // errors are counted and logged; the batcher would log them once more
+	return nil // drop has logged the error; the batcher would log it again
 }
 
-// drop counts lost spans.
+// drop counts lost spans and logs the cause.
 func (g *limiter) drop(n int, why metric.AddOption, cause error) {
 	g.dropped.Add(context.Background(), int64(n), why)
 	g.lost.Add(int64(n))
 	g.trouble(cause)
 }
 
-// quiet is the shortest time between two log lines.
+// quiet is the minimum interval between two log lines.
 const quiet = time.Minute
 
-// trouble logs a failed export, at most once in [quiet].
+// trouble logs a failed export, at most once per [quiet].
 func (g *limiter) trouble(cause error) {
 	now := time.Now().UnixNano()
 	until := g.silent.Load()

@@ -1,6 +1,6 @@
-// Package telemetry makes the tracers of the roles and exports their spans. It
-// links the OpenTelemetry tracing SDK, so agents must not import it; they use
-// tracecontext. Metrics and logging have packages of their own.
+// Package telemetry creates the tracers of the roles and exports their spans. It links
+// the OpenTelemetry tracing SDK, so agents must not import it; they use package
+// tracecontext. Metrics and logging have separate packages.
 package telemetry
 
 import (
@@ -31,49 +31,49 @@ import (
 // TraceConfig configures the export of traces.
 type TraceConfig struct {
 	// URL is the collector's base URL for OTLP over HTTP, for example
-	// http://127.0.0.1:4318; spans go to its /v1/traces. If it is empty,
-	// OTEL_EXPORTER_OTLP_ENDPOINT (or _TRACES_ENDPOINT) counts; without either
-	// nothing is recorded. Headers, certificates and the like are set by the
-	// other OTEL_EXPORTER_OTLP_ variables.
+	// http://127.0.0.1:4318; spans are posted to its path /v1/traces. If URL is
+	// empty, OTEL_EXPORTER_OTLP_ENDPOINT (or _TRACES_ENDPOINT) is used; without
+	// either, tracing is off. Headers, certificates and other settings come from
+	// the other OTEL_EXPORTER_OTLP_ variables.
 	URL string
-	// TLS has the certificate files for the collector of URL; nil leaves it to the
-	// variables.
+	// TLS has the certificate files for the collector; nil: the files in the
+	// environment variables.
 	TLS *tlsfiles.Client
-	// Ratio of the tasks that are traced, 0 to 1, where the caller has not
-	// decided by its own trace.
+	// Ratio is the fraction of tasks to trace, 0 to 1, unless the caller's trace
+	// has a sampling decision.
 	Ratio float64
-	// Service is service.name unless OTEL_SERVICE_NAME or
-	// OTEL_RESOURCE_ATTRIBUTES set another; Version is service.version.
+	// Service is the default of service.name; OTEL_SERVICE_NAME and
+	// OTEL_RESOURCE_ATTRIBUTES take precedence. Version is service.version.
 	Service, Version string
 
 	Log   logrus.FieldLogger
-	Meter metric.Meter // counts what was exported and what was dropped
+	Meter metric.Meter // counts exported and dropped spans
 }
 
-// Tracing makes the tracers of a process and sends their spans. A nil Tracing
+// Tracing creates the tracers of a process and exports their spans. A nil Tracing
 // records nothing.
 type Tracing struct {
 	own, agent *sdktrace.TracerProvider
 	log        logrus.FieldLogger
 }
 
-// agentService is the service.name of spans that a worker makes of what
-// agents report: their hosts usually reach no collector.
+// agentService is the service.name of spans that a worker creates from the reports of
+// agents, since most hosts have no access to a collector.
 const agentService = "procfleet-agent"
 
-// Bounds of what waits for the collector.
+// Limits of the export to the collector.
 const (
-	maxQueued     = 8192             // spans
-	maxBatch      = 512              // spans in one request
-	exportPause   = time.Second      // between requests while spans come in
-	exportTimeout = 10 * time.Second // of one request, tries included
-	flushTimeout  = 5 * time.Second  // at the end of the process
+	maxQueued     = 8192             // spans in the queue
+	maxBatch      = 512              // spans per request
+	exportPause   = time.Second      // between requests while spans arrive
+	exportTimeout = 10 * time.Second // per request, including retries
+	flushTimeout  = 5 * time.Second  // at the exit of the process
 )
 
-// Validate reports everything that is wrong, each with its field.
+// Validate returns all errors, each with the name of its field.
 func (cfg TraceConfig) Validate() error {
 	var errs []error
-	if !(cfg.Ratio >= 0 && cfg.Ratio <= 1) { // nor is NaN a part
+	if !(cfg.Ratio >= 0 && cfg.Ratio <= 1) { // also true for NaN
 		errs = append(errs, invalid.Fieldf("Ratio", "%v is not a part: give a number from 0 to 1", cfg.Ratio))
 	}
 	switch target, err := endpoint(cfg.URL); {
@@ -88,16 +88,16 @@ func (cfg TraceConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// requestSettings are what the standard variables say of requests.
+// requestSettings are the settings for requests in the standard variables.
 type requestSettings struct {
 	header  http.Header
 	gzip    bool
-	timeout time.Duration // at most [exportTimeout], which is the default
+	timeout time.Duration // at most [exportTimeout], which is also the default
 }
 
-// standardSettings reads OTEL_EXPORTER_OTLP_PROTOCOL, _HEADERS, _COMPRESSION
-// and _TIMEOUT. It reports every value that is not supported; header values,
-// which are secrets, are in no error.
+// standardSettings reads OTEL_EXPORTER_OTLP_PROTOCOL, _HEADERS, _COMPRESSION and
+// _TIMEOUT. The error lists all unsupported values, but no header values, which are
+// secrets.
 func standardSettings() (requestSettings, error) {
 	s := requestSettings{header: http.Header{}, timeout: exportTimeout}
 	var errs []error
@@ -135,8 +135,8 @@ func standardSettings() (requestSettings, error) {
 	return s, errors.Join(errs...)
 }
 
-// standard returns an OpenTelemetry variable about the export of traces; the one
-// for traces alone takes precedence.
+// standard returns the name and value of an OpenTelemetry variable for exporters; the
+// variable for traces takes precedence over the general one.
 func standard(what string) (name, value string) {
 	name = "OTEL_EXPORTER_OTLP_TRACES_" + what
 	if value = os.Getenv(name); value != "" {
@@ -146,7 +146,7 @@ func standard(what string) (name, value string) {
 	return name, os.Getenv(name)
 }
 
-// collector parses the URL of a collector.
+// collector parses and checks the URL of a collector.
 func collector(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -160,9 +160,9 @@ func collector(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// NewTracing returns nil, and no error, without a collector. It does not connect:
-// an unavailable collector delays nothing. Close must be
-// called at the end of the process.
+// NewTracing returns nil and no error if no collector is configured. It does not
+// connect, and an unavailable collector delays nothing. The caller must call Close
+// before the process exits.
 func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
@@ -183,21 +183,21 @@ func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What libraries have to say of telemetry itself goes the same way.
+	// Errors of the OpenTelemetry libraries are logged in the same way.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(limiter.trouble))
 	t := &Tracing{log: cfg.Log}
 	if t.own, err = provider(ctx, limiter, cfg.Ratio, semconv.ServiceName(cfg.Service), semconv.ServiceVersion(cfg.Version)); err != nil {
 		return nil, err
 	}
-	// Agents' spans exist only as parts of traces that were decided on.
+	// Ratio 0: agents' spans are recorded only within traces that are already sampled.
 	if t.agent, err = provider(ctx, limiter, 0); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// client sends spans to the URL target. It follows no redirection: the headers
-// that the variables name are secrets of the collector, and of no other server.
+// client returns a client that posts spans to target. It follows no redirect: the
+// configured headers are secrets that only the collector may receive.
 func (cfg *TraceConfig) client(target string) (*collectorClient, error) {
 	settings, err := standardSettings()
 	if err != nil {
@@ -220,8 +220,8 @@ func (cfg *TraceConfig) client(target string) (*collectorClient, error) {
 	return &collectorClient{url: target, header: settings.header, gzip: settings.gzip, http: sends}, nil
 }
 
-// standardFiles are those that the variables of OpenTelemetry name, nil
-// if they name none.
+// standardFiles returns the certificate files in the OpenTelemetry variables, or nil
+// if none is set.
 func standardFiles(log logrus.FieldLogger) (*tlsfiles.Client, error) {
 	var files tlsfiles.Files
 	for what, file := range map[string]*string{"CERTIFICATE": &files.CA, "CLIENT_CERTIFICATE": &files.Cert, "CLIENT_KEY": &files.Key} {
@@ -237,8 +237,8 @@ func standardFiles(log logrus.FieldLogger) (*tlsfiles.Client, error) {
 	return client, nil
 }
 
-// endpoint returns the URL that spans are posted to: that of base, or else of
-// the standard variables; empty if neither names one.
+// endpoint returns the URL to which spans are posted, derived from base or else from
+// the standard variables; empty if neither is set.
 func endpoint(base string) (target string, err error) {
 	const path = "v1/traces"
 	if base == "" {
@@ -253,7 +253,7 @@ func endpoint(base string) (target string, err error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", name, err)
 		}
-		if !strings.Contains(name, "_TRACES_") { // whose URL is complete
+		if !strings.Contains(name, "_TRACES_") { // the _TRACES_ variable contains the full URL
 			u = u.JoinPath(path)
 		}
 		return u.String(), nil
@@ -268,8 +268,8 @@ func endpoint(base string) (target string, err error) {
 	return u.String(), nil
 }
 
-// provider makes tracers whose spans go through limiter. A ratio is for the
-// spans without a parent; every other span does as its parent.
+// provider creates tracers that send spans to limiter. ratio applies to spans without
+// a parent; other spans are sampled if their parent is.
 func provider(ctx context.Context, limiter *limiter, ratio float64, service ...attribute.KeyValue) (*sdktrace.TracerProvider, error) {
 	own := []resource.Option{resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(service...), resource.WithFromEnv()}
 	if len(service) == 0 {
@@ -287,8 +287,8 @@ func provider(ctx context.Context, limiter *limiter, ratio float64, service ...a
 	), nil
 }
 
-// Tracer returns the tracer of a component, for example "worker"; nil if
-// nothing is recorded.
+// Tracer returns the tracer of a component, for example "worker"; nil if tracing is
+// off.
 func (t *Tracing) Tracer(component string) trace.Tracer {
 	if t == nil {
 		return nil
@@ -296,8 +296,8 @@ func (t *Tracing) Tracer(component string) trace.Tracer {
 	return t.own.Tracer(component)
 }
 
-// AgentTracer returns the tracer for what agents did, which is a service of
-// its own in every view of traces; nil if nothing is recorded.
+// AgentTracer returns the tracer for actions of agents, which trace viewers show as a
+// separate service; nil if tracing is off.
 func (t *Tracing) AgentTracer() trace.Tracer {
 	if t == nil {
 		return nil
@@ -305,14 +305,14 @@ func (t *Tracing) AgentTracer() trace.Tracer {
 	return t.agent.Tracer("agent")
 }
 
-// Close sends what waits, for at most 5 s.
+// Close exports the queued spans, for at most 5 s.
 func (t *Tracing) Close() {
 	if t == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	// Both end the same limiter, the first with all that waits.
+	// Both providers share the limiter; the first shutdown exports all queued spans.
 	if err := errors.Join(t.own.Shutdown(ctx), t.agent.Shutdown(ctx)); err != nil {
 		t.log.WithError(err).Warn("spans not exported before shutdown")
 	}

@@ -9,9 +9,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Start begins a span of a trace that is recorded already; in every other
-// context it returns ctx itself and a span that does nothing. What runs by
-// itself (sweeps, presence, queries) so makes no traces of its own.
+// Start begins a span if the trace of ctx is sampled; otherwise it returns ctx and a
+// span that does nothing. So background work (sweeps, presence, queries) creates no
+// traces.
 func Start(ctx context.Context, tracer trace.Tracer, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	if tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ctx, off
@@ -19,10 +19,10 @@ func Start(ctx context.Context, tracer trace.Tracer, name string, opts ...trace.
 	return tracer.Start(ctx, name, opts...)
 }
 
-// off is the span of a trace that is not recorded.
+// off is a span that is not recorded.
 var off = trace.SpanFromContext(context.Background())
 
-// End ends a span, as failed if err is not nil.
+// End ends a span, and marks it as failed if err is not nil.
 func End(span trace.Span, err error) {
 	if err != nil {
 		Fail(span, err.Error())
@@ -30,7 +30,7 @@ func End(span trace.Span, err error) {
 	span.End()
 }
 
-// Fail marks a span as failed; why may be foreign text of any length.
+// Fail marks a span as failed; why may be untrusted text of any length.
 func Fail(span trace.Span, why string) {
 	if len(why) > maxWhy {
 		why = why[:maxWhy]
@@ -38,12 +38,12 @@ func Fail(span trace.Span, why string) {
 	span.SetStatus(codes.Error, why)
 }
 
-// maxWhy bounds the description of a failure, in bytes. A cut in the middle
-// of a character is the exporter's to mend.
+// maxWhy is the maximum size of a failure's description in bytes. The exporter
+// repairs UTF-8 that is cut within a character.
 const maxWhy = 512
 
-// With returns ctx with a trace whose sampled flag is as given; ctx itself
-// without a trace.
+// With returns ctx with the sampled flag of its trace set to sampled, or ctx itself if
+// it has no trace.
 func With(ctx context.Context, sampled bool) context.Context {
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsValid() || span.IsSampled() == sampled {
@@ -52,8 +52,8 @@ func With(ctx context.Context, sampled bool) context.Context {
 	return trace.ContextWithSpanContext(ctx, span.WithTraceFlags(span.TraceFlags().WithSampled(sampled)))
 }
 
-// Log returns a logger whose lines carry the trace of ctx as trace_id; log
-// itself without a trace.
+// Log returns a logger that adds the trace of ctx as trace_id to its lines, or log
+// itself if ctx has no trace.
 func Log(ctx context.Context, log logrus.FieldLogger) logrus.FieldLogger {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		return log.WithField("trace_id", span.TraceID().String())
@@ -61,8 +61,8 @@ func Log(ctx context.Context, log logrus.FieldLogger) logrus.FieldLogger {
 	return log
 }
 
-// Attributes of spans that more than one role sets. Spans may name hosts and
-// tasks; labels of metrics may not.
+// Attributes of spans of several roles. Spans may contain hosts and tasks; labels of
+// metrics may not.
 const (
 	KeyTask   = attribute.Key("procfleet.task")
 	KeyItems  = attribute.Key("procfleet.items")

@@ -1,6 +1,6 @@
-// Package tracecontext carries the W3C trace context through NATS headers. It
-// uses only the API half of OpenTelemetry, so that agents can pass a trace on
-// without linking an SDK or an exporter.
+// Package tracecontext transports the W3C trace context in NATS headers. It imports
+// only the API of OpenTelemetry, so that agents can propagate traces without linking
+// an SDK or an exporter.
 package tracecontext
 
 import (
@@ -18,24 +18,23 @@ func Inject(ctx context.Context, h nats.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(http.Header(h)))
 }
 
-// Extract returns ctx with the trace that h carries, or ctx itself if h
-// carries none that can be read.
+// Extract returns ctx with the trace in h, or ctx itself if h has no valid trace.
 func Extract(ctx context.Context, h nats.Header) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(http.Header(h)))
 }
 
-// Text returns the trace of ctx as one traceparent line, to store it beyond a
-// message, and "" without a trace.
+// Text returns the trace of ctx as a traceparent, for storage outside of messages;
+// "" without a trace.
 func Text(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	return carrier.Get(traceparent)
 }
 
-// Has reports whether h carries a trace, and whether that trace is sampled.
-// It costs little, so that it can be asked of every message.
+// Has reports whether h contains a trace, and whether that trace is sampled. It is
+// cheap enough to be called for every message.
 func Has(h nats.Header) (there, sampled bool) {
-	const length, flags = 55, 53 // of version 00: the flags are the last two digits
+	const length, flags = 55, 53 // version 00: the flags are the last two digits
 	text := http.Header(h).Get(traceparent)
 	if len(text) < length {
 		return false, false
@@ -44,7 +43,7 @@ func Has(h nats.Header) (there, sampled bool) {
 	return err == nil, err == nil && low&uint64(trace.FlagsSampled) != 0
 }
 
-// FromText returns ctx with the trace that [Text] wrote.
+// FromText returns ctx with the trace in text, a result of [Text].
 func FromText(ctx context.Context, text string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceparent: text})
 }

@@ -10,31 +10,31 @@ import (
 )
 
 const (
-	// window is for how long warnings and errors of one message are counted
-	// together, of which the first inFull have lines of their own.
+	// window is the period in which warnings and errors with the same message are
+	// counted together; only the first inFull are written.
 	window = 10 * time.Second
 	inFull = 100
 )
 
-// bounded limits the warnings that others can cause, for example with rejected
-// messages: lines beyond inFull in a window are counted, and the count is logged
-// before the first line of the next window. Messages are a handful of constants;
-// the data is in the fields.
+// bounded limits warnings and errors that other hosts or callers can trigger, for
+// example with rejected messages. It counts the lines beyond inFull per window, and
+// logs the count before the first line of the next window. Messages are constants,
+// so their number is small; the data is in the fields.
 type bounded struct {
 	logrus.Formatter
 
 	mu    sync.Mutex
 	began time.Time
-	seen  map[string]*repeats // by message
+	seen  map[string]*repeats // counts by message
 }
 
-// repeats are the lines of one message in the window.
+// repeats counts the lines of one message in the current window.
 type repeats struct {
 	level logrus.Level
 	lines int
 }
 
-// Format implements [logrus.Formatter]. Nothing is written of what is left out.
+// Format implements [logrus.Formatter]. For a suppressed entry it returns no line.
 func (b *bounded) Format(e *logrus.Entry) ([]byte, error) {
 	sums, full := b.count(e)
 	var text []byte
@@ -52,8 +52,8 @@ func (b *bounded) Format(e *logrus.Entry) ([]byte, error) {
 	return append(text, line...), err
 }
 
-// count notes an entry and reports whether its message has had its lines. At
-// the first entry after a window it returns what was left out in that.
+// count counts an entry and reports whether its message has reached inFull. At the
+// first entry of a new window it also returns summaries of the last window.
 func (b *bounded) count(e *logrus.Entry) (sums []*logrus.Entry, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package logging makes a process's logger.
+// Package logging creates a process's logger.
 package logging
 
 import (
@@ -27,7 +27,7 @@ type Config struct {
 	Out    io.Writer
 }
 
-// Validate reports everything that is wrong, each with its field.
+// Validate returns all errors, each with the name of its field.
 func (c Config) Validate() error {
 	var errs []error
 	if _, err := logrus.ParseLevel(c.Level); err != nil {
@@ -39,7 +39,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// New returns the one logger of a process.
+// New returns a new logger with this configuration; a process needs only one.
 func New(cfg Config) (*logrus.Logger, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("logging: %w", err)
@@ -59,8 +59,8 @@ func New(cfg Config) (*logrus.Logger, error) {
 	return log, nil
 }
 
-// FormatFor returns the format for readers of out: text on a terminal, else
-// JSON.
+// FormatFor returns the format for an output: FormatText for a terminal, otherwise
+// FormatJSON.
 func FormatFor(out io.Writer) string {
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		return FormatText

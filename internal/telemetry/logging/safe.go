@@ -9,16 +9,16 @@ import (
 	"github.com/procfleet/procfleet/internal/plaintext"
 )
 
-// longest is the most that one text of a line may have, in bytes.
+// longest is the maximum size of one text in a line, in bytes.
 const longest = 16 << 10
 
-// safe writes one line for each entry whatever is quoted in it: callers and
-// hosts give names, and errors repeat what they were given.
+// safe writes each entry as exactly one line, although names come from callers and
+// hosts, and errors quote such input.
 type safe struct{ logrus.Formatter }
 
 // Format implements [logrus.Formatter].
 func (s safe) Format(e *logrus.Entry) ([]byte, error) {
-	own := *e // others hold the entry and its fields
+	own := *e // the entry and its fields are shared
 	own.Message = cut(plaintext.Line(e.Message))
 	own.Data = maps.Clone(e.Data)
 	for name, value := range e.Data {
@@ -33,7 +33,7 @@ func (s safe) Format(e *logrus.Entry) ([]byte, error) {
 	return line, err
 }
 
-// shortened is what is written of a value that is too long for a line.
+// shortened returns the text of value, truncated, and whether it was too long.
 func shortened(value any) (string, bool) {
 	var text string
 	switch v := value.(type) {

@@ -1,6 +1,6 @@
-// Package metrics is a process's registry of metrics. It links the
-// OpenTelemetry metrics SDK and the Prometheus exporter and nothing that
-// sends anything anywhere, so agents can afford it.
+// Package metrics is a process's registry of metrics. It links only the OpenTelemetry
+// metrics SDK and the Prometheus exporter, without any code that sends data, so that
+// agents can use it.
 package metrics
 
 import (
@@ -15,8 +15,8 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// Registry is one process's registry: what the roles measure, and what the Go
-// runtime and the operating system say of the process.
+// Registry contains the metrics of one process: those of the roles, of the Go runtime
+// and of the operating system.
 type Registry struct {
 	registry *prometheus.Registry
 	provider *sdkmetric.MeterProvider
