@@ -1,5 +1,5 @@
-// Package peercred returns the account of this machine at the other end of a
-// connection, according to the kernel. Nothing that the peer sends influences it.
+// Package peercred returns the user account of the peer of a local connection,
+// according to the kernel. Data sent by the peer has no influence.
 package peercred
 
 import (
@@ -7,11 +7,11 @@ import (
 	"net"
 )
 
-// ErrUnknown is wrapped by every error of [UID]: the kernel does not name the
-// owner of the connection, which may be any account.
+// ErrUnknown is wrapped by every error of [UID]: the kernel does not report the owner
+// of the connection, so any account is possible.
 var ErrUnknown = errors.New("the kernel does not say which account the connection comes from")
 
-// under returns the connection below those that wrap it, such as TLS.
+// under returns the connection inside wrappers such as TLS.
 func under(conn net.Conn) net.Conn {
 	for {
 		outer, ok := conn.(interface{ NetConn() net.Conn })

@@ -14,13 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported is whether [UID] works on this system.
+// Supported reports whether [UID] works on this system.
 const Supported = true
 
-// UID returns the account that opened the other end of a Unix or TCP
-// connection. For TCP the other end must be a socket of this network namespace
-// that is still open: call UID as soon as the connection is accepted. It
-// does not block. Every error is an [ErrUnknown].
+// UID returns the account of the peer of a Unix or TCP connection. A TCP peer must be
+// a socket in this network namespace that is still open: call UID as soon as the
+// connection is accepted. UID does not block. Every error wraps [ErrUnknown].
 func UID(conn net.Conn) (uint32, error) {
 	conn = under(conn)
 	var uid uint32
@@ -39,11 +38,11 @@ func UID(conn net.Conn) (uint32, error) {
 	return uid, nil
 }
 
-// overflowUID stands for all accounts that a user namespace does not have.
+// overflowUID is the uid of all accounts that are not mapped in a user namespace.
 const overflowUID = 65534
 
-// everyAccountMapped reports whether each account has a number of its own, as
-// outside of user namespaces.
+// everyAccountMapped reports whether all accounts have distinct uids, as outside of
+// user namespaces.
 var everyAccountMapped = sync.OnceValue(func() bool {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295"
@@ -62,8 +61,8 @@ func unixPeer(conn *net.UnixConn) (uint32, error) {
 	return peer.Uid, nil
 }
 
-// tcpPeer looks for the socket whose own address is the connection's remote
-// one.
+// tcpPeer returns the owner of the socket whose local address is the remote address
+// of conn.
 func tcpPeer(conn net.Conn) (uint32, error) {
 	peer, err := endpoint(conn.RemoteAddr())
 	if err != nil {
@@ -81,8 +80,8 @@ func tcpPeer(conn net.Conn) (uint32, error) {
 	case source != peer, destination != own:
 		return 0, errors.New("sock_diag answered for another connection")
 	case found.Inode == 0 || !open(found.State):
-		// A closed socket has no owner; the kernel then returns 0, which is root's
-		// number.
+		// For a closed socket, which has no owner, the kernel returns 0, the uid of
+		// root.
 		return 0, errors.New("the other end is closed")
 	}
 	return found.UID, nil
@@ -104,8 +103,8 @@ func family(at netip.AddrPort) uint8 {
 	return unix.AF_INET6
 }
 
-// open reports whether a socket in this state of TCP can have sent a request
-// and wait for its answer.
+// open reports whether a socket in this TCP state can have sent a request and still
+// wait for the response.
 func open(state uint8) bool {
 	switch state {
 	case unix.BPF_TCP_ESTABLISHED, unix.BPF_TCP_FIN_WAIT1, unix.BPF_TCP_FIN_WAIT2:
@@ -114,8 +113,8 @@ func open(state uint8) bool {
 	return false
 }
 
-// The messages of sock_diag(7) about one socket: inet_diag_sockid,
-// inet_diag_req_v2 and inet_diag_msg of <linux/inet_diag.h>.
+// Messages of sock_diag(7) for one socket: inet_diag_sockid, inet_diag_req_v2 and
+// inet_diag_msg of <linux/inet_diag.h>.
 type (
 	sockID struct {
 		SourcePort, DestinationPort [2]byte
@@ -151,20 +150,20 @@ func (a *diagAnswer) ends() (source, destination netip.AddrPort) {
 		if a.Family == unix.AF_INET {
 			return netip.AddrFrom4([4]byte(bytes[:4]))
 		}
-		return netip.AddrFrom16(bytes).Unmap() // a socket of IPv6 may speak IPv4
+		return netip.AddrFrom16(bytes).Unmap() // an IPv6 socket may use IPv4
 	}
 	return netip.AddrPortFrom(address(a.ID.Source), binary.BigEndian.Uint16(a.ID.SourcePort[:])),
 		netip.AddrPortFrom(address(a.ID.Destination), binary.BigEndian.Uint16(a.ID.DestinationPort[:]))
 }
 
-// find queries sock_diag for one socket. The kernel replies during the request,
-// so this does not block.
+// find queries sock_diag for one socket. The kernel replies synchronously, so find
+// does not block.
 func find(request *diagRequest) (*diagAnswer, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, fmt.Errorf("open sock_diag: %w", err)
 	}
-	defer func() { _ = unix.Close(fd) }() // nothing is on its way in it
+	defer func() { _ = unix.Close(fd) }() // no data is in flight
 	header := unix.NlMsghdr{
 		Len: uint32(unix.SizeofNlMsghdr + binary.Size(request)), Type: unix.SOCK_DIAG_BY_FAMILY, Flags: unix.NLM_F_REQUEST, //nolint:gosec // 72
 	}

@@ -1,5 +1,5 @@
-// Package plaintext escapes foreign text for terminals and logs: a terminal obeys
-// control characters, and a line break ends a line of a log.
+// Package plaintext escapes untrusted text for terminals and logs: terminals execute
+// control characters, and a line break would forge a log line.
 package plaintext
 
 import (
@@ -13,15 +13,15 @@ import (
 	"unicode/utf8"
 )
 
-// steers reports whether a character is a control, a line separator, or changes
-// the direction of writing. Its escape, \u and four digits, means the same in
-// JSON.
+// steers reports whether a character is a control character, a line separator, or
+// changes the writing direction. Its escape, \u and four digits, is also valid
+// in JSON.
 func steers(r rune) bool {
 	return unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// Line returns text in one line: characters that steer are escaped, and bytes
-// that are not UTF-8 become U+FFFD.
+// Line returns text as one line: it escapes the characters of steers, and replaces
+// invalid UTF-8 by U+FFFD.
 func Line(text string) string {
 	if strings.IndexFunc(text, steers) < 0 && utf8.ValidString(text) {
 		return text
@@ -29,7 +29,7 @@ func Line(text string) string {
 	return string(escape(nil, []byte(text), ""))
 }
 
-// escape appends text to b; characters of kept stay what they are.
+// escape appends text to b, and escapes the characters of steers except those in kept.
 func escape(b, text []byte, kept string) []byte {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
@@ -43,15 +43,15 @@ func escape(b, text []byte, kept string) []byte {
 	return b
 }
 
-// Writer passes lines on in which nothing steers but line breaks and tabs.
+// Writer escapes control characters except line breaks and tabs.
 type Writer struct {
 	under io.Writer
 
 	mu   sync.Mutex
-	rest []byte // of a character whose end is still to come
+	rest []byte // incomplete character at the end of the last Write
 }
 
-// NewWriter returns a Writer above another one.
+// NewWriter returns a Writer that writes to under.
 func NewWriter(under io.Writer) *Writer { return &Writer{under: under} }
 
 // Write implements [io.Writer].
@@ -75,8 +75,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Under is the writer below a [Writer], for those who steer it themselves, and
-// out itself if it is none.
+// Under returns the writer inside a [Writer], for callers that send control
+// characters, or out itself if it is not a Writer.
 func Under(out io.Writer) io.Writer {
 	if w, ok := out.(*Writer); ok {
 		return w.under
@@ -84,7 +84,7 @@ func Under(out io.Writer) io.Writer {
 	return out
 }
 
-// JSON replaces in a document what JSON lets pass and terminals obey.
+// JSON escapes characters that JSON permits in strings and terminals execute.
 func JSON(document []byte) []byte {
 	if bytes.IndexFunc(document, func(r rune) bool { return r >= 0x7f && steers(r) }) < 0 {
 		return document
@@ -92,9 +92,9 @@ func JSON(document []byte) []byte {
 	return escape(make([]byte, 0, len(document)+16), document, "\n\t\r")
 }
 
-// URL returns a URL without its user part, query and fragment, which may hold
-// secrets, for answers, logs and errors. It returns "" for text that is no
-// absolute URL, since nothing says where a secret begins in it.
+// URL returns a URL for responses, logs and errors: without user info, query and
+// fragment, which may contain secrets. It returns "" for text that is not an absolute
+// URL, since a secret could then be anywhere in it.
 func URL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {

@@ -9,10 +9,10 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// lookEvery is how often a new connection checks the files for changes.
+// lookEvery is the minimum interval between two checks of the files for changes.
 const lookEvery = time.Second
 
-// source makes the configuration from the current content of the files.
+// source provides a TLS configuration with the current content of the files.
 type source struct {
 	files Files
 	as    use
@@ -23,11 +23,11 @@ type source struct {
 	looked  time.Time
 	have    *tls.Config
 	of      *material
-	trouble string // the error of the last reload; "" if it succeeded
+	trouble string // error of the last reload; "" if it succeeded
 }
 
-// open reads the files for the first time. It does not check dates: the clock of
-// the peer decides about them.
+// open reads the files for the first time. It accepts expired and not yet valid
+// certificates, and logs them: the peer's clock decides.
 func open(files Files, as use, log logrus.FieldLogger, build func(*material) *tls.Config) (*source, error) {
 	read, err := files.read(as)
 	if err != nil {
@@ -40,9 +40,9 @@ func open(files Files, as use, log logrus.FieldLogger, build func(*material) *tl
 	return s, nil
 }
 
-// config returns the configuration from the last valid content of the files:
-// while they are replaced, certificate and key do not match. It is the same
-// pointer until they change.
+// config returns the configuration with the last valid content of the files. While an
+// operator replaces files, certificate and key may not match. config returns the same
+// pointer until the content changes.
 func (s *source) config() *tls.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *source) config() *tls.Config {
 	return s.have
 }
 
-// complain logs an error of the files once.
+// complain logs an error of the files, unless it is the same as the last one.
 func (s *source) complain(err error) {
 	if err.Error() != s.trouble {
 		s.trouble = err.Error()
@@ -86,11 +86,11 @@ func (f Files) names() []string {
 	return names
 }
 
-// Client is how a program connects to servers.
+// Client provides the TLS configuration for connections to servers.
 type Client struct{ source *source }
 
-// Client reads the files for the connections of a client; log hears when they
-// change. Dates are no error here, see [Files.ValidateClient].
+// Client reads the files for a client's connections and logs reloads to log. Expired
+// and not yet valid certificates are no error here, unlike in [Files.ValidateClient].
 func (f Files) Client(log logrus.FieldLogger) (*Client, error) {
 	s, err := open(f, asClient, log, func(m *material) *tls.Config {
 		cfg := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: m.roots}
@@ -105,19 +105,20 @@ func (f Files) Client(log logrus.FieldLogger) (*Client, error) {
 	return &Client{s}, nil
 }
 
-// Config is for the next connection, and not to be changed; it has no
-// ServerName. It is the same pointer until the files change.
+// Config returns the configuration for the next connection. The caller must not
+// modify it, and must add the ServerName to a copy. Config returns the same pointer
+// until the files change.
 func (c *Client) Config() *tls.Config { return c.source.config() }
 
-// Server reads the files for a server's listener; log hears when they change.
-// With a CA, clients need a certificate. It speaks HTTP/1.1 alone where a
-// protocol is negotiated: HTTP's limits count connections.
+// Server reads the files for a server's listener and logs reloads to log. With a CA,
+// clients must present a certificate. ALPN offers HTTP/1.1 only, because the limits
+// on HTTP count connections.
 func (f Files) Server(log logrus.FieldLogger) (*tls.Config, error) {
 	s, err := open(f, asServer, log, serverConfig)
 	if err != nil {
 		return nil, err
 	}
-	// Its own fields are what others ask it for; connections get config's.
+	// Callers may inspect the fields of outer; connections use s.config.
 	outer := s.have.Clone()
 	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.config(), nil }
 	return outer, nil
@@ -127,27 +128,27 @@ func serverConfig(m *material) *tls.Config {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{*m.own}}
 	if m.roots != nil {
 		cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, m.roots
-		// A session that is resumed is not checked against a CA that has changed.
+		// A resumed session would not be verified against a changed CA.
 		cfg.SessionTicketsDisabled = true
 	}
 	return cfg
 }
 
-// Transport returns a transport like base that makes its connections with the
-// client's files. base is not used itself, and not to be changed any more.
+// Transport returns a copy of base that connects with the client's files. base itself
+// is not used, and must not be modified afterwards.
 func (c *Client) Transport(base *http.Transport) http.RoundTripper {
 	return &transport{client: c, base: base}
 }
 
-// transport is one http.Transport after the other: each keeps the
-// configuration that it was made with.
+// transport replaces its http.Transport when the files change, because an
+// http.Transport retains its initial TLS configuration.
 type transport struct {
 	client *Client
 	base   *http.Transport
 
 	mu  sync.Mutex
 	now *http.Transport
-	of  *tls.Config // which now was made with
+	of  *tls.Config // configuration of now
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -169,5 +170,5 @@ func (t *transport) current() *http.Transport {
 	return t.now
 }
 
-// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+// CloseIdleConnections implements [http.Client.CloseIdleConnections].
 func (t *transport) CloseIdleConnections() { t.current().CloseIdleConnections() }

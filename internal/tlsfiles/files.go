@@ -1,6 +1,6 @@
-// Package tlsfiles makes TLS configurations of certificates and keys in files,
-// and reloads them when they change: to renew a certificate, replace its file.
-// The minimum version is TLS 1.2.
+// Package tlsfiles creates TLS configurations from certificate and key files, and
+// reloads changed files: to renew a certificate, replace its file. The minimum version
+// is TLS 1.2.
 package tlsfiles
 
 import (
@@ -18,28 +18,27 @@ import (
 	"github.com/procfleet/procfleet/internal/invalid"
 )
 
-// maxFile bounds a file in bytes; the CA bundle of a system is far smaller.
+// maxFile is the maximum size of a file in bytes; system CA bundles are far smaller.
 const maxFile = 16 << 20
 
-// ErrNotInForce is wrapped by errors about certificates that are expired or not
-// valid yet. The cause may be a wrong clock of this machine.
+// ErrNotInForce is wrapped by errors about certificates that are expired or not yet
+// valid. The cause may also be a wrong clock of this machine.
 var ErrNotInForce = errors.New("not in force")
 
-// Files are the certificates that one side of a connection presents and trusts, each in PEM.
+// Files are the PEM files with the certificates of one side of a connection.
 type Files struct {
-	// CA has the trusted certificate authorities. Without it a client trusts the
-	// authorities of the system, and a server requests no client certificate.
+	// CA contains the trusted certificate authorities. Without it, a client trusts
+	// the system's authorities, and a server requests no client certificate.
 	CA string
-	// BesideSystem makes a client trust the authorities of the system in addition
-	// to CA.
+	// BesideSystem makes a client trust the system's authorities in addition to CA.
 	BesideSystem bool
-	// Cert is the certificate of this side, followed by its chain to a trusted
-	// authority; Key is its private key. A server needs both, a client both or
-	// neither.
+	// Cert contains the certificate of this side, followed by its chain to a trusted
+	// authority; Key contains its private key. A server needs both, a client both
+	// or neither.
 	Cert, Key string
 }
 
-// use is the side of a connection.
+// use is the side of a connection: client or server.
 type use struct {
 	side  string
 	usage x509.ExtKeyUsage
@@ -53,11 +52,11 @@ var (
 // None reports whether no file is set.
 func (f Files) None() bool { return f.CA == "" && f.Cert == "" && f.Key == "" }
 
-// ValidateClient reads the files and returns every error for a client, each with
-// its field.
+// ValidateClient reads the files and returns all errors for a client, each with the
+// name of its field.
 func (f Files) ValidateClient() error { return f.validate(asClient) }
 
-// ValidateServer is the same for a server. Without files it returns nil.
+// ValidateServer is the same as ValidateClient for a server; nil without files.
 func (f Files) ValidateServer() error {
 	if f.Cert == "" && f.Key == "" && f.CA != "" {
 		return invalid.Fieldf("CA", "of clients is of no use without a certificate of this server")
@@ -73,7 +72,7 @@ func (f Files) validate(as use) error {
 	return read.inForce(f, time.Now())
 }
 
-// material is the content of the files.
+// material is the parsed content of the files.
 type material struct {
 	roots  *x509.CertPool // nil: the CAs of the system, or none
 	issuer []*x509.Certificate
@@ -148,7 +147,7 @@ func (f Files) readOwn(m *material, as use) (cert, key []byte, err error) {
 	return cert, key, nil
 }
 
-// certificates are those in a text, at least one.
+// certificates parses the certificates in PEM text, which must contain at least one.
 func certificates(text []byte) ([]*x509.Certificate, error) {
 	var found []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -167,8 +166,8 @@ func certificates(text []byte) ([]*x509.Certificate, error) {
 	return found, nil
 }
 
-// wrongKey returns why a key does not belong to a certificate. It shows nothing
-// of the key.
+// wrongKey returns an error that explains why a key does not fit a certificate. The
+// error contains no part of the key.
 func wrongKey(key []byte, cert string, err error) error {
 	switch {
 	case !bytes.Contains(key, []byte("PRIVATE KEY-----")):
@@ -179,7 +178,7 @@ func wrongKey(key []byte, cert string, err error) error {
 	return fmt.Errorf("is not the key of the certificate %q: %w", cert, err)
 }
 
-// inForce returns an error for certificates that are expired or not yet valid.
+// inForce returns an error if a certificate is expired or not yet valid.
 func (m *material) inForce(f Files, now time.Time) error {
 	var errs []error
 	if m.own != nil {
