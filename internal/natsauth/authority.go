@@ -40,7 +40,7 @@ const (
 type Authority struct {
 	dir                       string
 	operator, system, account nkeys.KeyPair
-	producers                 nkeys.KeyPair // derived from another key, so that older authorities have it too
+	producers                 nkeys.KeyPair // derived from hosts, so that older authorities have it too
 	signing                   map[Role]nkeys.KeyPair
 	hosts                     []byte // secret from which the users of hosts are derived
 

@@ -121,8 +121,8 @@ func (a *Authority) WriteUser(role Role, revoked ...string) (made bool, err erro
 	return true, a.remember(role, string(role), credentials)
 }
 
-// ReadCredentials returns the content of a credentials file. It rejects a file that
-// other users may read.
+// ReadCredentials returns the content of a credentials file. It rejects a file with
+// unsafe permissions, see [datafile.ReadPrivate].
 func ReadCredentials(file string) ([]byte, error) {
 	text, _, err := datafile.ReadPrivate(file, maxKeysFile)
 	return text, err
