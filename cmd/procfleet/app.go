@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/apps"
 )
 
-// appFlags are the flags that the app commands share.
+// appFlags are the flags common to the app commands.
 type appFlags struct{ file string }
 
 func newApp() *cobra.Command {
@@ -107,7 +107,7 @@ func (f *appAddFlags) run(cmd *cobra.Command, shared *appFlags, code string) err
 	return nil
 }
 
-// choose returns the given secret, or a new one.
+// choose returns the secret that the user supplied, or a new one.
 func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
 	switch {
 	case f.secret != "" && f.secretFile != "":
@@ -126,7 +126,7 @@ func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
 		defer file.Close()
 		in = file
 	}
-	text, err := io.ReadAll(io.LimitReader(in, 4<<10)) // longer than any secret
+	text, err := io.ReadAll(io.LimitReader(in, 4<<10)) // limit above the length of any secret
 	if err != nil {
 		return "", command.Usagef("--secret-file: %w", err)
 	}
@@ -138,7 +138,7 @@ func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
 	return secret, nil
 }
 
-// check validates the flags and stores businesses and actions in a.
+// check validates the flags and sets the businesses and actions of a.
 func (f *appAddFlags) check(a *apps.Application, secret string) (err error) {
 	if err = apps.CheckCode(a.Code); err != nil {
 		return command.Usagef("%w", err)
@@ -160,8 +160,8 @@ func (f *appAddFlags) check(a *apps.Application, secret string) (err error) {
 	return nil
 }
 
-// printSecrets writes generated secrets to standard output, one per line, and
-// their descriptions to standard error.
+// printSecrets writes generated secrets to standard output, one per line, and their
+// descriptions to standard error.
 func (f *appAddFlags) printSecrets(cmd *cobra.Command, a *apps.Application, secret string) {
 	out, note := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if f.secret == "" && f.secretFile == "" {

@@ -70,7 +70,7 @@ users, or with --file the file of --audit-log. With --json it writes the stored 
 	return cmd
 }
 
-// complete validates the flags.
+// complete validates the flags and completes the query.
 func (q *auditQuery) complete() (err error) {
 	if q.file != "" && q.follow {
 		return command.Usagef("--follow and --file exclude each other")
@@ -86,7 +86,7 @@ func (q *auditQuery) complete() (err error) {
 	return err
 }
 
-// sinceFlag parses a time or an age; the zero time if text is empty.
+// sinceFlag parses a time or an age; an empty text yields the zero time.
 func sinceFlag(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -129,12 +129,12 @@ func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
 	}
 	err = bus.New(js).ReadAudit(ctx, q.from, q.follow, q.visit)
 	if q.follow && ctx.Err() != nil {
-		return nil // Ctrl-C ends following
+		return nil // Ctrl-C is the normal end of --follow
 	}
 	return err
 }
 
-// showFile shows the records of a file, which a crash may have truncated.
+// showFile shows the records of a file; a crash may have truncated its last line.
 func (q *auditQuery) showFile(in io.Reader) error {
 	if q.file != "-" {
 		f, err := os.Open(filepath.Clean(q.file))
@@ -161,7 +161,7 @@ func (q *auditQuery) showFile(in io.Reader) error {
 	}
 }
 
-// visit shows a record that matches the flags and ignores invalid ones.
+// visit shows a record if it matches the flags. It ignores invalid records.
 func (q *auditQuery) visit(text []byte) error {
 	var r audit.Record
 	if err := json.Unmarshal(text, &r); err != nil || !q.wants(&r) {
@@ -181,7 +181,7 @@ func (q *auditQuery) wants(r *audit.Record) bool {
 		!r.At.Before(q.from)
 }
 
-// writeRecord writes one line, without columns: records arrive one by one.
+// writeRecord writes a record as one line, without columns: records arrive one by one.
 func writeRecord(out io.Writer, r *audit.Record) error {
 	who := cmp.Or(r.Application, r.Claimed+"?")
 	if r.User != "" {
@@ -194,7 +194,7 @@ func writeRecord(out io.Writer, r *audit.Record) error {
 	return err
 }
 
-// details returns the texts of a record other than time and caller.
+// details returns the fields of a record, except time and caller, as texts.
 func details(r *audit.Record) []string {
 	var words []string
 	add := func(format string, value any, there bool) {

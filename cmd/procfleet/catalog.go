@@ -57,7 +57,7 @@ func (f *processFlags) export(cmd *cobra.Command, b client.Business) error {
 	return writeCatalog(cmd.OutOrStdout(), processes)
 }
 
-// writeCatalog writes one document per process.
+// writeCatalog writes one YAML document per process.
 func writeCatalog(out io.Writer, processes []client.CatalogueProcess) error {
 	encoder := yaml.NewEncoder(out)
 	encoder.SetIndent(2)
@@ -136,14 +136,14 @@ func (f *importFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// imported is the outcome of all calls together.
+// imported is the combined outcome of all calls.
 type imported struct {
 	client.CatalogueSaved
 	tasks []procfleet.TaskID
 }
 
-// save makes as many calls as necessary. With an error it returns the outcome of
-// the calls before it.
+// save makes as many calls as necessary. After an error it returns the outcome of the
+// successful calls.
 func (f *importFlags) save(cmd *cobra.Command, processes []client.CatalogueProcess) (imported, error) {
 	done := imported{tasks: []procfleet.TaskID{}}
 	done.Processes = []client.SavedProcess{}
@@ -175,15 +175,15 @@ func (f *importFlags) save(cmd *cobra.Command, processes []client.CatalogueProce
 	return done, nil
 }
 
-// largestImport is the approximate maximum of a call in bytes of JSON.
+// largestImport is the approximate maximum size of a call, in bytes of JSON.
 const largestImport = 8 << 20
 
-// importParts divides processes into parts that one call can save.
+// importParts divides processes into parts of the size of one call.
 func importParts(processes []client.CatalogueProcess) [][]client.CatalogueProcess {
 	var parts [][]client.CatalogueProcess
 	begin, size := 0, 0
 	for i := range processes {
-		text, _ := json.Marshal(processes[i]) // strings, numbers and booleans always encode
+		text, _ := json.Marshal(processes[i]) // cannot fail: strings, numbers and booleans
 		if i-begin == client.LargestSave || i > begin && size+len(text) > largestImport {
 			parts = append(parts, processes[begin:i])
 			begin, size = i, 0
@@ -193,7 +193,7 @@ func importParts(processes []client.CatalogueProcess) [][]client.CatalogueProces
 	return append(parts, processes[begin:])
 }
 
-// write prints the changes and their number.
+// write prints the changes and their count.
 func (done *imported) write(out io.Writer, plan bool) error {
 	counts := make(map[v1.SaveOutcome]int)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// A catalog file has one YAML document per process: its name, the attributes that
-// differ from their defaults, in the order of the catalog, and its modules.
+// A catalog file has one YAML document per process: the name, the attributes that
+// differ from their defaults, in catalog order, and the modules.
 
 // modulesKey is the key of a process's modules.
 const modulesKey = "modules"
@@ -30,7 +30,7 @@ func writeCatalogDocument(to *yaml.Encoder, p *client.CatalogueProcess) error {
 		return err
 	}
 	if set[catalog.AttrFuncName].IsEmpty() {
-		delete(set, catalog.AttrFuncName) // which means the name
+		delete(set, catalog.AttrFuncName) // empty means: the same as the name
 	}
 	defaults := catalog.WithDefaults(map[catalog.Attribute]catalog.Value{catalog.AttrName: set[catalog.AttrName]})
 	for _, rule := range catalog.AttributeRules() {
@@ -47,7 +47,7 @@ func writeCatalogDocument(to *yaml.Encoder, p *client.CatalogueProcess) error {
 	return to.Encode(document)
 }
 
-// catalogValues returns the attributes of a process as catalog values.
+// catalogValues converts the attributes of a process to catalog values.
 func catalogValues(p *client.CatalogueProcess) (map[catalog.Attribute]catalog.Value, error) {
 	set := make(map[catalog.Attribute]catalog.Value, len(p.Attributes))
 	for name, value := range p.Attributes {
@@ -67,9 +67,9 @@ func catalogValues(p *client.CatalogueProcess) (map[catalog.Attribute]catalog.Va
 	return set, nil
 }
 
-// scalarNode returns a YAML node that decodes to the same value: it quotes texts
-// that YAML would read as another type, and writes texts of several lines as a
-// block where that is lossless.
+// scalarNode returns a YAML node that decodes to v: it quotes texts that YAML would
+// decode as another type, and uses the block style for texts of several lines if that
+// preserves them.
 func scalarNode(v catalog.Value) *yaml.Node {
 	text, isText := v.AsText()
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}
@@ -90,8 +90,8 @@ func scalarNode(v catalog.Value) *yaml.Node {
 	return n
 }
 
-// blockText reports whether a YAML block preserves a text of several lines: it has
-// only printable characters, and no blanks that a block would drop.
+// blockText reports whether the YAML block style preserves a text of several lines: the
+// text has only printable characters, and no blanks that a block would drop.
 func blockText(text string) bool {
 	for line := range strings.SplitSeq(text, "\n") {
 		if line != strings.TrimSpace(line) && strings.TrimLeft(line, " ") != strings.TrimSpace(line) {
@@ -106,11 +106,11 @@ func blockText(text string) bool {
 	return !strings.HasPrefix(text, " ") && !strings.HasPrefix(text, "\n")
 }
 
-// readCatalog reads a catalog file and rejects unknown keys. Missing attributes
-// have their defaults; missing modules stay unchanged on import.
+// readCatalog parses a catalog file and rejects unknown keys. Missing attributes have
+// their defaults; missing modules remain unchanged on import.
 func readCatalog(from io.Reader) ([]client.CatalogueProcess, error) {
 	var all []client.CatalogueProcess
-	lines := make(map[string]int) // of names
+	lines := make(map[string]int) // line of each name
 	for decoder := yaml.NewDecoder(from); ; {
 		var document yaml.Node
 		err := decoder.Decode(&document)
@@ -120,7 +120,7 @@ func readCatalog(from io.Reader) ([]client.CatalogueProcess, error) {
 		case err != nil:
 			return nil, err
 		case len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null":
-			continue // an empty document
+			continue // empty document
 		}
 		root := document.Content[0]
 		p, err := readCatalogDocument(root)
@@ -170,7 +170,7 @@ func readCatalogDocument(root *yaml.Node) (p client.CatalogueProcess, err error)
 	return p, nil
 }
 
-// plain returns a value in the type of the client.
+// plain converts v to the type that package client uses.
 func plain(v catalog.Value) any {
 	if text, ok := v.AsText(); ok {
 		return text

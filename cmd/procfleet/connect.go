@@ -29,20 +29,20 @@ type backends struct {
 	bus   *bus.Bus
 	store instrumented.Full
 	keys  func() *fleetkey.Ring
-	// natsConfig opens further connections to the same servers.
+	// natsConfig is the template for further connections to the same servers.
 	natsConfig natsconn.Config
-	users      *natsauth.Authority // of the embedded NATS; nil if it accepts every client
+	users      *natsauth.Authority // of the embedded NATS; nil if NATS accepts every client
 	streams    bus.Options
 
-	stopKeeping func() // ends keepStreams and waits for it
+	stopKeeping func() // stops keepStreams and waits for its end
 }
 
-// waiter receives the server that a role waits for, and the reason, nil if still
-// unknown.
+// waiter is called with the server for which a role waits, and the cause, or nil if the
+// cause is still unknown.
 type waiter func(server string, why error)
 
-// connect connects a role to the NATS and the Redis that the flags name, and
-// waits for both until ctx ends.
+// connect connects a role to NATS and Redis as set by the flags, and waits for both
+// until ctx ends.
 func (f *backendFlags) connect(ctx context.Context, name string, p *daemon.Process) (*backends, error) {
 	cfg, err := f.natsConfig(name, p)
 	if err != nil {
@@ -59,7 +59,7 @@ func (f *backendFlags) connect(ctx context.Context, name string, p *daemon.Proce
 	return b, nil
 }
 
-// connectBus connects to NATS and waits, until ctx ends, for the streams: roles and
+// connectBus connects to NATS and waits for the streams until ctx ends: roles and
 // servers start in any order.
 func connectBus(ctx context.Context, cfg natsconn.Config, f *backendFlags, wait waiter) (*backends, error) {
 	keys, err := connflags.OpenFleetKey(ctx, f.fleetKey, cfg.Log)
@@ -71,7 +71,7 @@ func connectBus(ctx context.Context, cfg natsconn.Config, f *backendFlags, wait 
 	cfg.OnReconnect = func() {
 		select {
 		case reconnected <- struct{}{}:
-		default: // one is pending
+		default: // a reconnection is already pending
 		}
 	}
 	if b.conn, err = natsconn.Connect(cfg); err != nil {
@@ -100,7 +100,7 @@ func (b *backends) ensure(ctx context.Context, log logrus.FieldLogger, wait wait
 	return retryUnavailable(ctx, log, "JetStream", wait, func() error { return bus.Ensure(ctx, b.js, b.streams) })
 }
 
-// awaitConnection waits for a connection, which natsconn logs.
+// awaitConnection waits until NATS is connected; natsconn logs failed attempts.
 func (b *backends) awaitConnection(ctx context.Context, wait waiter) error {
 	const pause = 20 * time.Millisecond
 	for {
@@ -117,8 +117,8 @@ func (b *backends) awaitConnection(ctx context.Context, wait waiter) error {
 	}
 }
 
-// keepStreams prepares the streams again after each reconnect: a broker that lost
-// its disk restarts empty, and the sweep needs the streams to publish again.
+// keepStreams recreates missing streams after each reconnection: a broker that lost its
+// disk restarts empty, and the sweep needs the streams to requeue chunks.
 func (b *backends) keepStreams(ctx context.Context, reconnected <-chan struct{}, log logrus.FieldLogger) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -137,7 +137,7 @@ func (b *backends) keepStreams(ctx context.Context, reconnected <-chan struct{},
 	b.stopKeeping = func() { cancel(); wg.Wait() }
 }
 
-// openRedis adds the Redis store; it waits for Redis until ctx ends.
+// openRedis opens the Redis store, and waits for Redis until ctx ends.
 func (f *backendFlags) openRedis(ctx context.Context, b *backends, p *daemon.Process) error {
 	opt := f.redisOptions(p.Log)
 	var err error
@@ -164,7 +164,7 @@ func (b *backends) close(log logrus.FieldLogger) {
 	b.conn.Close()
 }
 
-// ready returns an error that names every unavailable backend; /readyz serves it.
+// ready returns an error that names every unavailable backend, for /readyz.
 func (b *backends) ready(ctx context.Context) error {
 	var errs []error
 	if cause := natsconn.Unavailable(b.conn); cause != nil {
@@ -176,16 +176,16 @@ func (b *backends) ready(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// waitReminder is the interval of log lines while a server is unavailable, and
-// waitChange the minimum one when the reason changes: a busy host may time out
-// before it refuses connections.
+// waitReminder is the interval of log lines while a server is unavailable. If the cause
+// changes, the interval is waitChange: the cause may alternate between timeouts and
+// refused connections.
 const (
 	waitReminder = time.Minute
 	waitChange   = 5 * time.Second
 )
 
-// retryUnavailable repeats try while a server is unavailable. It returns the cause
-// of ctx when ctx ends.
+// retryUnavailable calls try until the server is available or an error is permanent. If
+// ctx ends, it returns the cause.
 func retryUnavailable(ctx context.Context, log logrus.FieldLogger, server string, wait waiter, try func() error) error {
 	const pause = time.Second
 	var logged time.Time
@@ -217,8 +217,8 @@ func retryUnavailable(ctx context.Context, log logrus.FieldLogger, server string
 	}
 }
 
-// unlessStopped returns nil for an error that is the cause of ctx: a role that is
-// stopped while it waits for servers has not failed.
+// unlessStopped returns nil for an error that is the cause of ctx: stopping a role that
+// waits for servers is no failure.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// lockFolder creates a data directory and locks it against other procfleet
-// processes until unlock is called or this process ends. It rejects a directory
-// that other users can write: its files contain commands and keys.
+// lockFolder creates a data directory and locks it against other procfleet processes,
+// until unlock is called or this process ends. It rejects a directory that other users
+// can write: its files contain commands and keys.
 func lockFolder(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w; name a writable one with --data", dir, err)
@@ -34,7 +34,7 @@ func lockFolder(dir string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
-	// The pid is for the error message of a second process.
+	// Another process reads the pid for its error message.
 	if err := errors.Join(file.Truncate(0), writePID(file)); err != nil {
 		return nil, errors.Join(fmt.Errorf("write %s: %w", name, err), file.Close())
 	}
@@ -60,7 +60,7 @@ const (
 	natsAuthName = "nats-auth"
 )
 
-// fleetKeyIn returns the fleet key file of a data directory, created if missing.
+// fleetKeyIn returns the fleet key file in a data directory, and creates it if missing.
 func fleetKeyIn(folder string) (file string, err error) {
 	file = filepath.Join(folder, fleetKeyName)
 	if err := fleetkey.Create(file); err != nil && !errors.Is(err, os.ErrExist) {

@@ -67,7 +67,7 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close() }() // if an error prevents serving
+	defer func() { _ = listener.Close() }() // for errors before serving begins
 	handOver := p.Meanwhile(listener)
 	defer handOver()
 	with, err := f.traces.open(ctx, "procfleet-dispatcher", p)

@@ -76,8 +76,8 @@ func (f *processFlags) status(cmd *cobra.Command, b client.Business, process str
 	return err
 }
 
-// catalogID returns the id of the process with a name. A number that is no name is
-// the id itself.
+// catalogID returns the id of the process with the given name. A number that is no name
+// counts as an id.
 func catalogID(ctx context.Context, c *client.Client, b client.Business, process string) (int64, error) {
 	for p, err := range c.Catalogue(ctx, b, client.CatalogueQuery{Name: process, Exact: true, PageSize: 1}) {
 		return p.ID, err
@@ -148,8 +148,8 @@ func writeModuleDrift(out io.Writer, modules []client.ModuleDrift) error {
 	return table.Flush()
 }
 
-// driftText returns the state of a host, which is its first remark, and the
-// further remarks.
+// driftText returns the state of a host, followed by its further remarks; the state is
+// its first remark.
 func driftText(h *client.HostDrift) string {
 	states := []string{string(h.State)}
 	for _, remark := range h.Remarks[min(1, len(h.Remarks)):] {

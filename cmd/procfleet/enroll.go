@@ -27,7 +27,7 @@ func (f *fleetFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.data, "data", "", "data directory of procfleet up, with fleet keys and NATS authority")
 }
 
-// complete sets files that are not named to those of the data directory.
+// complete replaces empty file names by the files in the data directory.
 func (f *fleetFlags) complete() error {
 	if f.data != "" {
 		if f.fleetKey == "" {
@@ -48,7 +48,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// authority opens the NATS authority; nil without --nats-auth.
+// authority opens the NATS authority, or returns nil without --nats-auth.
 func (f *fleetFlags) authority() (*natsauth.Authority, error) {
 	if f.natsAuth == "" {
 		return nil, nil //nolint:nilnil // NATS users are managed elsewhere
@@ -153,7 +153,7 @@ func (f *enrollFlags) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// createKeys creates missing fleet keys and a missing authority in --data.
+// createKeys creates the fleet keys and the authority in --data if they are missing.
 func (f *enrollFlags) createKeys() error {
 	switch {
 	case !f.create:
@@ -185,7 +185,7 @@ func (f *enrollFlags) copyBrokerConf(authority *natsauth.Authority) error {
 	return datafile.Update(f.brokerConf, int64(len(text))+1<<20, func([]byte) ([]byte, error) { return text, nil })
 }
 
-// identity returns the identity file of a host.
+// identity creates the content of a host's identity file.
 func identity(host procfleet.Host, agentID string, ring *fleetkey.Ring, authority *natsauth.Authority, valid time.Duration) ([]byte, error) {
 	i := fleetkey.Identity{Host: ring.Enroll(host.String(), agentID)}
 	if authority != nil {
@@ -201,7 +201,7 @@ func hostUser(host procfleet.Host, generation int) *natsauth.HostUser {
 	return &natsauth.HostUser{Cloud: int64(host.Cloud), Addr: host.Addr, Generation: generation}
 }
 
-// writer returns a function that writes an identity to --out or standard output.
+// writer returns a function that writes a host's identity to --out or standard output.
 func (f *enrollFlags) writer(cmd *cobra.Command, hosts int) func(procfleet.Host, []byte) error {
 	info, err := os.Stat(f.out)
 	switch {
@@ -307,7 +307,7 @@ func (f *revokeFlags) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// revokeUsers revokes all NATS users of all generations of the hosts.
+// revokeUsers revokes the NATS users of the hosts in all generations.
 func revokeUsers(authority *natsauth.Authority, hosts []procfleet.Host, generations []int) error {
 	var users []string
 	for i, host := range hosts {

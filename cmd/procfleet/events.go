@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// followEvery is the polling interval of --follow.
+// followEvery is the polling interval with --follow.
 const followEvery = time.Second
 
 // eventFlags are the flags of `events`.
@@ -95,7 +95,7 @@ func (f *eventFlags) show(cmd *cobra.Command) error {
 	}
 	for e, err := range events {
 		if err != nil && f.follow && ctx.Err() != nil {
-			return nil // Ctrl-C ends following
+			return nil // Ctrl-C is the normal end of --follow
 		}
 		if err == nil {
 			err = write(cmd.OutOrStdout(), &e)
@@ -107,7 +107,7 @@ func (f *eventFlags) show(cmd *cobra.Command) error {
 	return nil
 }
 
-// writeEvent writes one line, without columns: events arrive one by one.
+// writeEvent writes an event as one line, without columns: events arrive one by one.
 func writeEvent(out io.Writer, e *procfleet.HostEvent) error {
 	about := ""
 	if what := cmp.Or(e.Key, e.ProcName); what != "" {

@@ -35,13 +35,13 @@ type backendFlags struct {
 	natsTLS        tlsflags.Client
 	redisPassword  string
 	redisTLS       tlsflags.Client
-	embedded       bool // an empty URL selects the part in this process
+	embedded       bool // an empty URL selects the embedded NATS or store
 	streamReplicas int
 	waitReplicas   int
 	waitTimeout    time.Duration
 }
 
-// registerRest adds all flags but those of the URLs, whose help differs between
+// registerRest adds all flags except those for the URLs, whose help differs between
 // commands.
 func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
 	fleetKeyFlag(flags, &f.fleetKey)

@@ -40,7 +40,7 @@ While the file has two keys, servers sign with both and accept either.`,
 	return cmd
 }
 
-// fleetKeyCommand completes a command with the shared checks and errors.
+// fleetKeyCommand adds the common checks and error handling to a command.
 func fleetKeyCommand(file *string, cmd *cobra.Command, run func(cmd *cobra.Command, file string, args []string) error) *cobra.Command {
 	cmd.Example = "  procfleet fleet-key " + cmd.Use + " --fleet-key fleet.key"
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -61,7 +61,7 @@ func addFleetKey(cmd *cobra.Command, file string, _ []string) error {
 	var key fleetkey.Key
 	err := fleetkey.Update(file, func(f *fleetkey.File) (err error) {
 		at := time.Now()
-		for f.Has(fleetkey.NewKeyID(at)) { // another key was added in this second
+		for f.Has(fleetkey.NewKeyID(at)) { // two keys within one second need different ids
 			at = at.Add(time.Second)
 		}
 		if key, err = fleetkey.NewKey(fleetkey.NewKeyID(at)); err == nil {

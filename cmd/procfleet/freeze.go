@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// freezeFlags are the flags that the freeze commands share.
+// freezeFlags are the flags common to the freeze commands.
 type freezeFlags struct {
 	server    serverFlags
 	hosts     hostFlags
@@ -62,8 +62,8 @@ func (f *freezeFlags) registerScope(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.business, "biz", "", "business id; required of applications limited to some businesses")
 }
 
-// scope returns the named hosts and a client. No host means a namespace on all
-// hosts.
+// scope returns the selected hosts and a client. Without hosts, the command applies to
+// a namespace on all hosts.
 func (f *freezeFlags) scope(cmd *cobra.Command) (client.Targets, *client.Client, error) {
 	hosts, err := f.hosts.any(cmd)
 	if err != nil {
@@ -97,8 +97,8 @@ func (f *freezeFlags) freeze(cmd *cobra.Command, how client.Freezing) error {
 	return f.print(cmd.OutOrStdout(), done, headline, done.Results)
 }
 
-// print writes the response as JSON, or as a headline and the outcomes of hosts,
-// and returns errHostsFailed if one failed.
+// print writes the response as JSON, or the headline and the outcome of each host. It
+// returns errHostsFailed if a host failed.
 func (f *freezeFlags) print(out io.Writer, response any, headline string, outcomes []client.Outcome) error {
 	if f.json {
 		if err := writeJSON(out, response); err != nil {

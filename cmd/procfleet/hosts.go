@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// hostFlags name hosts.
+// hostFlags select hosts.
 type hostFlags struct {
 	names []string
 	file  string
@@ -25,7 +25,7 @@ func (f *hostFlags) register(flags *pflag.FlagSet) {
 }
 
 // all returns the distinct hosts of --host and --hosts-file, at least one. In the
-// file '#' begins a comment.
+// file, '#' begins a comment.
 func (f *hostFlags) all(cmd *cobra.Command) ([]procfleet.Host, error) {
 	hosts, err := f.any(cmd)
 	if err == nil && len(hosts) == 0 {
@@ -34,7 +34,7 @@ func (f *hostFlags) all(cmd *cobra.Command) ([]procfleet.Host, error) {
 	return hosts, err
 }
 
-// any is like all, but returns no hosts if neither flag is given.
+// any is like all, but returns no hosts if neither flag is set.
 func (f *hostFlags) any(cmd *cobra.Command) ([]procfleet.Host, error) {
 	var named []procfleet.Host
 	for _, name := range f.names {

@@ -19,8 +19,8 @@ import (
 	"github.com/procfleet/procfleet/internal/peercred"
 )
 
-// httpFlags are the flags of a dispatcher's HTTP listener: its address, callers,
-// and limits of a request.
+// httpFlags are the flags of a dispatcher's HTTP listener: its address, permitted
+// callers, and request limits.
 type httpFlags struct {
 	listen               string
 	listenTLS            tlsflags.Server
@@ -54,7 +54,7 @@ func (f *httpFlags) register(flags *pflag.FlagSet) {
 }
 
 func (f *httpFlags) config() dispatcher.Config {
-	trusted, _ := prefixes(f.trusted) // check reports errors
+	trusted, _ := prefixes(f.trusted) // check has reported errors
 	return dispatcher.Config{
 		Listen: f.listen, AllowUnauthenticated: f.allowUnauthenticated, AllowLocalUsers: f.allowLocalUsers,
 		AppsFile: f.apps, LoginURL: f.login, TrustedESB: trusted,
@@ -112,8 +112,8 @@ func prefixes(texts string) ([]netip.Prefix, error) {
 	return found, nil
 }
 
-// open binds the address of --http. It is a role's first step, so that an address
-// in use fails before anything changes.
+// open binds the address of --http. Roles call it first, so that an address in use is
+// reported before anything changes.
 func (f *httpFlags) open(ctx context.Context, p *daemon.Process) (*daemon.Listener, error) {
 	files, err := f.listenTLS.Open(p.Log)
 	if err != nil {
@@ -122,12 +122,12 @@ func (f *httpFlags) open(ctx context.Context, p *daemon.Process) (*daemon.Listen
 	return daemon.Listen(ctx, "--http", f.listen, files, f.connections)
 }
 
-// socketName is the Unix socket that `up` serves in its data folder.
+// socketName is the name of the Unix socket of `up` in its data directory.
 const socketName = "http.sock"
 
-// openBeside binds the Unix socket in the data folder, which this process has
-// locked, and returns nil if it cannot. Without peer credentials of the kernel a
-// socket adds nothing to --http.
+// openBeside binds the Unix socket in the data directory, which this process has
+// locked. It returns nil if that fails, or if the kernel provides no peer
+// credentials: then the socket has no advantage over --http.
 func (f *httpFlags) openBeside(ctx context.Context, folder string, p *daemon.Process) net.Listener {
 	if !peercred.Supported {
 		return nil
@@ -149,7 +149,7 @@ func (f *httpFlags) socketPath() (path string, is bool) {
 	return strings.CutPrefix(f.listen, daemon.UnixSocket)
 }
 
-// url returns the address of the listener in the form of --server.
+// url returns the address of the listener in the format of --server.
 func (f *httpFlags) url(l *daemon.Listener) string {
 	if _, is := f.socketPath(); is {
 		return f.listen

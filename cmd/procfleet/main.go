@@ -1,7 +1,7 @@
-// Command procfleet operates processes on fleets of hosts. Each file of this
-// package is one subcommand: it translates flags into the Config of a role or a
-// client, runs it, and maps the outcome to an exit code: 0 success, 1 failure,
-// 2 wrong usage, and 3 if some host failed (`op --wait`, `task watch`).
+// Command procfleet operates processes on fleets of hosts. Most files of this package
+// implement one subcommand: it translates flags into the Config of a role or a client,
+// runs it, and maps the outcome to an exit code: 0 success, 1 failure, 2 wrong usage,
+// 3 some host failed (for example `op --wait`, `task watch`).
 package main
 
 import (
@@ -24,8 +24,8 @@ var version = "dev"
 // exitHostsFailed is the exit code of [errHostsFailed].
 const exitHostsFailed = 3
 
-// errHostsFailed is returned when the command was executed but failed on some
-// host. It has no message of its own: the output lists the failures.
+// errHostsFailed is returned if the command itself succeeded but failed on some host.
+// Exit prints no message for it: the output already lists the failures.
 var errHostsFailed = errors.New("some hosts failed")
 
 func main() { command.Main(run) }
@@ -58,7 +58,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// exactly requires one argument that is not empty: an unset shell variable is.
+// exactly requires one non-empty argument: an unset shell variable yields an empty one.
 func exactly(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 || args[0] == "" {
@@ -68,7 +68,7 @@ func exactly(name string) cobra.PositionalArgs {
 	}
 }
 
-// newMoved refers users of an earlier command to procfleet-bench.
+// newMoved returns a command that refers users to procfleet-bench.
 func newMoved(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,

@@ -34,7 +34,7 @@ func natsAuthFlag(flags *pflag.FlagSet, dir *string) {
 	flags.StringVar(dir, "nats-auth", "", "directory of the NATS authority; secret, not for brokers")
 }
 
-// openAuthority opens the authority that a flag names.
+// openAuthority opens the authority in the directory of --nats-auth.
 func openAuthority(dir string) (*natsauth.Authority, error) {
 	if dir == "" {
 		return nil, command.Usagef("name the directory with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
@@ -69,7 +69,7 @@ func newNATSAuthInit(dir *string) *cobra.Command {
 	}
 }
 
-// createAuthority creates an authority with the users of servers and monitoring.
+// createAuthority creates an authority, and credentials for servers and monitoring.
 func createAuthority(dir string, create func(string) (*natsauth.Authority, error)) (*natsauth.Authority, error) {
 	authority, err := create(dir)
 	for _, role := range []natsauth.Role{natsauth.Server, natsauth.Monitor} {

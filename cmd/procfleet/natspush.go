@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// pushPatience limits the wait for a connection and then for the replies.
+	// pushPatience limits the wait for a connection, and the wait for the first reply.
 	pushPatience = 10 * time.Second
 	// pushQuiet is the time without a further reply after which the list of servers
-	// is complete.
+	// counts as complete.
 	pushQuiet = time.Second
 )
 
@@ -50,7 +50,7 @@ revoked users at once. An unavailable broker receives the accounts from the othe
 	return cmd
 }
 
-// natsPush sends the accounts to brokers.
+// natsPush sends account tokens to brokers.
 type natsPush struct {
 	url string
 	tls tlsflags.Client
@@ -124,7 +124,7 @@ func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (
 	}
 }
 
-// sysReply is the reply of a server to a request on the system account.
+// sysReply is a server's reply to a request on the system account.
 type sysReply struct {
 	Server struct {
 		Name string `json:"name"`
@@ -134,8 +134,9 @@ type sysReply struct {
 	} `json:"error"`
 }
 
-// gatherFrom sends a request to all servers and returns the names of those that
-// reply: as many as expected, or, if that is 0, until replies stop.
+// gatherFrom sends a request to all servers and returns the names of the servers that
+// reply. It waits for the expected number of replies, or, if expected is 0, until no
+// further replies arrive.
 func gatherFrom(ctx context.Context, conn *nats.Conn, subject, body string, expected int) ([]string, error) {
 	inbox := conn.NewInbox()
 	sub, err := conn.SubscribeSync(inbox)
@@ -147,7 +148,7 @@ func gatherFrom(ctx context.Context, conn *nats.Conn, subject, body string, expe
 		return nil, err
 	}
 	var names []string
-	wait := pushPatience // for the first
+	wait := pushPatience // for the first reply
 	for expected == 0 || len(names) < expected {
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		msg, err := sub.NextMsgWithContext(ctx)

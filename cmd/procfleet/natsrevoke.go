@@ -71,7 +71,7 @@ func (f *natsRevokeFlags) run(cmd *cobra.Command, authority *natsauth.Authority)
 	return nil
 }
 
-// all returns the public keys of the named users.
+// all returns the public keys of the selected users.
 func (f *natsRevokeFlags) all(authority *natsauth.Authority) ([]string, error) {
 	var users []string
 	for _, name := range f.users {

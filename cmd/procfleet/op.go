@@ -93,7 +93,7 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 	return f.watch(cmd, c, id)
 }
 
-// operation returns the operation of the flags.
+// operation returns the operation defined by the flags.
 func (f *opFlags) operation(cmd *cobra.Command, action procfleet.Action) (o client.Operation, err error) {
 	o = client.Operation{Action: action, Registered: f.registered}
 	if f.selection.given(cmd) {
@@ -127,7 +127,7 @@ func (f *opFlags) operation(cmd *cobra.Command, action procfleet.Action) (o clie
 	return o, err
 }
 
-// oneStandardInput rejects two files that are both standard input.
+// oneStandardInput returns an error if both files are "-", standard input.
 func oneStandardInput(specFile, hostsFile string) error {
 	if specFile == "-" && hostsFile == "-" {
 		return command.Usagef("only one of -f and --hosts-file can be standard input")
@@ -135,7 +135,7 @@ func oneStandardInput(specFile, hostsFile string) error {
 	return nil
 }
 
-// accepted prints the task id without waiting for the task.
+// accepted prints the id of a task that the command does not wait for.
 func (f *opFlags) accepted(cmd *cobra.Command, id procfleet.TaskID) error {
 	if f.json {
 		return writeJSON(cmd.OutOrStdout(), map[string]procfleet.TaskID{"id": id})
@@ -147,7 +147,7 @@ func (f *opFlags) accepted(cmd *cobra.Command, id procfleet.TaskID) error {
 func (f *opFlags) watch(cmd *cobra.Command, c *client.Client, id procfleet.TaskID) error {
 	out := cmd.OutOrStdout()
 	if f.json {
-		out = cmd.ErrOrStderr() // progress must not mix with the document
+		out = cmd.ErrOrStderr() // keep progress out of the JSON document
 	}
 	fmt.Fprintln(out, id)
 	task, err := f.server.showProgress(cmd, id, out)

@@ -14,14 +14,14 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// Limits of a plan as text; --json has all of it.
+// Limits of a plan as text; --json shows everything.
 const (
-	shownPlanned  = 100 // hosts, those without an agent first
+	shownPlanned  = 100 // hosts; hosts without an agent first
 	shownProblems = 100
-	shownModules  = 5 // of one process
+	shownModules  = 5 // modules per process
 )
 
-// errNothingPlanned is the result of `op --plan` without any item.
+// errNothingPlanned is the error of `op --plan` if the plan has no items.
 var errNothingPlanned = errors.New("the task would have no items")
 
 // showPlan shows the task that a submission would create.
@@ -76,10 +76,10 @@ func writePlannedProcesses(out io.Writer, operations []client.PlannedOperation) 
 	return table.Flush()
 }
 
-// orDash returns a text, or a dash in place of an empty one.
+// orDash returns text, or "-" if text is empty.
 func orDash(text string) string { return cmp.Or(oneLine(text), "-") }
 
-// modulesText counts the hosts of each module.
+// modulesText lists the modules with their numbers of hosts.
 func modulesText(hosts []client.PlannedHost) string {
 	counts := make(map[string]int)
 	var modules []string
@@ -100,7 +100,7 @@ func modulesText(hosts []client.PlannedHost) string {
 	return strings.Join(texts, ", ")
 }
 
-// plannedRow is a host with its planned process.
+// plannedRow is a host with one of its planned processes.
 type plannedRow struct {
 	process string
 	client.PlannedHost

@@ -15,10 +15,10 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// nameFlags name a registered process.
+// nameFlags identify a registered process.
 type nameFlags struct{ namespace, name string }
 
-// register adds the flags; required describes when they are required.
+// register adds the flags; required states in the help when they are required.
 func (f *nameFlags) register(flags *pflag.FlagSet, required string) {
 	flags.StringVar(&f.namespace, "namespace", "", "namespace of the process ("+required+")")
 	flags.StringVar(&f.name, "name", "", "name of the process ("+required+")")
@@ -31,7 +31,7 @@ func (f *nameFlags) check() error {
 	return nil
 }
 
-// processFlags are the flags that the process commands share.
+// processFlags are the flags common to the process commands.
 type processFlags struct {
 	server serverFlags
 	json   bool
@@ -85,13 +85,13 @@ agent; no host is queried.`,
 	return cmd
 }
 
-// processList is the JSON output of a list, as in the API.
+// processList is the JSON output of a list, in the format of the API.
 type processList struct {
 	Processes []client.Process `json:"processes"`
 	Next      string           `json:"next"`
 }
 
-// list shows one page of a namespace, or all pages if the query has no size.
+// list shows one page of a namespace, or all pages if the query has no page size.
 func (f *processFlags) list(cmd *cobra.Command, namespace string, query client.Query) error {
 	c, err := f.server.client(cmd)
 	if err != nil {
@@ -162,7 +162,7 @@ func newProcessShow(f *processFlags) *cobra.Command {
 	return cmd
 }
 
-// writeAllProcesses writes a table per thousand processes, as they arrive.
+// writeAllProcesses writes one table per thousand processes, as they arrive.
 func writeAllProcesses(out io.Writer, processes iter.Seq2[client.Process, error]) error {
 	var rows []client.Process
 	written := false

@@ -14,15 +14,15 @@ import (
 	"github.com/procfleet/procfleet/internal/plaintext"
 )
 
-// progress shows the counters of a task: a bar on a terminal, elsewhere a line per
+// progress shows the counters of a task: on a terminal as a bar, elsewhere as a line per
 // change, at most one per second.
 type progress struct {
 	out      io.Writer
 	terminal bool
-	width    func() int // of the terminal, in characters
+	width    func() int // width of the terminal in characters
 	begun    time.Time
-	open     bool   // the line of a bar has no line feed yet
-	last     string // the last line
+	open     bool   // the current line has no line feed yet
+	last     string // last line written
 	lastAt   time.Time
 }
 
@@ -36,7 +36,7 @@ func newProgress(out io.Writer) *progress {
 	}
 }
 
-// terminalWidth queries the width each time: users resize windows.
+// terminalWidth queries the width for every line: users resize windows.
 func terminalWidth(out io.Writer) int {
 	if file, ok := plaintext.Under(out).(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
@@ -48,7 +48,7 @@ func terminalWidth(out io.Writer) int {
 
 func (p *progress) show(t client.Task) {
 	if p.terminal {
-		// \x1b[K clears the rest of a longer previous line.
+		// \x1b[K clears the remainder of a longer previous line.
 		p.open = true
 		fmt.Fprintf(plaintext.Under(p.out), "\r%s\x1b[K", plaintext.Line(fit(t, time.Since(p.begun), p.width()-1)))
 		return
@@ -61,7 +61,7 @@ func (p *progress) show(t client.Task) {
 	fmt.Fprintln(p.out, text)
 }
 
-// end writes the line feed of the last bar.
+// end writes the line feed after the last bar.
 func (p *progress) end() {
 	if p.open {
 		p.open = false
@@ -69,9 +69,9 @@ func (p *progress) end() {
 	}
 }
 
-// fit returns the line of a bar in at most width characters: a wrapped line cannot
-// be redrawn. It omits the bar first, then the time; a cut text ends in "…",
-// because a truncated number would be wrong.
+// fit formats the bar in at most width characters, since a wrapped line cannot be
+// redrawn. It first omits the bar and then the time; a truncated text ends in "…",
+// so that a truncated number is not mistaken for a complete one.
 func fit(t client.Task, elapsed time.Duration, width int) string {
 	const longest, shortest = 30, 5
 	counts := countsText(t)
@@ -98,7 +98,7 @@ func bar(t client.Task, width int) string {
 	return "[" + strings.Repeat("#", full) + strings.Repeat("-", width-full) + "]"
 }
 
-// countsText is "finished 7/10: 1 failed, 6 succeeded", failures first.
+// countsText returns a text like "finished 7/10: 1 failed, 6 succeeded", failures first.
 func countsText(t client.Task) string {
 	var parts []string
 	for _, s := range procfleet.States() {

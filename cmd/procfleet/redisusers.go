@@ -32,7 +32,7 @@ func checkRedisPassword(s *settings.Settings, file string) {
 	}
 }
 
-// redisPassword returns a function that reads the password file; nil without one.
+// redisPassword returns a function that reads the password file; nil if file is empty.
 func redisPassword(file string) func() (string, error) {
 	if file == "" {
 		return nil
@@ -97,18 +97,19 @@ func (f *redisUsersFlags) run() error {
 		}
 		acl.WriteString(line)
 	}
-	// Redis runs as another user. The hash of a random 256-bit password is no secret.
+	// World-readable, because Redis runs as another user. The hash of a random 256-bit
+	// password is no secret.
 	if err := writeWhole(f.out, []byte(acl.String()), 0o644); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return nil
 }
 
-// aclUser matches the line of an enabled user. Its groups are the text up to "on",
-// the name, and the rules.
+// aclUser matches the line of an enabled user in an ACL file. Its groups are the text up
+// to "on", the name, and the rules.
 var aclUser = regexp.MustCompile(`^(user ([A-Za-z0-9_-]+) on)(\s.*)$`)
 
-// withPassword adds the hash of a user's password to its line.
+// withPassword adds the hash of the user's password to an ACL line, unless it has one.
 func (f *redisUsersFlags) withPassword(line string) (string, error) {
 	user := aclUser.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 	if user == nil {

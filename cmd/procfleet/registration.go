@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// registrationFlags are the flags that the registration commands share.
+// registrationFlags are the flags common to the registration commands.
 type registrationFlags struct {
 	server serverFlags
 	hosts  hostFlags
@@ -51,7 +51,7 @@ one of op, with namespace and name. The command exits with 3 if some host failed
 			if err := oneStandardInput(specFile, f.hosts.file); err != nil {
 				return err
 			}
-			spec, err := readSpec(cmd.InOrStdin(), specFile, procfleet.ActionStatus) // status requires no start command in the spec
+			spec, err := readSpec(cmd.InOrStdin(), specFile, procfleet.ActionStatus) // unlike start, status requires no start command in the spec
 			if err != nil {
 				return err
 			}
@@ -93,7 +93,7 @@ with 3 if some host failed.`,
 	return cmd
 }
 
-// run calls the API for the hosts and shows the outcome of each.
+// run calls the API for the hosts and shows the outcome of each host.
 func (f *registrationFlags) run(cmd *cobra.Command, call func(*client.Client, client.Targets) ([]client.Outcome, error)) error {
 	hosts, err := f.hosts.all(cmd)
 	if err != nil {
@@ -118,7 +118,7 @@ func (f *registrationFlags) run(cmd *cobra.Command, call func(*client.Client, cl
 	return hostsFailed(outcomes)
 }
 
-// hostsFailed returns errHostsFailed if some host failed.
+// hostsFailed returns errHostsFailed if any host failed.
 func hostsFailed(outcomes []client.Outcome) error {
 	for _, o := range outcomes {
 		if o.Code != procfleet.CodeSuccess && !unchanged(o.Code) {
@@ -136,8 +136,8 @@ func writeOutcomes(out io.Writer, outcomes []client.Outcome) error {
 	return table.Flush()
 }
 
-// unchanged reports whether a code means that the host was in the requested state
-// already.
+// unchanged reports whether code means that the host was already in the requested
+// state.
 func unchanged(code procfleet.Code) bool {
 	return code == procfleet.CodeRegistered || code == procfleet.CodeNotRunning
 }

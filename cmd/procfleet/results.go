@@ -19,7 +19,7 @@ import (
 const (
 	// shownResults is the maximum number of results listed after a task.
 	shownResults = 100
-	// shownGood is the maximum task size whose successes are listed too.
+	// shownGood is the maximum task size for which successes are listed, too.
 	shownGood = 20
 	tableRows = 1000
 )
@@ -30,7 +30,7 @@ func writeJSON(out io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// collect returns all results, not nil: JSON writes [] for none.
+// collect returns all results in a non-nil slice, so that JSON has [] for none.
 func collect(results iter.Seq2[client.Result, error]) ([]client.Result, error) {
 	all := []client.Result{}
 	for r, err := range results {
@@ -54,7 +54,7 @@ func writeTaskJSON(ctx context.Context, out io.Writer, c *client.Client, task cl
 }
 
 // writeOutcome lists the failures of a finished task, and the successes of a small
-// one. hint has the flags of the command that lists the rest.
+// task. hint has the server flags for the suggested command that lists the rest.
 func writeOutcome(ctx context.Context, out io.Writer, c *client.Client, hint string, task client.Task) error {
 	wanted := min(task.Counts.Failed(), shownResults)
 	if task.Items <= shownGood {
@@ -80,7 +80,7 @@ func writeOutcome(ctx context.Context, out io.Writer, c *client.Client, hint str
 	return err
 }
 
-// writeAllResults writes a table per thousand results, as they arrive.
+// writeAllResults writes one table per thousand results, as they arrive.
 func writeAllResults(out io.Writer, results iter.Seq2[client.Result, error]) error {
 	var rows []client.Result
 	for r, err := range results {
@@ -109,8 +109,8 @@ func writeResults(out io.Writer, results []client.Result) error {
 	return table.Flush()
 }
 
-// oneLine makes text of hosts and callers fit for a table cell: without line breaks
-// and terminal control characters, and at most 240 characters long.
+// oneLine converts text of hosts and callers to the text of a table cell: without line
+// breaks and control characters, and at most 240 characters long.
 func oneLine(text string) string {
 	const longest = 240 // characters
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
@@ -127,7 +127,7 @@ func hostText(r *client.Result) string {
 	return r.Host.String()
 }
 
-// detail returns the message of a failure, or else the status of the process.
+// detail returns the message of a failure, otherwise the status of the process.
 func detail(r *client.Result) string {
 	if r.State.Failure() || r.Status == nil {
 		return r.Message
@@ -151,7 +151,7 @@ func statusText(s *procfleet.ProcessStatus) string {
 	case "fatal":
 		text += ", gave up after " + failures(s.Failures)
 	case "backoff":
-		// Both times are of the host's clock, which may differ from the local one.
+		// Both times are from the host's clock, which may differ from the local clock.
 		wait := max(s.NextRetryAt.Sub(s.At), 0).Round(time.Second)
 		text += fmt.Sprintf(", next try in %v after %s", wait, failures(s.Failures))
 	}

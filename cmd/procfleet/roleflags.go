@@ -26,7 +26,7 @@ func fleetKeyFlag(flags *pflag.FlagSet, file *string) {
 	flags.StringVar(file, "fleet-key", "", "fleet key file for signing and verifying agent messages")
 }
 
-// refuseUnsigned rejects a role without fleet keys on a non-loopback NATS.
+// refuseUnsigned reports an error for a role without fleet keys on a non-loopback NATS.
 func (f *backendFlags) refuseUnsigned(s *settings.Settings, allow bool) {
 	if f.fleetKey != "" {
 		return
@@ -79,7 +79,7 @@ func (f *callbackFlags) check(s *settings.Settings) {
 	}
 }
 
-// receivers returns the permitted receivers; check reports invalid flags.
+// receivers returns the permitted callback receivers; check reports invalid flags.
 func (f *callbackFlags) receivers() notify.Receivers {
 	receivers, _ := notify.ParseReceivers(f.entries())
 	return receivers
@@ -89,7 +89,7 @@ func (f *callbackFlags) entries() []string {
 	return strings.FieldsFunc(f.allow, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// auditFlags select the places of the audit log.
+// auditFlags select the sinks of the audit log.
 type auditFlags struct {
 	file             string
 	stream, required bool
@@ -107,7 +107,7 @@ func (f *auditFlags) check(s *settings.Settings) {
 	}
 }
 
-// open starts the audit log. The caller closes it after the roles and before the
+// open starts the audit log. The caller must close it after the roles and before the
 // bus.
 func (f *auditFlags) open(b *bus.Bus, p *daemon.Process) (*audit.Log, error) {
 	cfg := audit.Config{Required: f.required, Log: p.Log, Meter: p.Metrics.Meter("audit")}
@@ -141,22 +141,22 @@ func (f *traceFlags) check(s *settings.Settings) {
 	s.Refused(telemetry.TraceConfig{URL: f.url, Ratio: f.ratio}.Validate(), map[string]string{"URL": "otlp", "Ratio": "trace-ratio"})
 }
 
-// open returns the source of the process's tracers; the caller closes it.
+// open returns the process's tracing; the caller must close it.
 func (f *traceFlags) open(ctx context.Context, service string, p *daemon.Process) (*telemetry.Tracing, error) {
 	files, err := f.tls.Open(p.Log)
 	if err != nil {
 		return nil, err
 	}
-	// A cancelled ctx must not fail this step: the next one stops the role gracefully.
+	// A cancelled ctx must not fail this step: a later step stops the role gracefully.
 	return telemetry.NewTracing(context.WithoutCancel(ctx), telemetry.TraceConfig{
 		URL: f.url, TLS: files, Ratio: f.ratio, Service: service, Version: version,
 		Log: p.Log.WithField("component", "trace"), Meter: p.Metrics.Meter("trace"),
 	})
 }
 
-// GC percentages in place of the runtime's 100. A worker has little live data and
-// allocates much per message; a dispatcher has a whole big request in memory
-// while it accepts it.
+// GC percentages, instead of the runtime's 100. A worker has little live data and
+// allocates much per message; a dispatcher holds a whole large request in memory
+// during its acceptance.
 const (
 	dispatcherGarbage = 200
 	workerGarbage     = 300

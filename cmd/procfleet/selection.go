@@ -19,7 +19,7 @@ type selectionFlags struct {
 	businessFlags
 }
 
-// selecting are the names of the flags of a selection.
+// selecting lists the names of the selection flags.
 var selecting = []string{"process", "process-id", "set", "module"}
 
 func (f *selectionFlags) register(flags *pflag.FlagSet) {
@@ -31,7 +31,7 @@ func (f *selectionFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.of.Account, "account", "", "supplier account of the business (default 0)")
 }
 
-// given reports whether a flag of the selection is set.
+// given reports whether any of the selection flags is set.
 func (f *selectionFlags) given(cmd *cobra.Command) bool {
 	for _, name := range selecting {
 		if cmd.Flags().Changed(name) {
@@ -51,7 +51,7 @@ func (f *selectionFlags) selection() (*procfleet.Selection, error) {
 	return &procfleet.Selection{Processes: f.ids, Name: f.name, Sets: f.sets, Modules: f.modules}, nil
 }
 
-// business returns the business of the task as the API names it, or "" for none.
+// business returns the id of the business in the format of the API, or "" if not set.
 func (f *selectionFlags) business() (string, error) {
 	switch {
 	case f.of.ID == 0 && f.of.Account == "":

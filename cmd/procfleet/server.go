@@ -19,18 +19,18 @@ import (
 
 const (
 	defaultServer = "http://127.0.0.1:8080"
-	// queryPatience limits the retries of a query: a user waits for it.
+	// queryPatience limits the retries of a query, because a user waits for the result.
 	queryPatience = 2 * time.Second
-	// queryTimeout is the time for one server's response before the client tries the
-	// next server: longer than a dispatcher waits for its task store. A submission
-	// may be large and has the client's own limit.
+	// queryTimeout limits the wait for one server's response before the client tries
+	// the next server. It exceeds a dispatcher's timeout for the task store. It does
+	// not apply to a submission, which may be large.
 	queryTimeout = 10 * time.Second
-	// watchPatience limits the retries of a watch: a server may restart meanwhile, on
-	// another machine too.
+	// watchPatience limits the retries of a watch; it allows for the restart of a
+	// server.
 	watchPatience = 60 * time.Second
 )
 
-// serverFlags are the flags of every command that calls a dispatcher.
+// serverFlags are the flags of all commands that call a dispatcher.
 type serverFlags struct {
 	url, token string
 	tls        tlsflags.Client
@@ -42,12 +42,12 @@ func (s *serverFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.token, "token", "", "calling application as <code>.<secret>; safer as PROCFLEET_TOKEN")
 }
 
-// hint returns the flags with which a suggested command calls the same server.
+// hint returns the flags for a suggested command, so that it calls the same server.
 func (s *serverFlags) hint() string {
 	if s.url == defaultServer {
 		return ""
 	}
-	return " --server " + strings.ReplaceAll(s.url, " ", "") + s.tls.Given() // users paste it into a shell
+	return " --server " + strings.ReplaceAll(s.url, " ", "") + s.tls.Given() // users paste the hint into a shell
 }
 
 // client returns a client for queries.
@@ -60,7 +60,7 @@ func (s *serverFlags) submitter(cmd *cobra.Command) (*client.Client, error) {
 	return s.connect(client.Config{Patience: queryPatience, Trouble: reportTrouble(cmd, queryPatience)})
 }
 
-// watcher returns a client for watching; it calls trouble for every outage.
+// watcher returns a client for watching a task; it calls trouble for every outage.
 func (s *serverFlags) watcher(trouble func(error)) (*client.Client, error) {
 	return s.connect(client.Config{Patience: watchPatience, Timeout: queryTimeout, Trouble: trouble})
 }
@@ -83,7 +83,7 @@ func (s *serverFlags) connect(cfg client.Config) (*client.Client, error) {
 	return c, nil
 }
 
-// socketURL is the base URL of requests through a Unix socket.
+// socketURL is the base URL for requests through a Unix socket.
 const socketURL = "http://localhost"
 
 // overSocket returns a client that connects to a Unix socket for any URL.
@@ -94,7 +94,7 @@ func overSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dial}}
 }
 
-// http returns a client with the given certificates, or nil without any.
+// http returns a client with the certificates of the flags, or nil without any.
 func (s *serverFlags) http() (*http.Client, error) {
 	files, err := s.tls.OpenAtOnce()
 	switch {
@@ -111,7 +111,7 @@ func (s *serverFlags) http() (*http.Client, error) {
 	return &http.Client{Transport: files.Transport(http.DefaultTransport.(*http.Transport))}, nil
 }
 
-// advice returns what the user can do about an error of the client.
+// advice returns the remedy for an error of the client.
 func advice(err error) string {
 	if unknown, ok := errors.AsType[*client.UnknownError](err); ok {
 		return "repeat the command with --idempotency-key " + unknown.IdempotencyKey + ", which never makes a second task"

@@ -15,8 +15,8 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// readSpec reads a spec file, or stdin for "-". An unknown key is an error. The
-// error names every problem that the spec has for action.
+// readSpec reads a spec file, or stdin for "-". It rejects unknown keys, and returns
+// all errors that make the spec invalid for action.
 func readSpec(stdin io.Reader, path string, action procfleet.Action) (spec procfleet.ProcessSpec, err error) {
 	if path == "" {
 		return spec, command.Usagef("-f is required: name the file with the spec of the process")
@@ -61,7 +61,7 @@ func parseSpec(data []byte, action procfleet.Action) (procfleet.ProcessSpec, err
 	return spec, nil
 }
 
-// wrongType rewords errors of encoding/json about the type of a value.
+// wrongType rewords errors of encoding/json about a value of the wrong type.
 func wrongType(err error) error {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
@@ -73,9 +73,9 @@ func wrongType(err error) error {
 	return fmt.Errorf("%s: got a %s, want a value of type %s", wrong.Field, wrong.Value, wrong.Type)
 }
 
-// severalDocuments reports whether a YAML text continues after the end of its first
-// document, where the parser stops. Only document marks begin a line with --- or
-// three dots.
+// severalDocuments reports whether a YAML text has content after its first document,
+// which the parser would ignore. Only document marks begin a line with --- or three
+// dots.
 func severalDocuments(data []byte) bool {
 	begun, ended := false, false
 	for line := range strings.Lines(string(data)) {

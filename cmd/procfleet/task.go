@@ -16,7 +16,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// taskFlags are the flags that the task commands share.
+// taskFlags are the flags common to the task commands.
 type taskFlags struct {
 	server serverFlags
 	json   bool
@@ -97,8 +97,8 @@ func checkLimit(n int) error {
 	return nil
 }
 
-// writeTaskList writes a page of tasks; flags are those of the command for the
-// next page.
+// writeTaskList writes a page of tasks, and the command for the next page with the
+// given flags.
 func writeTaskList(out io.Writer, page client.Page[client.Task], flags string) error {
 	if len(page.Items) == 0 {
 		_, err := fmt.Fprintln(out, "no tasks; submit one with: procfleet op")
@@ -148,7 +148,7 @@ func newTaskResults(f *taskFlags) *cobra.Command {
 	return cmd
 }
 
-// results shows one page of results, or all if the query has no size.
+// results shows one page of results, or all results if the query has no page size.
 func (f *taskFlags) results(cmd *cobra.Command, id procfleet.TaskID, query client.Query) error {
 	c, err := f.server.client(cmd)
 	if err != nil {
@@ -168,7 +168,7 @@ func (f *taskFlags) results(cmd *cobra.Command, id procfleet.TaskID, query clien
 	return writeJSON(cmd.OutOrStdout(), v1.ResultPage{Results: results})
 }
 
-// resultPage shows one page of results and the command for the next one.
+// resultPage shows one page of results, and the command for the next page.
 func (f *taskFlags) resultPage(cmd *cobra.Command, c *client.Client, id procfleet.TaskID, query client.Query) error {
 	page, err := c.ResultPage(cmd.Context(), id, query)
 	if err != nil {

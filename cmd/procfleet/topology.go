@@ -13,11 +13,11 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// topologyFlags are the flags that the topology commands share.
+// topologyFlags are the flags common to the topology commands.
 type topologyFlags struct {
 	server   serverFlags
 	business businessFlags
-	format   string // of a file
+	format   string // file format: json, yaml or csv
 	json     bool
 }
 
@@ -37,10 +37,10 @@ func newTopology() *cobra.Command {
 	return cmd
 }
 
-// topologyTypes are the content types of the formats of files.
+// topologyTypes maps file formats to content types.
 var topologyTypes = map[string]string{"json": "application/json", "yaml": "application/yaml", "csv": "text/csv"}
 
-// checkFormat checks --format, which may be left out.
+// checkFormat validates --format, which is optional.
 func (f *topologyFlags) checkFormat() error {
 	if f.format != "" && topologyTypes[f.format] == "" {
 		return command.Usagef("--format: %q is not json, yaml or csv", f.format)
@@ -48,7 +48,7 @@ func (f *topologyFlags) checkFormat() error {
 	return nil
 }
 
-// formatOf returns --format, or the format of the file name.
+// formatOf returns --format, or else the format that the file's extension implies.
 func (f *topologyFlags) formatOf(path string) (string, error) {
 	if f.format != "" {
 		return f.format, nil
@@ -97,8 +97,8 @@ The file is JSON or YAML with sets, modules and hosts, or CSV with one line per 
 	return cmd
 }
 
-// apply replaces the topology with a file, or, without one, only sets
-// auto-register.
+// apply replaces the topology with the content of a file. If file is empty, it only
+// sets auto-register.
 func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.TopologyText) error {
 	if err := f.business.check(); err != nil {
 		return err
@@ -193,16 +193,16 @@ func (f *topologyFlags) show(cmd *cobra.Command) error {
 	return writeTopology(cmd.OutOrStdout(), &t)
 }
 
-// topologyChanges are the differences between two versions of a topology, in the
-// order of the modules.
+// topologyChanges lists the differences between two versions of a topology, in module
+// order.
 type topologyChanges struct {
 	Version      int64          `json:"version"`
-	Was          int64          `json:"was"` // 0: there was none
+	Was          int64          `json:"was"` // replaced version; 0: none existed
 	AutoRegister bool           `json:"auto_register"`
-	Modules      []moduleChange `json:"modules"` // that differ
+	Modules      []moduleChange `json:"modules"` // modules that differ
 }
 
-// moduleChange is the difference of one module.
+// moduleChange describes the difference of one module.
 type moduleChange struct {
 	Set     string   `json:"set"`
 	Module  string   `json:"module"`
@@ -211,7 +211,7 @@ type moduleChange struct {
 	Removed []string `json:"removed"`
 }
 
-// compareTopologies returns the modules that were added, removed or have other hosts.
+// compareTopologies returns modules that were added, removed or have different hosts.
 func compareTopologies(before, after *client.Topology) topologyChanges {
 	c := topologyChanges{Version: after.Version, Was: before.Version, AutoRegister: after.AutoRegister, Modules: []moduleChange{}}
 	was, is := modulesOf(before), modulesOf(after)
@@ -233,7 +233,7 @@ func compareTopologies(before, after *client.Topology) topologyChanges {
 	return c
 }
 
-// modulesByName holds the hosts of modules by the names of set and module.
+// modulesByName maps names of sets and modules to hosts.
 type modulesByName struct {
 	order [][2]string
 	hosts map[[2]string][]string
@@ -255,14 +255,14 @@ func modulesOf(t *client.Topology) modulesByName {
 	return m
 }
 
-// without returns the hosts that are not among others.
+// without returns the hosts that are not in others.
 func without(hosts, others []string) []string {
 	not := make(map[string]bool, len(others))
 	for _, host := range others {
 		not[host] = true
 	}
 	left := slices.DeleteFunc(slices.Clone(hosts), func(host string) bool { return not[host] })
-	return append([]string{}, left...) // not nil, which JSON writes as null
+	return append([]string{}, left...) // not nil, which JSON would encode as null
 }
 
 // shownHosts is the maximum number of hosts in a line of text.

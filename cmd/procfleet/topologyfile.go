@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// writeTopologyFile writes a topology for `topology apply`, without a version: the
-// file may be applied to a later one.
+// writeTopologyFile writes a topology for `topology apply`. It omits the version, so that
+// the file can replace any version.
 func writeTopologyFile(out io.Writer, t *client.Topology, format string) error {
 	file := struct {
 		AutoRegister bool                 `json:"auto_register"`
@@ -36,7 +36,7 @@ func writeTopologyFile(out io.Writer, t *client.Topology, format string) error {
 // writeTopologyCSV writes a line per host, and one per module or set without hosts.
 func writeTopologyCSV(out io.Writer, t *client.Topology) error {
 	lines := csv.NewWriter(out)
-	_ = lines.Write([]string{"set", "module", "host", "default"}) // errors of all lines are in Error
+	_ = lines.Write([]string{"set", "module", "host", "default"}) // errors are sticky, see Error
 	for _, set := range t.Sets {
 		if len(set.Modules) == 0 {
 			_ = lines.Write([]string{set.Name, "", "", ""})
@@ -97,7 +97,7 @@ func writeModules(out io.Writer, t *client.Topology) error {
 	return table.Flush()
 }
 
-// named returns the hosts after a colon, or "" for none.
+// named returns a colon and the names of the hosts, or "" for no hosts.
 func named(hosts []procfleet.Host) string {
 	if len(hosts) == 0 {
 		return ""

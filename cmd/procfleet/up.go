@@ -47,12 +47,12 @@ a second Ctrl-C exits at once.`,
 
 func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) error {
 	f.warn(p.Log)
-	// Bind and lock first: both can fail, and nothing is written yet.
+	// Bind and lock before anything is written: both can fail.
 	listener, err := f.httpFlags.open(ctx, p)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close() }() // if an error prevents serving
+	defer func() { _ = listener.Close() }() // for errors before serving begins
 	unlock, err := lockFolder(f.data)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 	defer unlock()
 	socket := f.openBeside(ctx, f.data, p)
 	if socket != nil {
-		defer func() { _ = socket.Close() }() // if an error prevents serving
+		defer func() { _ = socket.Close() }() // for errors before serving begins
 	}
 	handOver := p.Meanwhile(listener)
 	defer handOver()
@@ -87,8 +87,8 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 	return group.Run(ctx)
 }
 
-// assemble creates the roles, which are independent of each other, and adds them
-// in the order of their dependencies.
+// assemble creates the roles, which run in one process, and adds them in the order of
+// their dependencies.
 func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *daemon.Listener, socket net.Listener, back *backends, audits *audit.Log, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
 	callbacks, err := f.callbacks.tls.Open(p.Log)
 	if err != nil {
@@ -146,7 +146,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *dae
 	return group, nil
 }
 
-// openStore opens Redis if --redis is given, else the embedded store.
+// openStore opens the Redis store if --redis is given, otherwise the embedded store.
 func (f *upFlags) openStore(ctx context.Context, back *backends, p *daemon.Process) (err error) {
 	if f.redis != "" {
 		return f.openRedis(ctx, back, p)
@@ -155,8 +155,8 @@ func (f *upFlags) openStore(ctx context.Context, back *backends, p *daemon.Proce
 	return err
 }
 
-// newDemoProcess is the sample process of `up --demo`: it writes its pid and runs
-// until a signal stops it.
+// newDemoProcess returns the command of the sample process for `up --demo`: it writes
+// its pid to a file and runs until a signal stops it.
 func newDemoProcess() *cobra.Command {
 	var pidFile string
 	cmd := &cobra.Command{

@@ -15,11 +15,11 @@ import (
 	"github.com/procfleet/procfleet/internal/natsembed"
 )
 
-// accountPoll is the interval at which `up` checks for revoked NATS users.
+// accountPoll is the interval at which `up` applies changed NATS accounts.
 const accountPoll = time.Second
 
-// startNATS starts the embedded NATS. The authority is nil if the server accepts
-// every client.
+// startNATS starts the embedded NATS. The authority is nil if NATS accepts every
+// client.
 func (f *upFlags) startNATS(ctx context.Context, p *daemon.Process) (*natsembed.Server, *natsauth.Authority, error) {
 	files, err := f.natsListenTLS.Open(p.Log)
 	if err != nil {
@@ -43,9 +43,9 @@ func (f *upFlags) startNATS(ctx context.Context, p *daemon.Process) (*natsembed.
 	return server, authority, err
 }
 
-// natsAuthority returns the authority of the embedded NATS, or nil if the server
-// accepts every client. Loopback requires one too: every local account could
-// publish there.
+// natsAuthority returns the authority of the embedded NATS, or nil if NATS accepts every
+// client. An authority is required on loopback, too: every local account could publish
+// there.
 func (f *upFlags) natsAuthority() (*natsauth.Authority, error) {
 	switch {
 	case f.natsAuth != "":
@@ -56,7 +56,7 @@ func (f *upFlags) natsAuthority() (*natsauth.Authority, error) {
 	return createAuthority(filepath.Join(f.data, natsAuthName), natsauth.OpenOrCreate)
 }
 
-// keepAccount applies revocations to the server until ctx ends.
+// keepAccount applies changed account tokens, such as revocations, until ctx ends.
 func keepAccount(ctx context.Context, server *natsembed.Server, authority *natsauth.Authority, known *natsauth.Broker, log logrus.FieldLogger) {
 	inForce := maps.Clone(known.Accounts)
 	ticker := time.NewTicker(accountPoll)
@@ -84,7 +84,7 @@ func keepAccount(ctx context.Context, server *natsembed.Server, authority *natsa
 	}
 }
 
-// serverUser returns the credentials of `up` for its own NATS.
+// serverUser creates credentials with which `up` connects to its embedded NATS.
 func serverUser(authority *natsauth.Authority) (func() ([]byte, error), error) {
 	text, err := authority.NewUser(natsauth.Server, "up", 0, 0)
 	return func() ([]byte, error) { return []byte(text), nil }, err
@@ -96,7 +96,7 @@ func agentLink(back *backends) natsconn.Config {
 	cfg := back.natsConfig
 	cfg.Name, cfg.InboxPrefix = "agent "+host.String(), agentproto.AgentInbox(int64(host.Cloud), host.Addr)
 	if back.users != nil {
-		// Create the user of the current generation: the agent reconnects after a revocation.
+		// Use the host's current generation: the agent reconnects after a revocation.
 		cfg.Credentials = func() ([]byte, error) {
 			text, err := back.users.Enroll(hostUser(host, back.keys().Generation(host.String())), 0)
 			return []byte(text), err

@@ -68,7 +68,7 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	drainFlag(flags, &f.drain, 10*time.Second, "requests, deliveries and operations")
 }
 
-// supported is whether an agent can work on this machine.
+// supported reports whether an agent can run on this operating system.
 const supported = runtime.GOOS == "linux"
 
 // check rejects settings that expose the hosts or contradict each other.
@@ -87,13 +87,13 @@ func (f *upFlags) check(s *settings.Settings) {
 	}
 	f.checkParts(s)
 	f.natsListenTLS.Check(s)
-	// The log of every state change would hide the demo's own output.
+	// At the default level, the log would obscure the output of the demo.
 	if f.demo && !s.Given("log-level") {
 		f.Level = "warn"
 	}
 }
 
-// checkParts checks the settings of parts that are replaced or disabled.
+// checkParts reports settings for parts of `up` that are replaced or disabled.
 func (f *upFlags) checkParts(s *settings.Settings) {
 	if f.natsListen != "" {
 		if err := daemon.CheckAddress(f.natsListen); err != nil {
@@ -147,8 +147,8 @@ func (f *upFlags) warn(log logrus.FieldLogger) {
 	}
 }
 
-// receivers returns the permitted callback receivers: all if only local callers
-// can submit, because they can connect to local addresses themselves.
+// receivers returns the permitted callback receivers. If only local callers can submit,
+// it permits all: such callers can connect to local addresses anyway.
 func (f *upFlags) receivers() notify.Receivers {
 	if f.apps == "" && !f.allowUnauthenticated && f.nats == "" && f.natsListen == "" {
 		return notify.AnyReceiver()
@@ -156,7 +156,7 @@ func (f *upFlags) receivers() notify.Receivers {
 	return f.callbacks.receivers()
 }
 
-// open starts or connects to the bus and the store; closeAll stops them.
+// open opens the bus and the store, embedded or remote; closeAll closes them.
 func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, closeAll func(), err error) {
 	if f.fleetKey == "" {
 		if f.fleetKey, err = fleetKeyIn(f.data); err != nil {
@@ -204,7 +204,7 @@ func thisHost() procfleet.Host {
 	return procfleet.Host{Addr: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 }
 
-// addAgent adds the local agent, which has its own connection like any agent.
+// addAgent adds the local agent, which has a separate connection to NATS.
 func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, p *daemon.Process) error {
 	if !f.agent {
 		return nil
@@ -229,8 +229,8 @@ func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, p *daemon.Pro
 	return nil
 }
 
-// ready returns nil if store and bus respond, the worker pulls, and the agent has
-// announced itself since the start.
+// ready returns nil if store and bus respond, the worker pulls chunks, and the agent has
+// announced itself since started.
 func (f *upFlags) ready(ctx context.Context, back *backends, w *worker.Worker, started time.Time) error {
 	if err := back.ready(ctx); err != nil {
 		return err
@@ -255,8 +255,8 @@ func (f *upFlags) agentAnnounced(ctx context.Context, store taskstore.Hosts, sin
 	return nil
 }
 
-// greet waits until the system is ready, prints its URL, and runs the demo if
-// --demo is given. A failed demo does not stop the system.
+// greet waits until the system is ready, prints its URL, and runs the demo if --demo is
+// set. A failed demo does not stop the system.
 func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready func(context.Context) error, log logrus.FieldLogger) error {
 	if !untilReady(ctx, ready) {
 		return nil

@@ -48,7 +48,7 @@ func (f *taskFlags) watch(cmd *cobra.Command, id procfleet.TaskID) error {
 	return verdict(task)
 }
 
-// watchJSON writes a line for every change.
+// watchJSON writes a line of JSON after every change of a task.
 func (f *taskFlags) watchJSON(cmd *cobra.Command, id procfleet.TaskID) error {
 	lines := json.NewEncoder(cmd.OutOrStdout())
 	show := func(t client.Task) error { return lines.Encode(t) }
@@ -59,7 +59,7 @@ func (f *taskFlags) watchJSON(cmd *cobra.Command, id procfleet.TaskID) error {
 	return verdict(task)
 }
 
-// showProgress shows the progress of a task on out until it is finished.
+// showProgress shows the progress of a task on out until the task is finished.
 func (s *serverFlags) showProgress(cmd *cobra.Command, id procfleet.TaskID, out io.Writer) (client.Task, error) {
 	progress := newProgress(out)
 	defer progress.end()
@@ -68,7 +68,7 @@ func (s *serverFlags) showProgress(cmd *cobra.Command, id procfleet.TaskID, out 
 	return s.watch(cmd.Context(), id, show, func(err error) { progress.end(); report(err) })
 }
 
-// watch calls show with the task after every change until it is finished.
+// watch calls show with the task after every change until the task is finished.
 func (s *serverFlags) watch(ctx context.Context, id procfleet.TaskID, show func(client.Task) error, trouble func(error)) (last client.Task, err error) {
 	c, err := s.watcher(trouble)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *serverFlags) watch(ctx context.Context, id procfleet.TaskID, show func(
 	return last, nil
 }
 
-// reportTrouble returns a function that prints why the client retries.
+// reportTrouble returns a function that prints the cause of the client's retries.
 func reportTrouble(cmd *cobra.Command, patience time.Duration) func(error) {
 	return func(err error) {
 		if !errors.Is(err, client.ErrNoEvents) {
@@ -96,8 +96,8 @@ func reportTrouble(cmd *cobra.Command, patience time.Duration) func(error) {
 	}
 }
 
-// howToFollow adds the command that continues the watch to an error that does not
-// concern the task.
+// howToFollow adds the command for continuing the watch to an error, unless the error
+// concerns the task itself.
 func (s *serverFlags) howToFollow(err error, id procfleet.TaskID) error {
 	if refusal, ok := errors.AsType[*client.Error](err); ok && !refusal.Retryable() {
 		return err

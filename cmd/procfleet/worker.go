@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// stopTimeout limits the graceful stop of a role after --drain. Its parts have
-// limits of their own.
+// stopTimeout limits the graceful stop of a role after --drain. The parts of the role
+// have separate limits.
 const stopTimeout = 20 * time.Second
 
 // workerFlags are the flags of `worker`.
@@ -31,7 +31,7 @@ type workerFlags struct {
 	audits        auditFlags
 	traces        traceFlags
 	drain         time.Duration
-	allowUnsigned bool // a non-loopback NATS without --fleet-key
+	allowUnsigned bool // accept a non-loopback NATS without --fleet-key
 }
 
 func newWorker() *cobra.Command {
