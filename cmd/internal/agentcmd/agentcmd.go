@@ -31,13 +31,13 @@ type agentFlags struct {
 	ip       string
 	agentID  string
 	identity string
-	allow    bool // NATS off loopback without an identity
+	allow    bool // accept a non-loopback NATS without an identity
 	data     string
 	drain    time.Duration
 	version  string
 }
 
-// New returns the command. The agent announces the version to the servers.
+// New returns the command. version is announced to the servers.
 func New(version string) *cobra.Command {
 	f := agentFlags{version: version}
 	cmd := &cobra.Command{
@@ -76,13 +76,14 @@ func (f *agentFlags) check(s *settings.Settings) {
 	}
 	s.AtLeast(1, "drain")
 	s.Refused(natsconn.Config{URL: f.nats}.Validate(), map[string]string{"URL": "nats"})
-	f.natsTLS.CheckButDates(s) // supervision works without NATS too
+	f.natsTLS.CheckButDates(s) // tolerates expired certificates: supervision works without NATS
 	s.Refused(f.config().WithDefaults().Validate(), map[string]string{
 		"Cloud": "cloud", "Addr": "ip", "DataDir": "data", "DrainTimeout": "drain",
 	})
 }
 
-// checkIdentity reads cloud, address and agent id from the identity.
+// checkIdentity sets cloud, address and agent id from the identity file, and reports
+// contradicting flags.
 func (f *agentFlags) checkIdentity(s *settings.Settings) {
 	if f.identity == "" {
 		if err := natsconn.RefuseUnsigned(f.nats, "identity", f.allow); err != nil {
@@ -107,7 +108,7 @@ func (f *agentFlags) checkIdentity(s *settings.Settings) {
 }
 
 func (f *agentFlags) config() agent.Config {
-	addr, _ := netip.ParseAddr(f.ip) // check reports an invalid address
+	addr, _ := netip.ParseAddr(f.ip) // check has reported an invalid address
 	return agent.Config{
 		Cloud: f.cloud, Addr: addr, AgentID: f.agentID, Version: f.version, DataDir: f.data, DrainTimeout: f.drain,
 	}

@@ -37,7 +37,7 @@ changes nothing and exits with 1 if it finds a risk.`,
 	return cmd
 }
 
-// checked is the JSON output of check.
+// checked is the JSON output of the check command.
 type checked struct {
 	Safe     bool                `json:"safe"`
 	Findings []hostcheck.Finding `json:"findings"`
@@ -57,7 +57,7 @@ func report(out io.Writer, asJSON bool, found []hostcheck.Finding) error {
 func writeFindings(out io.Writer, asJSON bool, found []hostcheck.Finding) error {
 	if asJSON {
 		if found == nil {
-			found = []hostcheck.Finding{} // [] and not null
+			found = []hostcheck.Finding{} // encode [] instead of null
 		}
 		return writeJSON(out, checked{Safe: len(found) == 0, Findings: found})
 	}

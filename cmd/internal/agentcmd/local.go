@@ -24,8 +24,9 @@ type localFlags struct {
 	json bool
 }
 
-// register adds the flags and loads them from the environment and the file. It
-// replaces the checks of the role, whose other settings the command does not use.
+// register adds the flags and loads their values from the environment and the file.
+// It replaces the checks of the parent command, whose other settings are not used
+// here.
 func (f *localFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.data, "data", defaultData, "data directory of the agent, or of procfleet up")
 	cmd.Flags().BoolVar(&f.json, "json", false, "JSON output")
@@ -41,8 +42,8 @@ func (f *localFlags) register(cmd *cobra.Command) {
 	}
 }
 
-// queryAgent queries the agent of a data directory. In the one of `up` the agent has
-// a subdirectory.
+// queryAgent queries the local agent with the given data directory, or the agent of a
+// `procfleet up` with that directory, which uses a subdirectory.
 func queryAgent(ctx context.Context, data string) (local.Answer, error) {
 	a, err := local.Ask(ctx, data)
 	if !errors.Is(err, local.ErrNoAgent) {

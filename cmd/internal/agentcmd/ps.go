@@ -30,7 +30,7 @@ func writeTable(out io.Writer, a local.Answer) error {
 	return table.Flush()
 }
 
-// oneLine removes line breaks and control characters from a text of the table.
+// oneLine removes line breaks and control characters from the text of a table cell.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -64,7 +64,7 @@ func ago(now, at time.Time) string {
 	return span(now.Sub(at)) + " ago"
 }
 
-// span formats a duration in its two largest units: "3m5s", "2d4h".
+// span formats a duration with its two largest units: "3m5s", "2d4h".
 func span(d time.Duration) string {
 	d = max(d, 0).Round(time.Second)
 	const day = 24 * time.Hour
@@ -142,10 +142,10 @@ func nextText(now time.Time, p *local.Process) string {
 	case local.NextFrozen:
 		return "frozen until " + p.NextAt.Local().Format(time.DateTime)
 	}
-	return oneLine(p.NextAction) // an action of a newer agent
+	return oneLine(p.NextAction) // an action that this release does not know
 }
 
-// because adds the reason why a process was given up.
+// because adds to an action the reason why the agent gave up the process.
 func because(next, givenUp string) string {
 	if givenUp == "" {
 		return next

@@ -12,8 +12,9 @@ import (
 	"github.com/procfleet/procfleet/agent/operate"
 )
 
-// timingVariable overrides the agent's intervals in tests and benchmarks: fields of
-// [operate.Timing] in snake case, for example "sweep=200ms,max_delay=2s".
+// timingVariable is the environment variable that overrides the agent's intervals in
+// tests and benchmarks. Its value has the fields of [operate.Timing] in snake case,
+// for example "sweep=200ms,max_delay=2s".
 const timingVariable = "PROCFLEET_AGENT_TIMING"
 
 // timingFromEnv parses [timingVariable].

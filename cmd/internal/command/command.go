@@ -1,5 +1,5 @@
-// Package command runs the root command of a binary: signals, exit codes, errors
-// of usage, and help.
+// Package command runs the root command of a binary, and handles signals, exit codes,
+// usage errors and help.
 package command
 
 import (
@@ -21,12 +21,11 @@ const (
 	ExitFailed = 1
 	ExitUsage  = 2
 
-	exitSecondSignal = 130 // as shells count SIGINT
+	exitSecondSignal = 130 // the shells' exit code for SIGINT
 )
 
-// Main calls run with the arguments of this process, and ends the process with
-// the exit code that run returns. The first SIGINT or SIGTERM ends the context,
-// the second one the process.
+// Main calls run with the arguments of this process, and exits with the code that run
+// returns. The first SIGINT or SIGTERM ends ctx, the second exits at once.
 func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer) int) {
 	ctx, stop := lifecycle.WithSignals(context.Background(), func() { os.Exit(exitSecondSignal) })
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -34,9 +33,9 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 	os.Exit(code)
 }
 
-// Prepare gives a root command what all roots share: --config, a version, grouped
-// help, and errors that [Exit] writes in place of cobra. A root that does nothing
-// itself requires a subcommand.
+// Prepare adds the parts common to all root commands: --config, a version, grouped
+// help, and errors written by [Exit] instead of cobra. A root without an action of
+// its own requires a subcommand.
 func Prepare(root *cobra.Command, version string) {
 	root.Version = version
 	root.SilenceUsage, root.SilenceErrors = true, true
@@ -50,8 +49,8 @@ func Prepare(root *cobra.Command, version string) {
 	}
 }
 
-// Execute runs the root command. Control characters in texts of hosts and servers
-// are removed from its output.
+// Execute runs the root command. It escapes control characters in the output, since
+// the output may contain text of hosts and servers.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) error {
 	root.SetArgs(args)
 	root.SetOut(plaintext.NewWriter(stdout))
@@ -59,7 +58,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	return root.ExecuteContext(ctx)
 }
 
-// Exit writes an error of [Execute] and the advice on it, and returns the exit
+// Exit writes an error of [Execute], followed by the advice, and returns the exit
 // code.
 func Exit(root *cobra.Command, err error, advice string) int {
 	if err == nil {
@@ -76,12 +75,12 @@ func Exit(root *cobra.Command, err error, advice string) int {
 	return ExitFailed
 }
 
-// Usagef returns an error of usage; it wraps [settings.ErrUsage].
+// Usagef returns a formatted usage error, which wraps [settings.ErrUsage].
 func Usagef(format string, args ...any) error {
 	return fmt.Errorf("%w (%w)", fmt.Errorf(format, args...), settings.ErrUsage)
 }
 
-// NoArgs rejects arguments.
+// NoArgs returns a usage error if there are arguments.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -92,8 +91,8 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return Usagef("unexpected argument %q", args[0])
 }
 
-// NameACommand is the RunE of a command that only has subcommands: it writes the
-// help and returns an error of usage.
+// NameACommand is the RunE of a command that has only subcommands: it writes the
+// help and returns a usage error.
 func NameACommand(cmd *cobra.Command, _ []string) error {
 	if err := cmd.Help(); err != nil {
 		return err

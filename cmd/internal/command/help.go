@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 )
 
-// flagGroups are the headings of a command's flags, in the order of the help.
-// Flags of certificates are recognized by their suffix, see [isTLS].
+// flagGroups are the headings in the help of a command, in display order, with their
+// flags. Certificate flags are not listed here; see [isTLS].
 var flagGroups = []struct{ title, flags string }{
 	{"Target", "account biz creds host hosts-file module name namespace process process-id registered set user"},
 	{"Input", "file rights"},
@@ -40,16 +40,16 @@ const (
 	generalGroup = "General"
 )
 
-// commonFlags is the annotation with the flags that the help of a command with
-// --help-all shows without it.
+// commonFlags is the key of the annotation that lists the flags in the short help of a
+// command with --help-all.
 const commonFlags = "common flags"
 
-// Common returns the annotations of a role, whose --help shows the given flags,
-// separated by spaces, and those of the group General.
+// Common returns annotations that limit --help of a role to the given flags, separated
+// by spaces, and those of the group General; --help-all shows all flags.
 func Common(flags string) map[string]string { return map[string]string{commonFlags: flags} }
 
-// help writes the help of a command. cobra's own help would link text/template,
-// which adds 10 MiB to a binary.
+// help writes the help of a command. cobra's own help would link text/template, which
+// adds 10 MiB to a binary.
 func help(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", cmp.Or(cmd.Long, cmd.Short), cmd.UseLine())
@@ -64,7 +64,7 @@ func help(cmd *cobra.Command, _ []string) {
 			}
 		}
 	}
-	cmd.InheritedFlags() // adds the parents' flags to cmd.Flags
+	cmd.InheritedFlags() // has a side effect: adds the parents' flags to cmd.Flags
 	writeFlags(out, shownFlags(cmd))
 	fmt.Fprintf(out, "\nEvery flag is also an environment variable (--log-level: %s) and a key of the --config file.\n", settings.Variable("log-level"))
 }
@@ -82,8 +82,8 @@ func shownFlags(cmd *cobra.Command) *pflag.FlagSet {
 	return shown
 }
 
-// writeFlags writes the flags under the headings of their groups, aligned with
-// each other.
+// writeFlags writes the flags under the headings of their groups, in aligned
+// columns.
 func writeFlags(out io.Writer, flags *pflag.FlagSet) {
 	lines := strings.SplitAfter(flags.FlagUsages(), "\n")
 	grouped := make(map[string][]string)
@@ -102,7 +102,7 @@ func writeFlags(out io.Writer, flags *pflag.FlagSet) {
 	}
 }
 
-// groupOf returns the title of a flag's group, or "" if it is in none.
+// groupOf returns the group title of a flag, or "" for a flag without group.
 func groupOf(flags *pflag.FlagSet, name string) string {
 	if isTLS(flags, name) {
 		return tlsGroup
@@ -115,8 +115,8 @@ func groupOf(flags *pflag.FlagSet, name string) string {
 	return ""
 }
 
-// isTLS reports whether a flag names a certificate or its key: such flags come
-// as a family of --X-ca or --X-client-ca, --X-cert and --X-key.
+// isTLS reports whether a flag names a certificate or key file: one of the flags --X-ca
+// or --X-client-ca, --X-cert and --X-key for an address flag --X.
 func isTLS(flags *pflag.FlagSet, name string) bool {
 	for _, suffix := range []string{"-client-ca", "-ca", "-cert", "-key"} {
 		if of, found := strings.CutSuffix(name, suffix); found {

@@ -13,13 +13,13 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
-// NATS registers --nats and the flags of its certificates.
+// NATS registers --nats and its certificate flags.
 func NATS(flags *pflag.FlagSet, url *string, files *tlsflags.Client) {
 	flags.StringVar(url, "nats", "nats://127.0.0.1:4222", "NATS server URLs, comma-separated")
 	files.Register(flags, "nats", "NATS")
 }
 
-// Redis registers --redis and the flags of its certificates.
+// Redis registers --redis and its certificate flags.
 func Redis(flags *pflag.FlagSet, url *string, files *tlsflags.Client) {
 	files.Register(flags, "redis", "Redis")
 	flags.StringVar(url, "redis", "redis://127.0.0.1:6379/0", "Redis URL: redis://[user:password@]host:port/db, or rediss:// for TLS")
@@ -30,8 +30,8 @@ func NATSCreds(flags *pflag.FlagSet, file *string) {
 	flags.StringVar(file, "nats-creds", "", "credentials file of the NATS user, from procfleet nats-auth")
 }
 
-// Credentials returns a function that reads a credentials file, or nil without a
-// file.
+// Credentials returns a function that reads the credentials file, or nil if file is
+// empty.
 func Credentials(file string) func() ([]byte, error) {
 	if file == "" {
 		return nil
@@ -39,8 +39,9 @@ func Credentials(file string) func() ([]byte, error) {
 	return func() ([]byte, error) { return natsauth.ReadCredentials(file) }
 }
 
-// OpenFleetKey reads the fleet's keys from a file, and again after every change until
-// ctx ends. The function returns the current keys, or nil without a file.
+// OpenFleetKey reads the fleet's keys from a file, and reloads them after every change
+// until ctx ends. The returned function returns the current keys, or nil if file is
+// empty.
 func OpenFleetKey(ctx context.Context, file string, log logrus.FieldLogger) (func() *fleetkey.Ring, error) {
 	if file == "" {
 		return func() *fleetkey.Ring { return nil }, nil

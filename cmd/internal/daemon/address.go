@@ -16,7 +16,7 @@ import (
 	"github.com/procfleet/procfleet/internal/loopback"
 )
 
-// CheckAddress returns an error unless address has the form host:port.
+// CheckAddress returns an error unless address is of the form host:port.
 func CheckAddress(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -28,8 +28,8 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// sameAddress reports whether listeners on two addresses of the form host:port
-// conflict.
+// sameAddress reports whether listeners on the addresses a and b, of the form
+// host:port, would conflict.
 func sameAddress(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)
@@ -44,8 +44,8 @@ func everyHost(host string) bool {
 	return host == "" || err == nil && ip.IsUnspecified()
 }
 
-// OnLoopback reports whether only this machine can reach an address of the
-// form host:port.
+// OnLoopback reports whether an address of the form host:port is reachable from this
+// machine only.
 func OnLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -54,8 +54,8 @@ func OnLoopback(address string) bool {
 	return loopback.Host(host)
 }
 
-// RefuseExposed returns an error for a non-loopback address of a listener whose
-// unauthenticated callers can run commands, unless allow is set.
+// RefuseExposed returns an error unless address is on loopback or allow is set. It is
+// for listeners on which unauthenticated callers can run commands.
 func RefuseExposed(address string, allow bool) error {
 	if err := CheckAddress(address); err != nil {
 		return err
@@ -67,10 +67,10 @@ func RefuseExposed(address string, allow bool) error {
 		"Listen on 127.0.0.1, or give --allow-unauthenticated on a test network", address)
 }
 
-// UnixSocket is the prefix of the path of a Unix socket in an address.
+// UnixSocket is the prefix of addresses that are paths of Unix sockets.
 const UnixSocket = "unix:"
 
-// maxSocketPath is the maximum path length of a socket on all systems.
+// maxSocketPath is the maximum length of a socket path on all systems, in bytes.
 const maxSocketPath = 103
 
 // CheckSocket returns an error for an invalid path of a Unix socket.
@@ -85,8 +85,8 @@ func CheckSocket(path string) error {
 }
 
 // Listen binds the address of a flag: host:port, or unix:PATH for a socket that only
-// this account and root can open. It accepts at most the given number of concurrent
-// connections, with TLS if files is not nil.
+// this account and root can open. It accepts at most most concurrent connections,
+// with TLS if files is not nil.
 func Listen(ctx context.Context, flag, address string, files *tls.Config, most int) (*Listener, error) {
 	var listener net.Listener
 	var err error
@@ -97,7 +97,7 @@ func Listen(ctx context.Context, flag, address string, files *tls.Config, most i
 	}
 	switch {
 	case err == nil:
-		return &Listener{listener.(bound), files, make(chan struct{}, most)}, nil // as net documents for "tcp" and "unix"
+		return &Listener{listener.(bound), files, make(chan struct{}, most)}, nil // the type that package net documents for "tcp" and "unix"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s: %s is in use: choose another address", flag, address)
 	case errors.Is(err, syscall.EACCES) && !strings.HasPrefix(address, UnixSocket):
@@ -106,8 +106,8 @@ func Listen(ctx context.Context, flag, address string, files *tls.Config, most i
 	return nil, fmt.Errorf("%s: %w", flag, err)
 }
 
-// listenSoon retries for a moment: children of a killed program may hold its address
-// a little longer; see datafile.LockSoon.
+// listenSoon retries for a moment: child processes of a killed program may hold its
+// address a little longer; see datafile.LockSoon.
 func listenSoon(ctx context.Context, address string) (net.Listener, error) {
 	const moment, pause = 2 * time.Second, 20 * time.Millisecond
 	for end := time.Now().Add(moment); ; {
@@ -123,7 +123,7 @@ func listenSoon(ctx context.Context, address string) (net.Listener, error) {
 	}
 }
 
-// listenUnix binds a path. It replaces the socket of a program that was killed.
+// listenUnix binds the path of a socket. It replaces the socket of a killed program.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) && abandoned(ctx, path) {
@@ -141,7 +141,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// abandoned reports whether a path is a socket on which no program listens.
+// abandoned reports whether path is a socket without a listening program.
 func abandoned(ctx context.Context, path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != os.ModeSocket {
@@ -149,7 +149,7 @@ func abandoned(ctx context.Context, path string) bool {
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err == nil {
-		_ = conn.Close() // nothing was said on it
+		_ = conn.Close() // no data was sent
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
 }

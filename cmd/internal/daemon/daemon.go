@@ -20,7 +20,7 @@ import (
 	"github.com/procfleet/procfleet/internal/telemetry/metrics"
 )
 
-// Flags are the flags of every role about its process.
+// Flags are the process flags common to all roles.
 type Flags struct {
 	Logs
 	statusHTTP string
@@ -28,18 +28,18 @@ type Flags struct {
 	pprof      bool
 }
 
-// Role is what a command runs.
+// Role is the role that a command runs.
 type Role struct {
-	// Version is logged when the role is ready.
+	// Version is logged once the role is ready.
 	Version string
-	// Check reports invalid settings. It has no effects: it creates no file, binds no
-	// port, and opens no connection.
+	// Check reports invalid settings. It must have no side effects: it creates no
+	// file, binds no port, and opens no connection.
 	Check func(*settings.Settings)
 	// Run runs the role until ctx ends.
 	Run func(context.Context, *Process) error
 }
 
-// Process gives a running role its log, its metrics and its health.
+// Process provides a running role with its log, metrics and health check.
 type Process struct {
 	Log     *logrus.Logger
 	Metrics *metrics.Registry
@@ -49,20 +49,20 @@ type Process struct {
 	end     context.CancelCauseFunc
 }
 
-// Fail stops the role gracefully, after which the process exits with err. It is
-// for errors that only a new process can clear.
+// Fail stops the role gracefully; then the process exits with err. It is for errors
+// that only a restart of the process can clear.
 func (p *Process) Fail(err error) { p.end(&failure{err}) }
 
-// failure marks the cause of a stop by [Process.Fail].
+// failure wraps an error passed to [Process.Fail].
 type failure struct{ error }
 
-// ReadyWhen sets the check of [Process.Ready]. ready returns before ctx ends and
-// names the missing parts. Only the text of an error before its wrapped cause is
-// public: the cause may contain addresses and files.
+// ReadyWhen sets the check for [Process.Ready]. ready must return before its ctx ends,
+// with an error that names the missing parts. Only the error text before a wrapped
+// cause is public: the cause may contain addresses and file names.
 func (p *Process) ReadyWhen(ready func(context.Context) error) { p.ready.Store(&ready) }
 
-// WaitFor makes the role not ready because it waits for a server; the reason why
-// may be nil.
+// WaitFor marks the role as not ready because it waits for server; why is the cause,
+// or nil.
 func (p *Process) WaitFor(server string, why error) {
 	waiting := fmt.Errorf("starting: waiting for %s", server)
 	if why != nil {
@@ -71,15 +71,16 @@ func (p *Process) WaitFor(server string, why error) {
 	p.ReadyWhen(func(context.Context) error { return waiting })
 }
 
-// The parts of a role have less time than /readyz, and /readyz less than the command
-// healthcheck: so the client receives the missing part, not a timeout.
+// The timeouts increase from the parts of a role to /readyz to the command
+// healthcheck, so that the client receives the name of the missing part instead of a
+// timeout.
 const (
 	partsTimeout = 3 * time.Second
 	readyTimeout = 4 * time.Second
 )
 
-// Ready returns nil if the role works, else the missing parts without their causes,
-// which it logs. It returns within 4 s, or when ctx ends.
+// Ready returns nil if the role is ready, otherwise an error that names the missing
+// parts. It logs their causes. It returns within 4 s, or when ctx ends.
 func (p *Process) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -95,8 +96,8 @@ func (p *Process) Ready(ctx context.Context) error {
 	}
 }
 
-// withoutCauses returns an error with the text of err but not of the errors that it
-// wraps.
+// withoutCauses returns an error with the text of err, but without the text of the
+// errors that err wraps.
 func withoutCauses(err error) error {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var shown []error
@@ -119,13 +120,13 @@ func withoutCauses(err error) error {
 // oncePerMinute limits the rate of a repeated log message.
 type oncePerMinute struct{ last atomic.Int64 }
 
-// due reports whether to write the message now.
+// due reports whether the message may be logged now.
 func (o *oncePerMinute) due(now time.Time) bool {
 	last := o.last.Load()
 	return now.UnixNano()-last >= int64(time.Minute) && o.last.CompareAndSwap(last, now.UnixNano())
 }
 
-// check runs the check of [Process.ReadyWhen]. A role in a deadlock never sends a
+// check runs the check of [Process.ReadyWhen]. A deadlocked role never sends a
 // result.
 func (p *Process) check(ctx context.Context) <-chan error {
 	result := make(chan error, 1)
@@ -142,7 +143,7 @@ func (p *Process) check(ctx context.Context) <-chan error {
 	return result
 }
 
-// logReady logs once that the role is ready, until end is called.
+// logReady waits until the role is ready, and logs that once; end stops the wait.
 func (p *Process) logReady(ctx context.Context, version string) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var logging sync.WaitGroup
@@ -161,12 +162,12 @@ func (p *Process) logReady(ctx context.Context, version string) (end func()) {
 	return func() { cancel(); logging.Wait() }
 }
 
-// Command completes the command of a role, which has the flags of the role already.
+// Command adds the process flags and the run function to the command of a role.
 func Command(cmd *cobra.Command, f *Flags, role Role) *cobra.Command {
 	f.register(cmd.Flags())
 	check := cmd.Flags().Bool(settings.CheckFlag, false, "validate the settings, list those that are not the default, and exit")
 	helpAll := cmd.Flags().Bool(settings.HelpAllFlag, false, "help with all flags")
-	// In place of the parent's, which loads the settings without the role's check.
+	// Replaces the parent's function, which would load the settings without role.Check.
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return nil }
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *helpAll {
@@ -223,15 +224,15 @@ func (f *Flags) check(s *settings.Settings) {
 	}
 }
 
-// Apart rejects a --status-http that equals the address of another flag.
+// Apart reports an error if --status-http equals the address of another flag.
 func (f *Flags) Apart(s *settings.Settings, flag, address string) {
 	if f.statusHTTP != "" && sameAddress(f.statusHTTP, address) {
 		s.Wrong("status-http", "%s is in use by --%s %s: choose another port", f.statusHTTP, flag, address)
 	}
 }
 
-// run runs the role. The status listener serves from before its start until after
-// its end.
+// run runs the role. The status listener serves from before the role's start until
+// after its end.
 func (f *Flags) run(ctx context.Context, log *logrus.Logger, role Role) error {
 	registry, err := metrics.New()
 	if err != nil {
@@ -255,7 +256,7 @@ func (f *Flags) run(ctx context.Context, log *logrus.Logger, role Role) error {
 	defer p.logReady(ctx, role.Version)()
 	err = role.Run(ctx, p)
 	if failed, ok := errors.AsType[*failure](context.Cause(ctx)); ok {
-		return failed.error // err is at most a consequence
+		return failed.error // err is at most a consequence of the failure
 	}
 	return err
 }

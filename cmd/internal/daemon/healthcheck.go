@@ -20,11 +20,11 @@ import (
 
 const healthcheckTimeout = 5 * time.Second
 
-// Healthcheck returns a command for images without an HTTP client. byDefault is the
-// URL without an argument, program the name in the example.
+// Healthcheck returns a health check command for images without an HTTP client.
+// byDefault is the URL if the argument is omitted, program the name in the example.
 //
-// It does not verify the certificate of a server on loopback unless a CA is given:
-// it sends no secret, and the certificate of an image is for another name.
+// On loopback it verifies the server's certificate only if a CA is given: it sends no
+// secret, and the certificate is usually issued for another name.
 func Healthcheck(program, byDefault string) *cobra.Command {
 	var files tlsflags.Client
 	cmd := &cobra.Command{
@@ -54,7 +54,7 @@ func Healthcheck(program, byDefault string) *cobra.Command {
 	return cmd
 }
 
-// healthClient returns the client for a URL.
+// healthClient returns the HTTP client for a URL.
 func healthClient(text string, files *tlsflags.Client) (*http.Client, error) {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -14,14 +14,14 @@ type Listener struct {
 	slots chan struct{} // one per open connection
 }
 
-// bound is a TCP listener or a listener of a Unix socket.
+// bound is a listener with deadlines: of TCP or of a Unix socket.
 type bound interface {
 	net.Listener
 	SetDeadline(deadline time.Time) error
 }
 
 // Accept implements [net.Listener]. It does not wait for a TLS handshake. It closes
-// a connection above the limit at once: the client fails without a timeout.
+// connections above the limit at once, so that the client does not run into a timeout.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.bound.Accept()
@@ -57,5 +57,5 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// NetConn returns the connection itself, for its peer credentials.
+// NetConn returns the underlying connection, for its peer credentials.
 func (c *countedConn) NetConn() net.Conn { return c.Conn }

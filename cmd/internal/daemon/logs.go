@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/internal/telemetry/logging"
 )
 
-// Logs are the flags of the log.
+// Logs holds the flags of the log.
 type Logs struct{ Level, Format string }
 
 // Register adds the flags.
@@ -30,7 +30,7 @@ func (l *Logs) Check(s *settings.Settings) {
 
 // Logger returns the process's logger, which writes to out.
 func (l *Logs) Logger(out io.Writer) (*logrus.Logger, error) {
-	cfg := l.config(plaintext.Under(out)) // the formatter escapes texts and may write colors
+	cfg := l.config(plaintext.Under(out)) // escaping is done by the formatter, which may write colors
 	if wrong, _ := invalid.Fields(cfg.Validate()); len(wrong) > 0 {
 		return nil, fmt.Errorf("--log-%s: %w", strings.ToLower(wrong[0].Name), wrong[0].Problem)
 	}

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// meanwhileBody is the maximum read of a request body before the response 503: many
-// clients read the response only after they have sent the whole body.
+// meanwhileBody is the maximum size of a request body that is read before the response
+// 503: many clients read the response only after they have sent the whole body.
 const meanwhileBody = 64 << 20
 
-// Meanwhile serves the listener of a role that waits for NATS or Redis: the health of
-// the role, and 503 with Retry-After for everything else. handOver stops serving
-// and leaves the listener open; further calls have no effect. The role serves
-// connections that arrive in between.
+// Meanwhile serves the listener of a role that waits for NATS or Redis: the health
+// check of the role, and 503 with Retry-After for all other requests. handOver stops
+// serving and leaves the listener open for the role; further calls have no effect.
+// Connections that arrive in between wait for the role.
 func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 	mux := http.NewServeMux()
 	p.health(mux)
 	mux.HandleFunc("/", notYet)
 	server := newServer(mux, p.Log)
-	server.SetKeepAlivesEnabled(false) // the next request is for the role
-	// Respond to open connections first: Shutdown would drop requests that are being
-	// read.
+	server.SetKeepAlivesEnabled(false) // so that the next request reaches the role
+	// Wait for responses on open connections instead of calling Shutdown, which would
+	// drop requests that are being read.
 	var connections sync.WaitGroup
 	server.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {
@@ -44,7 +44,7 @@ func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 		}
 	}()
 	return sync.OnceFunc(func() {
-		_ = listener.SetDeadline(time.Unix(1, 0)) // as below: fails only if the listener is closed
+		_ = listener.SetDeadline(time.Unix(1, 0)) // fails only if the listener is closed
 		<-ended
 		late := time.AfterFunc(stopTimeout, func() { _ = server.Close() }) // slow clients can retry
 		connections.Wait()
@@ -53,14 +53,14 @@ func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 	})
 }
 
-// lent is a listener that outlives its server; a deadline stops the server.
+// lent is a listener that outlives its server; a deadline makes the server return.
 type lent struct{ *Listener }
 
 // Accept implements [net.Listener].
 func (l lent) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, net.ErrClosed // a server would try again after a timeout
+		return nil, net.ErrClosed // after a timeout error, the server would retry
 	}
 	return conn, err
 }
@@ -68,7 +68,7 @@ func (l lent) Accept() (net.Conn, error) {
 // Close leaves the listener open.
 func (l lent) Close() error { return nil }
 
-// notYet sends the native API's response that the server is unavailable.
+// notYet responds that the server is unavailable, in the format of the native API.
 func notYet(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.CopyN(io.Discard, r.Body, meanwhileBody) // the response is the same after an error
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")

@@ -12,14 +12,15 @@ import (
 )
 
 // supervisor is the service manager that started this process. The protocol is
-// sd_notify(3) of systemd: datagrams of NAME=value lines. nil means none.
+// sd_notify(3) of systemd: datagrams of NAME=value lines. A nil supervisor ignores
+// notifications.
 type supervisor struct {
 	socket   net.Conn
-	watchdog time.Duration // interval of keep-alives; 0 = none
+	watchdog time.Duration // interval of keep-alives; 0: none
 }
 
-// fromEnvironment returns the supervisor of the environment, or nil. It removes the
-// variables, so that commands of this process cannot notify in its name.
+// fromEnvironment returns the supervisor named in the environment, or nil. It removes
+// the variables, so that child processes cannot send notifications for this process.
 func fromEnvironment() (*supervisor, error) {
 	path, limit, pid := os.Getenv("NOTIFY_SOCKET"), os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID")
 	if path == "" {
@@ -28,7 +29,7 @@ func fromEnvironment() (*supervisor, error) {
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
 		_ = os.Unsetenv(name) // fails only for invalid names
 	}
-	// A leading @ is an abstract address; package net knows that.
+	// A leading @ means an abstract address, which package net supports.
 	socket, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_SOCKET: %w", err)
@@ -46,7 +47,7 @@ const (
 	pollRunning  = 5 * time.Second
 )
 
-// sendTimeout limits the wait for a supervisor whose queue is full.
+// sendTimeout limits the wait for a supervisor whose socket queue is full.
 const sendTimeout = 250 * time.Millisecond
 
 // keepNotified notifies the supervisor when the process is ready and when it stops,
@@ -66,7 +67,7 @@ func (s *supervisor) keepNotified(ctx context.Context, p *Process) (end func()) 
 		cancel()
 		close(ended)
 		notifying.Wait()
-		_ = s.socket.Close() // datagrams are sent at once
+		_ = s.socket.Close() // sent datagrams need no flush
 	}
 }
 
@@ -88,22 +89,22 @@ func (s *supervisor) notify(ctx context.Context, p *Process) {
 			lines = append(lines, "STATUS="+now)
 		}
 		if s.watchdog > 0 {
-			// Send it although the process is not ready: a restart does not help a process
-			// that waits for NATS. It helps one that does not respond.
+			// Also while the process is not ready: a restart does not help a process that
+			// waits for NATS. It helps a process that does not respond.
 			lines = append(lines, "WATCHDOG=1")
 		}
-		if s.send(lines...) { // else the next round sends it again
+		if s.send(lines...) { // otherwise the next round sends it again
 			ready, status = nowReady, now
 		}
 		s.pause(ctx, ready, time.Since(begun))
 	}
 }
 
-// notifyDraining sends keep-alives until the process has stopped: the supervisor has
-// its own limit for a stop.
+// notifyDraining sends keep-alives until the process has stopped: the supervisor has a
+// separate time limit for stopping.
 func (s *supervisor) notifyDraining(ended <-chan struct{}) {
 	s.send("STOPPING=1", "STATUS=stopping")
-	var tick <-chan time.Time // nil, which never fires, without a watchdog
+	var tick <-chan time.Time // nil without a watchdog: never fires
 	if s.watchdog > 0 {
 		ticker := time.NewTicker(s.watchdog)
 		defer ticker.Stop()
@@ -119,8 +120,8 @@ func (s *supervisor) notifyDraining(ended <-chan struct{}) {
 	}
 }
 
-// check waits for the health check of the process without a timeout: a process in a
-// deadlock never responds and sends no keep-alive.
+// check waits for the health check of the process without a timeout: a deadlocked
+// process never responds and so sends no keep-alive.
 func (s *supervisor) check(ctx context.Context, p *Process) error {
 	select {
 	case err := <-p.check(ctx):
@@ -151,8 +152,8 @@ func statusLine(err error) string {
 	return "not ready: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-// send reports whether the supervisor received the lines. It does not wait for a
-// supervisor that reads nothing.
+// send reports whether the supervisor received the lines. Its wait for a full socket
+// queue is limited to sendTimeout.
 func (s *supervisor) send(lines ...string) bool {
 	if len(lines) == 0 {
 		return true

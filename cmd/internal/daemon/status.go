@@ -19,14 +19,14 @@ const (
 	headerTimeout  = 5 * time.Second
 	requestTimeout = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
-	statusWrite    = 5 * time.Minute // a profile takes minutes
-	maxHeader      = 16 << 10        // bytes of a request's header
-	// statusConnections limits the clients of the status listener.
+	statusWrite    = 5 * time.Minute // recording a profile takes minutes
+	maxHeader      = 16 << 10        // bytes of request headers
+	// statusConnections limits the concurrent clients of the status listener.
 	statusConnections = 256
 	stopTimeout       = 2 * time.Second // for requests in progress
 )
 
-// serve listens on the address of --status-http until stop is called.
+// serve serves on the address of --status-http until stop is called.
 func (f *Flags) serve(ctx context.Context, handler http.Handler, log logrus.FieldLogger) (stop func(), err error) {
 	files, err := f.statusTLS.Open(log)
 	if err != nil {
@@ -59,8 +59,8 @@ func (f *Flags) serve(ctx context.Context, handler http.Handler, log logrus.Fiel
 	}, nil
 }
 
-// newServer returns a server with limits per connection. It logs errors of
-// net/http at level debug: callers cause them.
+// newServer returns a server with limits per connection. It logs errors of net/http at
+// level debug, because callers can cause them.
 func newServer(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -76,8 +76,8 @@ func (c connectionErrors) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// handler serves health and metrics, which contain neither hosts nor tasks and need
-// no authentication, and profiles, for which check requires loopback.
+// handler serves health and metrics, which contain neither hosts nor tasks and
+// therefore need no authentication, and profiles, for which check requires loopback.
 func (p *Process) handler(profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	p.health(mux)

@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// statusEvery is the interval of status operations; each is a task.
+	// statusEvery is the interval of status operations; each creates a task.
 	statusEvery = 500 * time.Millisecond
 	// patience limits the wait for the restart, which takes about a second.
 	patience = 60 * time.Second
 )
 
-// Config of a demo; every field is required.
+// Config configures a demo; every field is required.
 type Config struct {
 	Client *client.Client
 	Server string // URL, for the printed commands
 	Host   string // "<cloud>:<ip>" of this machine's agent
-	Dir    string // of the sample process; created if missing
+	Dir    string // directory of the sample process; created if missing
 	Out    io.Writer
 }
 
-// show is one demo.
+// show is one run of the demo.
 type show struct {
 	Config
 	spec procfleet.ProcessSpec
@@ -66,8 +66,8 @@ func Run(ctx context.Context, cfg Config) error {
 
 func (s *show) say(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n", args...) }
 
-// operate submits an action for the host and returns its final result.
-// With verbose it prints the task's id and each state of the host.
+// operate submits an action for the host and returns its final result. If verbose, it
+// prints the task id and each state of the host's item.
 func (s *show) operate(ctx context.Context, action procfleet.Action, verbose bool) (client.Result, error) {
 	id, err := s.Client.Submit(ctx, client.Submission{Operations: []client.Operation{
 		{Action: action, Process: s.spec, Hosts: []procfleet.Host{s.host}},
@@ -95,7 +95,7 @@ func (s *show) operate(ctx context.Context, action procfleet.Action, verbose boo
 	return client.Result{}, fmt.Errorf("task %s has no result", id)
 }
 
-// stateOfOne returns the state of the item of a task with one item.
+// stateOfOne returns the state of the only item of a task.
 func stateOfOne(counts procfleet.Counts) procfleet.State {
 	for state, n := range counts {
 		if n > 0 {
@@ -105,8 +105,8 @@ func stateOfOne(counts procfleet.Counts) procfleet.State {
 	return ""
 }
 
-// verified prints the outcome of the start. A sample that was already running is a
-// success.
+// verified prints the outcome of the start. A sample process that was already running
+// counts as a success.
 func (s *show) verified(ctx context.Context, r client.Result) error {
 	switch {
 	case r.Status == nil || !r.Status.Running:

@@ -70,13 +70,13 @@ func sampleSpec(dir string) procfleet.ProcessSpec {
 	spec.Alive.StartCheckEnd = procfleet.Duration(500 * time.Millisecond)
 	spec.Alive.StartInterval = procfleet.Duration(500 * time.Millisecond)
 	if me, err := user.Current(); err == nil {
-		spec.Account = me.Username // the default is root, which only root's agent may use
+		spec.Account = me.Username // the default is root, whose processes only an agent of root may start
 	}
 	return spec
 }
 
-// placeProgram links or copies the binary of this program to path, under the name of
-// the sample: `go run` removes its own binary at its end. An existing file stays,
+// placeProgram links or copies the running binary to path, under the name of the
+// sample program: `go run` removes its binary at exit. An existing file remains,
 // because it may be running.
 func placeProgram(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -89,11 +89,11 @@ func placeProgram(path string) error {
 	if err := os.Link(self, path); err == nil {
 		return nil
 	}
-	return copyFile(self, path) // another file system
+	return copyFile(self, path) // the link fails across file systems
 }
 
 func copyFile(from, to string) (err error) {
-	in, err := os.Open(from) //nolint:gosec // this program itself
+	in, err := os.Open(from) //nolint:gosec // the running binary
 	if err != nil {
 		return err
 	}

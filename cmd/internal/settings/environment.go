@@ -10,20 +10,21 @@ import (
 
 const variablePrefix = "PROCFLEET_"
 
-// Variable returns the environment variable of a flag: nats-listen is
-// PROCFLEET_NATS_LISTEN.
+// Variable returns the environment variable of a flag: PROCFLEET_NATS_LISTEN for
+// nats-listen.
 func Variable(flag string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// notSettings matches variables of other users: tests, the compose file, agents for
-// their commands, and Kubernetes for services whose names begin with procfleet.
+// notSettings matches variables that are not settings: those of tests, of the compose
+// file, of the commands that agents run, and of Kubernetes for services whose names
+// begin with procfleet.
 var notSettings = regexp.MustCompile(`^PROCFLEET_(CRASH_AT|AGENT_TIMING|REQUIRE|TEST_.*|PROC_HELPER|IMAGE|AGENT_IMAGE|NET|HTTP_PORT_.*|KEY|OP)$` +
 	`|_(PORT|PORT_\d+_(TCP|UDP|SCTP)(_.*)?|SERVICE_HOST|SERVICE_PORT(_.*)?)$`)
 
-// Misnamed returns a warning for each variable with the prefix of settings that is
-// the setting of no command, with the nearest name. A program with one role does
-// not know the settings of others: it warns only about names like its own.
+// Misnamed returns a warning for each environment variable with the prefix of settings
+// that is no setting, with the nearest name. A program with a single role does not
+// know the settings of other programs: it warns only about similar names.
 func (s *Settings) Misnamed() []string {
 	var warnings []string
 	for _, entry := range os.Environ() {

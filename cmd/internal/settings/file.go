@@ -16,10 +16,10 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// maxFile is the maximum size in bytes, far above that of all settings.
+// maxFile is the maximum size of the file in bytes, far more than all settings need.
 const maxFile = 1 << 20
 
-// loadFile sets flags that no other source has set.
+// loadFile sets the flags that no other source has set.
 func (s *Settings) loadFile(path string) {
 	data, err := datafile.Read(path, maxFile)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Settings) loadFile(path string) {
 		return
 	}
 	if root == nil {
-		return // only comments
+		return // the file has only comments
 	}
 	if root.Kind != yaml.MappingNode {
 		s.unread = true
@@ -56,8 +56,8 @@ func (s *Settings) loadFile(path string) {
 
 func at(path string, line int) string { return path + ":" + strconv.Itoa(line) }
 
-// setFromFile sets one key. Keys of other commands are ignored: one file serves every
-// command.
+// setFromFile sets the flag of one key. It ignores keys of other commands, because one
+// file serves all commands.
 func (s *Settings) setFromFile(key string, node *yaml.Node, where origin) {
 	flag := s.flags.Lookup(key)
 	switch {
@@ -78,7 +78,7 @@ func (s *Settings) setFromFile(key string, node *yaml.Node, where origin) {
 	}
 }
 
-// text returns a value in the format of flags.
+// text returns a YAML value as the text of a flag.
 func text(node *yaml.Node) (string, error) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -101,7 +101,7 @@ func text(node *yaml.Node) (string, error) {
 	return node.Value, nil
 }
 
-// parse returns the document of a file, or nil if it is empty.
+// parse returns the root node of a document, or nil if the document is empty.
 func parse(data []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document, second yaml.Node
@@ -125,17 +125,17 @@ func parse(data []byte) (*yaml.Node, error) {
 }
 
 var (
-	// inLine matches the position in a message of the library; without a line it is
-	// the first.
+	// inLine matches the position in an error of the YAML library; an error without
+	// a line is in the first line.
 	inLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-	// ofParser matches messages whose lines count from 0. Other messages count from 1.
+	// ofParser matches errors whose lines count from 0; in other errors they count from 1.
 	ofParser = regexp.MustCompile(`did not find expected (',' or|key|'-' indicator|<document start>|node content)`)
 )
 
 func (s *Settings) wrongFile(path string, err error) {
 	line := 1
 	if found := inLine.FindStringSubmatch(err.Error()); found != nil && found[1] != "" {
-		line, _ = strconv.Atoi(found[1]) // digits only
+		line, _ = strconv.Atoi(found[1]) // cannot fail: digits only
 		if ofParser.MatchString(err.Error()) {
 			line++
 		}
@@ -143,7 +143,7 @@ func (s *Settings) wrongFile(path string, err error) {
 	s.add(origin{name: at(path, line), line: line}, "not YAML: "+inLine.ReplaceAllString(err.Error(), ""))
 }
 
-// known reports whether cmd or one of its subcommands has a flag.
+// known reports whether cmd or one of its subcommands has the flag.
 func known(cmd *cobra.Command, flag string) bool {
 	return cmd.Flags().Lookup(flag) != nil || cmd.PersistentFlags().Lookup(flag) != nil ||
 		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return known(sub, flag) })

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Report writes the settings that are not the default, with their origins.
+// Report writes the settings that differ from their defaults, with their origins.
 func (s *Settings) Report(out io.Writer) error {
 	lines := []string{"configuration is fine"}
 	s.flags.VisitAll(func(flag *pflag.Flag) {
@@ -31,7 +31,7 @@ func (s *Settings) Report(out io.Writer) error {
 	return table.Flush()
 }
 
-// shown returns the value of a flag without secrets.
+// shown returns the value of a flag with secrets hidden.
 func shown(flag *pflag.Flag) string {
 	if value := flag.Value.String(); value == "" {
 		return `""`
@@ -41,7 +41,7 @@ func shown(flag *pflag.Flag) string {
 			return hidden
 		}
 	}
-	// Hide secrets per URL of a list, so that all hosts stay readable.
+	// Hide secrets in each URL of a list separately, so that all hosts remain readable.
 	text, rest := "", flag.Value.String()
 	for next := nextURL.FindStringIndex(rest); next != nil; next = nextURL.FindStringIndex(rest) {
 		text, rest = text+shownServer(rest[:next[0]])+",", rest[next[0]+1:]
@@ -49,7 +49,7 @@ func shown(flag *pflag.Flag) string {
 	return text + shownServer(rest)
 }
 
-// shownServer handles servers without a scheme too.
+// shownServer hides the secrets of a server URL, also without a scheme.
 func shownServer(text string) string {
 	if at := strings.LastIndexByte(text, '@'); at >= 0 && !strings.Contains(text, "://") {
 		return hidden + text[at:]
@@ -61,19 +61,19 @@ const hidden = "xxxxx"
 
 var (
 	nextURL = regexp.MustCompile(`,[a-z]+://`)
-	// userInfo matches the user of a URL: a token, or a name and a password with any
-	// characters, spaces and quotes too.
+	// userInfo matches the user info of a URL: a token, or a user and a password
+	// with any characters, including spaces and quotes.
 	userInfo = regexp.MustCompile(`://.*@`)
 	// secretParameter matches a secret in the query of a URL.
 	secretParameter = regexp.MustCompile(`(?i)([?&][a-z_]*(?:password|secret|token)=)[^&\s",]*`)
 )
 
-// withoutSecrets hides users and secret parameters of URLs in a text.
+// withoutSecrets hides user info and secret query parameters of URLs in a text.
 func withoutSecrets(text string) string {
 	return secretParameter.ReplaceAllString(userInfo.ReplaceAllString(text, "://"+hidden+"@"), "${1}"+hidden)
 }
 
-// number returns the value of a flag that is a whole number or a duration.
+// number returns the value of a flag for a whole number or a duration.
 func number(flag *pflag.Flag) (int64, bool) {
 	switch flag.Value.Type() {
 	case "int", "int64":

@@ -1,7 +1,7 @@
-// Package settings adds two sources to every flag of a command: an environment
-// variable and a YAML file. A flag takes precedence over the environment, the
-// environment over the file. The package records the origin of each value, and
-// reports all errors at once, each with its origin.
+// Package settings adds two sources to every flag of a command: an environment variable
+// and a YAML file. A flag takes precedence over the environment, the environment over
+// the file. The package records the origin of each value, and reports all errors at
+// once, each with its origin.
 package settings
 
 import (
@@ -18,39 +18,39 @@ import (
 	"github.com/procfleet/procfleet/internal/invalid"
 )
 
-// Flag is the name of the flag that names the file; a command without it has
-// no file.
+// Flag is the name of the flag for the settings file; a command without this flag
+// reads no file.
 const Flag = "config"
 
-// Names of the flags of roles that check the settings, and show all flags,
-// instead of running the role.
+// Names of the flags of a role that check the settings, or show all flags, instead of
+// running the role.
 const (
 	CheckFlag   = "check-config"
 	HelpAllFlag = "help-all"
 )
 
-// ErrUsage is wrapped by errors of usage.
+// ErrUsage is wrapped by usage errors.
 var ErrUsage = errors.New("see --help")
 
-// onlyTyped are flags without a variable and a key in the file: they select what the
-// command does now.
+// onlyTyped are flags that cannot be set by a variable or the file: they select the
+// action of a single call.
 var onlyTyped = []string{"help", "version", CheckFlag, HelpAllFlag}
 
 // Settings are the flags of one run of a command, with their origins and errors.
 type Settings struct {
 	flags    *pflag.FlagSet
 	root     *cobra.Command
-	origins  map[string]origin // of the flags that were set
+	origins  map[string]origin // by flag, for flags that were set
 	wrong    map[string]bool   // flags with a reported error
 	problems []problem
-	alone    bool // the command is the whole program
+	alone    bool // the program has no other commands
 	unread   bool // the file could not be read
 }
 
 // origin is the source of a value.
 type origin struct {
-	name string // --nats, PROCFLEET_NATS or procfleet.yaml:7: nats
-	line int    // in the file; 0 = another source
+	name string // for example --nats, PROCFLEET_NATS or procfleet.yaml:7: nats
+	line int    // line in the file; 0 for other sources
 }
 
 type problem struct {
@@ -58,7 +58,7 @@ type problem struct {
 	text string
 }
 
-// Load sets flags of cmd that are not on the command line from the environment and
+// Load sets the flags of cmd that are not on the command line from the environment and
 // the file. An empty variable counts as not set.
 func Load(cmd *cobra.Command) *Settings {
 	s := &Settings{flags: cmd.Flags(), root: cmd.Root(), alone: cmd == cmd.Root(), origins: map[string]origin{}, wrong: map[string]bool{}}
@@ -78,22 +78,22 @@ func Load(cmd *cobra.Command) *Settings {
 	return s
 }
 
-// Fill is [Load] for commands without further checks. It writes [Settings.Warn] to
-// the standard error of the command.
+// Fill is [Load] for commands without further checks: it returns the errors, and writes
+// warnings to the standard error of the command.
 func Fill(cmd *cobra.Command) error {
 	s := Load(cmd)
 	s.Warn(cmd.ErrOrStderr())
 	return s.Err()
 }
 
-// Warn writes [Settings.Misnamed], one per line.
+// Warn writes the warnings of [Settings.Misnamed], one per line.
 func (s *Settings) Warn(out io.Writer) {
 	for _, text := range s.Misnamed() {
 		fmt.Fprintf(out, "%s: warning: %s\n", s.root.Name(), text)
 	}
 }
 
-// Given reports whether the flag was set, in any source.
+// Given reports whether any source has set the flag.
 func (s *Settings) Given(flag string) bool { return s.origins[flag].name != "" }
 
 func (s *Settings) set(flag *pflag.Flag, value string, at origin) {
@@ -115,8 +115,8 @@ func wrongType(flag *pflag.Flag, value string, err error) string {
 	return fmt.Sprintf("%q is %s", value, what)
 }
 
-// Wrong reports an error of a flag. It ignores further errors of the same flag, which
-// may be consequences of the first.
+// Wrong reports an error in a flag. It ignores further errors in the same flag, which
+// may be consequences of the first error.
 func (s *Settings) Wrong(flag, format string, args ...any) {
 	if s.wrong[flag] {
 		return
@@ -133,8 +133,8 @@ func (s *Settings) add(at origin, text string) {
 	s.problems = append(s.problems, problem{origin: at, text: withoutSecrets(text)})
 }
 
-// Refused reports the errors of a Config's Validate. flags maps fields to flags;
-// errors of other fields are ignored, because the command sets them later.
+// Refused reports the errors of a Config's Validate. flags maps field names to flags;
+// errors in other fields are ignored, because the command sets these fields later.
 func (s *Settings) Refused(err error, flags map[string]string) {
 	fields, rest := invalid.Fields(err)
 	for _, f := range fields {
@@ -147,8 +147,8 @@ func (s *Settings) Refused(err error, flags map[string]string) {
 	}
 }
 
-// AtLeast reports flags below a minimum. It applies to whole numbers and durations,
-// whose 0 would select the default of a Config.
+// AtLeast reports flags with a value below least. It applies to whole numbers and
+// durations, for which a Config would replace 0 by the default.
 func (s *Settings) AtLeast(least int64, flags ...string) {
 	for _, name := range flags {
 		if value, ok := number(s.flags.Lookup(name)); ok && value < least {
@@ -160,8 +160,8 @@ func (s *Settings) AtLeast(least int64, flags ...string) {
 // Unread reports that the file could not be read, so that its settings are unknown.
 func (s *Settings) Unread() bool { return s.unread }
 
-// Err returns all errors as one, which wraps [ErrUsage]: first those of the file in
-// the order of its lines.
+// Err returns all errors joined to one that wraps [ErrUsage]: first the errors in the
+// file, by line.
 func (s *Settings) Err() error {
 	if len(s.problems) == 0 {
 		return nil
@@ -169,7 +169,7 @@ func (s *Settings) Err() error {
 	slices.SortStableFunc(s.problems, func(a, b problem) int {
 		switch {
 		case a.line == 0 || b.line == 0:
-			return b.line - a.line // errors of the file first
+			return b.line - a.line // errors in the file first
 		default:
 			return a.line - b.line
 		}

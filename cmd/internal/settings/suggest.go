@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// noSuchSetting returns the error message of an unknown key, with the nearest name.
+// noSuchSetting returns the error message for an unknown key, with the nearest name.
 func noSuchSetting(root *cobra.Command, key string) string {
 	meant := nearest(root, key)
 	if meant == "" {
@@ -38,7 +38,7 @@ func visit(cmd *cobra.Command, fn func(*pflag.Flag)) {
 	}
 }
 
-// distance returns the Levenshtein distance of two words.
+// distance returns the Levenshtein distance between two words.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1) // distances of a prefix of a to each prefix of b
 	for j := range row {

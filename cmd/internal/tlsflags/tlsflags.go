@@ -1,5 +1,5 @@
-// Package tlsflags defines the flags for certificates of clients and listeners.
-// Their names begin with the name of the flag for the address.
+// Package tlsflags defines the certificate flags of clients and listeners. Their names
+// begin with the name of the address flag.
 package tlsflags
 
 import (
@@ -23,13 +23,13 @@ type Client struct {
 	of string
 }
 
-// Register adds the flags for the address flag of; help texts name the server.
+// Register adds the flags for the address flag of; server is its name in the help.
 func (c *Client) Register(flags *pflag.FlagSet, of, server string) {
 	c.register(flags, of, server, "in place of the system's")
 }
 
-// RegisterForMany adds the flags for servers whose addresses are no flag. The
-// authorities of --X-ca are trusted in addition to the system's.
+// RegisterForMany adds the flags for servers without an address flag. The authorities
+// of --X-ca are trusted in addition to the system's.
 func (c *Client) RegisterForMany(flags *pflag.FlagSet, of, servers string) {
 	c.BesideSystem = true
 	c.register(flags, of, servers, "in addition to the system's")
@@ -45,7 +45,7 @@ func (c *Client) register(flags *pflag.FlagSet, of, server, scope string) {
 // Check reports invalid files to s.
 func (c *Client) Check(s *settings.Settings) { s.Refused(c.ValidateClient(), c.names()) }
 
-// CheckHTTPS is Check, and reports a url without https:// if files are named.
+// CheckHTTPS is Check, and also reports certificate files for a url without https://.
 func (c *Client) CheckHTTPS(s *settings.Settings, url string) {
 	c.Check(s)
 	if !c.None() && !strings.HasPrefix(url, "https://") {
@@ -53,8 +53,8 @@ func (c *Client) CheckHTTPS(s *settings.Settings, url string) {
 	}
 }
 
-// CheckButDates is Check for a role that works without the server too: it
-// accepts expired certificates, which the role logs at its start.
+// CheckButDates is Check for a role that also works without the server: it accepts
+// expired certificates, which the role logs at startup.
 func (c *Client) CheckButDates(s *settings.Settings) {
 	if err := c.ValidateClient(); !errors.Is(err, tlsfiles.ErrNotInForce) {
 		s.Refused(err, c.names())
@@ -65,8 +65,8 @@ func (c *Client) names() map[string]string {
 	return map[string]string{"CA": c.of + "-ca", "Cert": c.of + "-cert", "Key": c.of + "-key"}
 }
 
-// Open reads the files and returns nil if none is named. Its errors contain the
-// names of the flags.
+// Open reads the files and returns nil if no file is set. Its errors contain the names
+// of the flags.
 func (c *Client) Open(log logrus.FieldLogger) (*tlsfiles.Client, error) {
 	if c.None() {
 		return nil, nil
@@ -85,7 +85,7 @@ func (c *Client) OpenAtOnce() (*tlsfiles.Client, error) {
 	return c.Open(silent)
 }
 
-// Given returns the flags that were given as they are typed, each after a space.
+// Given returns the given flags in command-line form, each preceded by a space.
 func (c *Client) Given() string {
 	var text strings.Builder
 	for _, f := range [][2]string{{"-ca", c.CA}, {"-cert", c.Cert}, {"-key", c.Key}} {
@@ -118,7 +118,7 @@ func (l *Server) names() map[string]string {
 	return map[string]string{"CA": l.of + "-client-ca", "Cert": l.of + "-cert", "Key": l.of + "-key"}
 }
 
-// Open reads the files and returns nil if none is named.
+// Open reads the files and returns nil if no file is set.
 func (l *Server) Open(log logrus.FieldLogger) (*tls.Config, error) {
 	if l.None() {
 		return nil, nil
@@ -127,7 +127,7 @@ func (l *Server) Open(log logrus.FieldLogger) (*tls.Config, error) {
 	return config, named(err, l.names())
 }
 
-// named replaces field names in an error by the names of their flags.
+// named replaces the field names in an error by the names of their flags.
 func named(err error, flags map[string]string) error {
 	fields, rest := invalid.Fields(err)
 	for _, f := range fields {
