@@ -11,7 +11,7 @@ import (
 // Event is the kind of a record.
 type Event string
 
-// The events. Each is also the last token of the record's subject.
+// Values of [Event], which are also the last token of a record's NATS subject.
 const (
 	// Accepted: a task was stored, and none of it has begun. If the task is
 	// withdrawn, a Refused record of the same request follows.

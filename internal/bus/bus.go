@@ -19,7 +19,7 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// Errors of publishing.
+// Errors of the methods that publish.
 var (
 	// ErrFull means that the stream is full; consumers must process its messages
 	// first.
@@ -315,6 +315,6 @@ func isUnavailable(err error) bool {
 		}
 	}
 	var api *jetstream.APIError
-	return errors.As(err, &api) && api.Code == 503 || // no leader, JetStream restarting
+	return errors.As(err, &api) && api.Code == 503 || // JetStream has no leader or is restarting
 		hasCode(err, codeNoPeers, codeDuplicateInProcess)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// The streams.
+// Names of the streams, with the subjects that they capture.
 const (
 	StreamOps    = "PROCFLEET_OPS"    // procfleet.op.<lane>.<cloud>
 	StreamEvents = "PROCFLEET_EVENTS" // procfleet.task.>; also the audit log's ends of tasks
@@ -28,7 +28,7 @@ const (
 
 const (
 	defaultOpsBytes    = 1 << 30
-	defaultEventsBytes = 256 << 20 // of tasks, as much of hosts, and as much of the audit log
+	defaultEventsBytes = 256 << 20 // for StreamEvents, StreamHostEvents and StreamAudit each
 	defaultSubmitBytes = 256 << 20
 	defaultFailedBytes = 128 << 20
 	defaultTrialsBytes = 16 << 20

@@ -129,7 +129,7 @@ func headerBytes(h nats.Header) int {
 	return n
 }
 
-// headerText converts text to one line of valid UTF-8 of at most most bytes.
+// headerText converts text to one line of valid UTF-8 of up to most bytes.
 func headerText(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -41,7 +41,7 @@ func Open(name string, flag int) (*os.File, error) {
 
 // openLock opens the file to lock while a file in folder is changed: the folder
 // itself, so that no lock file remains.
-func openLock(folder string) (*os.File, error) { return os.Open(folder) } //nolint:gosec // the data folder
+func openLock(folder string) (*os.File, error) { return os.Open(folder) } //nolint:gosec // folder is the data folder
 
 // openAtOnce opens a file for reading without side effects, so that the caller can
 // check its type first: it does not wait for the writer of a pipe, and does not

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Bounds of a ring.
+// Bounds of the content of a ring.
 const (
 	// maxKeys is the maximum number of keys; a replacement needs two.
 	maxKeys  = 4
@@ -45,7 +45,7 @@ type Key struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"` // base64 of 32 random bytes
 
-	deriver *deriver // set in a ring
+	deriver *deriver // set by [File.Ring]
 }
 
 // File is the stored form of a ring: YAML in a private file.

@@ -24,7 +24,7 @@ const HeaderRoom = 1 << 10
 // has no more keys.
 const maxSignatures = maxKeys
 
-// Reasons to reject a message.
+// Errors of Verify methods.
 var (
 	ErrUnsigned = errors.New("the message is not signed")
 	// ErrUnknownKey means that the receiver has the key and generation of none of

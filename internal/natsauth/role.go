@@ -5,7 +5,7 @@ import "github.com/nats-io/jwt/v2"
 // Role is the purpose of a NATS user; it determines the user's permissions.
 type Role string
 
-// The roles.
+// The roles of NATS users.
 const (
 	// Agent is for the agent of one host.
 	Agent Role = "agent"
@@ -117,7 +117,7 @@ func limits(role Role) (subscriptions, payload int64) {
 	switch role {
 	case Agent: // host subject, settings, inbox; results have up to 512 KiB
 		return 32, 1 << 20
-	case Producer: // finished tasks and inboxes
+	case Producer: // finished tasks and replies
 		return 256, 8 << 20
 	case Server: // procfleet-bench simulate subscribes for each of its agents
 		return 1 << 18, 8 << 20

@@ -20,7 +20,7 @@ import (
 // checkURLs rejects URLs that can never be dialed: the client library would accept
 // any scheme and retry forever.
 func checkURLs(urls string) error {
-	schemes := map[bool]bool{} // WebSocket or not
+	schemes := map[bool]bool{} // keys: whether a server uses WebSocket
 	for server := range strings.SplitSeq(urls, ",") {
 		server = strings.TrimSpace(server)
 		if !strings.Contains(server, "://") {

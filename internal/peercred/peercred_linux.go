@@ -165,7 +165,7 @@ func find(request *diagRequest) (*diagAnswer, error) {
 	}
 	defer func() { _ = unix.Close(fd) }() // no data is in flight
 	header := unix.NlMsghdr{
-		Len: uint32(unix.SizeofNlMsghdr + binary.Size(request)), Type: unix.SOCK_DIAG_BY_FAMILY, Flags: unix.NLM_F_REQUEST, //nolint:gosec // 72
+		Len: uint32(unix.SizeofNlMsghdr + binary.Size(request)), Type: unix.SOCK_DIAG_BY_FAMILY, Flags: unix.NLM_F_REQUEST, //nolint:gosec // the length is 72
 	}
 	message, err := binary.Append(nil, binary.NativeEndian, &header)
 	if err == nil {
@@ -195,7 +195,7 @@ func parseAnswer(text []byte) (*diagAnswer, error) {
 	}
 	first := messages[0]
 	if first.Header.Type == unix.NLMSG_ERROR && len(first.Data) >= 4 {
-		return nil, fmt.Errorf("sock_diag: %w", syscall.Errno(-int32(binary.NativeEndian.Uint32(first.Data)))) //nolint:gosec // a number of an error
+		return nil, fmt.Errorf("sock_diag: %w", syscall.Errno(-int32(binary.NativeEndian.Uint32(first.Data)))) //nolint:gosec // an error number
 	}
 	var found diagAnswer
 	if _, err := binary.Decode(first.Data, binary.NativeEndian, &found); err != nil || first.Header.Type != unix.SOCK_DIAG_BY_FAMILY {

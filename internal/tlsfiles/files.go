@@ -74,7 +74,7 @@ func (f Files) validate(as use) error {
 
 // material is the parsed content of the files.
 type material struct {
-	roots  *x509.CertPool // nil: the CAs of the system, or none
+	roots  *x509.CertPool // nil without CA
 	issuer []*x509.Certificate
 	own    *tls.Certificate
 	digest [sha256.Size]byte
