@@ -54,7 +54,7 @@ func holder(file *os.File) string {
 	return "unknown"
 }
 
-// Names in the data directory of `up`.
+// Names of files and directories in the data directory of `up`.
 const (
 	fleetKeyName = "fleet.key"
 	natsAuthName = "nats-auth"

@@ -116,7 +116,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *dae
 	started, err := back.store.Now(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, context.Cause(ctx) // see unlessStopped
+		return nil, context.Cause(ctx) // not the store's error, see unlessStopped
 	case err != nil:
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (f *upFlags) natsAuthority() (*natsauth.Authority, error) {
 	case f.natsAuth != "":
 		return natsauth.Open(f.natsAuth)
 	case f.allowUnauthenticated:
-		return nil, nil //nolint:nilnil // as documented
+		return nil, nil //nolint:nilnil // nil means that NATS accepts every client
 	}
 	return createAuthority(filepath.Join(f.data, natsAuthName), natsauth.OpenOrCreate)
 }

@@ -18,7 +18,7 @@ import (
 // defaultData is the default data directory of an agent.
 const defaultData = "/var/lib/procfleet-agent"
 
-// localFlags are the flags of commands that query the local agent.
+// localFlags are the flags of commands that query the agent on this host.
 type localFlags struct {
 	data string
 	json bool

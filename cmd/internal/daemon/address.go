@@ -85,8 +85,8 @@ func CheckSocket(path string) error {
 }
 
 // Listen binds the address of a flag: host:port, or unix:PATH for a socket that only
-// this account and root can open. It accepts at most most concurrent connections,
-// with TLS if files is not nil.
+// this account and root can open. It accepts up to most concurrent connections, with
+// TLS if files is not nil.
 func Listen(ctx context.Context, flag, address string, files *tls.Config, most int) (*Listener, error) {
 	var listener net.Listener
 	var err error

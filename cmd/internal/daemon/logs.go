@@ -17,7 +17,7 @@ import (
 // Logs holds the flags of the log.
 type Logs struct{ Level, Format string }
 
-// Register adds the flags.
+// Register adds the flags --log-level and --log-format.
 func (l *Logs) Register(flags *pflag.FlagSet) {
 	flags.StringVar(&l.Level, "log-level", "info", "log level: error, warn, info or debug")
 	flags.StringVar(&l.Format, "log-format", "", "log format: json or text (default: text on a terminal)")

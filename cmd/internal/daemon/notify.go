@@ -41,7 +41,7 @@ func fromEnvironment() (*supervisor, error) {
 	return s, nil
 }
 
-// Intervals of the health check before the process is ready and afterwards.
+// Intervals of the health check before and after the process is ready.
 const (
 	pollStarting = 200 * time.Millisecond
 	pollRunning  = 5 * time.Second

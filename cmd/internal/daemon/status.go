@@ -23,7 +23,7 @@ const (
 	maxHeader      = 16 << 10        // bytes of request headers
 	// statusConnections limits the concurrent clients of the status listener.
 	statusConnections = 256
-	stopTimeout       = 2 * time.Second // for requests in progress
+	stopTimeout       = 2 * time.Second // at a stop, for requests in progress
 )
 
 // serve serves on the address of --status-http until stop is called.

@@ -41,7 +41,7 @@ func (s *Settings) loadFile(path string) {
 		s.add(origin{name: at(path, root.Line), line: root.Line}, "the file must hold names and values of settings, one `name: value` on each line")
 		return
 	}
-	first := map[string]int{} // line of each key
+	first := map[string]int{} // line of the first entry with each key
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
 		where := origin{name: at(path, key.Line) + ": " + key.Value, line: key.Line}
