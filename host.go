@@ -131,7 +131,7 @@ func clip(s string) string {
 
 // HostEvent is an automatic action or an observation of an agent.
 type HostEvent struct {
-	// Sequence orders the events of all hosts.
+	// Sequence is the position in the order of the events of all hosts.
 	Sequence   uint64    `json:"sequence"`
 	ReceivedAt time.Time `json:"received_at"`
 	At         time.Time `json:"at"` // agent's estimate of the server's time

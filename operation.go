@@ -9,7 +9,7 @@ import (
 // every other value outside [Actions] with [CodeUnknownAction].
 type Action string
 
-// The eight actions.
+// Known values of [Action].
 const (
 	ActionStart     Action = "start"     // run the start command, verify, supervise
 	ActionStop      Action = "stop"      // run the stop command, verify, release
@@ -61,7 +61,7 @@ type Operation struct {
 	Selection *Selection `json:"select,omitempty"`
 }
 
-// Submission is what a caller sends to be accepted as one task.
+// Submission is a list of operations that a caller sends, to be accepted as one task.
 type Submission struct {
 	Operations []Operation `json:"operations"`
 	// Timeout, if not zero, replaces the computed time limit; 1 s to 7 days.

@@ -75,7 +75,7 @@ type Control struct {
 // Shell is the shell that interprets the commands of a [Control]; empty: sh.
 type Shell string
 
-// The shells.
+// Values of [Shell].
 const (
 	ShellSh  Shell = "sh"
 	ShellBat Shell = "bat"
@@ -85,7 +85,7 @@ const (
 // ProcessType is the intended lifetime of a process.
 type ProcessType string
 
-// The process types.
+// Values of [ProcessType].
 const (
 	// Resident processes are supervised once started.
 	Resident ProcessType = "resident"

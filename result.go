@@ -9,7 +9,7 @@ import (
 // are those of the published GSE APIs, and codes are never removed.
 type Code int
 
-// The codes.
+// Values of [Code].
 const (
 	CodeSuccess        Code = 0
 	CodeRunning        Code = 115 // not final: in progress
@@ -25,7 +25,7 @@ const (
 // State is the state of an item.
 type State string
 
-// The states of an item. Every state but the first two is final.
+// Values of [State]; all except the first two are final.
 const (
 	StatePending     State = "pending"   // stored, not yet accepted by an agent
 	StateDelivered   State = "delivered" // accepted by an agent
@@ -64,7 +64,7 @@ func (s State) Failure() bool {
 // Reason is one word for the cause of an item's state.
 type Reason string
 
-// The reasons. Pending and delivered items have none.
+// Values of [Reason]. Pending and delivered items have no reason.
 const (
 	ReasonSucceeded      Reason = "succeeded"
 	ReasonAlreadyRunning Reason = "already_running"
@@ -103,14 +103,14 @@ func (r Reason) State() State {
 // lower rank, and never one of equal or higher rank.
 type Rank int
 
-// The ranks.
+// Values of [Rank], in ascending order.
 const (
 	RankNone   Rank = iota // no final result
 	RankServer             // made by the server, because no agent reported a result
 	RankAgent              // reported by the agent
 )
 
-// Result is the outcome of one item. The zero Result stands for "none yet".
+// Result is the outcome of one item. The zero Result means that there is no outcome yet.
 type Result struct {
 	Item   int    `json:"item"`
 	Code   Code   `json:"code"`

@@ -17,7 +17,7 @@ type ProcessStatus struct {
 	AgentID string `json:"agent_id,omitempty"`
 
 	PID int `json:"pid,omitempty"` // 0: not running
-	// PIDs are the main processes of all instances if the spec has several; PID is the first.
+	// PIDs are the main processes if the spec has several instances; PID is the first of them.
 	PIDs      []int     `json:"pids,omitempty"`
 	Instances int       `json:"instances,omitempty"` // number of instances in the spec, if more than one
 	Command   string    `json:"command,omitempty"`

@@ -97,7 +97,7 @@ func (id TaskID) malformed() error {
 // TaskState is the state of a task; see the diagram in the package comment.
 type TaskState string
 
-// The states of a task.
+// Values of [TaskState].
 const (
 	TaskAccepted TaskState = "accepted"
 	TaskRunning  TaskState = "running"

@@ -39,7 +39,7 @@ func (r *Result) encodedSize() int {
 	return len(data)
 }
 
-// clip cuts s to at most limit bytes of valid UTF-8.
+// clip returns s truncated to at most limit bytes of valid UTF-8.
 func clip(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= limit {

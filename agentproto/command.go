@@ -55,7 +55,7 @@ type Command struct {
 	Specs []json.RawMessage `json:"specs"`
 }
 
-// CommandItem is one action on one process.
+// CommandItem requests one action on one process.
 type CommandItem struct {
 	Item   int    `json:"item"`
 	Action string `json:"action"`
@@ -133,7 +133,7 @@ const (
 	RefusedHost        = "host"        // addressed to another host
 	RefusedInstance    = "instance"    // addressed to another instance
 	RefusedIncarnation = "incarnation" // addressed to another process of this instance
-	RefusedExpired     = "expired"     // accept_before has passed
+	RefusedExpired     = "expired"     // AcceptBefore has passed
 	RefusedStopping    = "stopping"    // the agent is shutting down; retry later
 	RefusedSignature   = "signature"   // signature not verified
 )

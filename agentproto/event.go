@@ -37,7 +37,7 @@ const (
 	EventGaveUp           = "gave_up"           // automatic starts ended, or became rare
 	EventAdopted          = "adopted"           // the process was started externally and is now supervised
 	EventPIDChanged       = "pid_changed"       // a successor process replaced the process
-	EventTwoMasters       = "two_masters"       // the pid file names another process while the known one lives
+	EventTwoMasters       = "two_masters"       // the pid file names another process although the known process lives
 	EventLimitExceeded    = "limit_exceeded"    // the process or its group exceeded a limit and was killed
 	EventInstancesMissing = "instances_missing" // fewer instances run than the spec requires
 	EventHealthFailed     = "health_failed"     // the health command failed several times in a row

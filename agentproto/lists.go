@@ -42,7 +42,7 @@ func (l *ManagedProcesses) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return decodeList(dec, (*[]ManagedProcess)(l), MaxProcesses)
 }
 
-// decodeList decodes null or a list of at most most elements into list.
+// decodeList decodes null or a list of up to most elements into list.
 func decodeList[T any](dec *jsontext.Decoder, list *[]T, most int) error {
 	*list = nil
 	if dec.PeekKind() != '[' {

@@ -105,7 +105,7 @@ type UnknownError struct {
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("%v (%v)", e.Err, ErrUnknown) }
 
-// Unwrap returns the failure and [ErrUnknown].
+// Unwrap returns Err and [ErrUnknown].
 func (e *UnknownError) Unwrap() []error { return []error{e.Err, ErrUnknown} }
 
 // connectionError is an error without a response.

@@ -70,7 +70,7 @@ func (c *Client) ProcessesOn(ctx context.Context, namespace, name string, on Tar
 // groups.
 func (c *Client) SetGroups(ctx context.Context, g Grouping, on Targets) ([]Outcome, error) {
 	if g.Groups == nil {
-		g.Groups = []Group{} // the server rejects a missing list
+		g.Groups = []Group{} // the server rejects null
 	}
 	return c.change(ctx, http.MethodPut, "/v1/groups", on, v1.GroupsRequest{Grouping: g, Targets: on})
 }

@@ -75,7 +75,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, er
 	unknown := &UnknownError{IdempotencyKey: s.IdempotencyKey}
 	maybe := false
 	err = c.persist(ctx, func(server address) error {
-		if ctx.Err() != nil { // nothing was sent
+		if ctx.Err() != nil { // no request was sent
 			return ended(ctx, nil)
 		}
 		err := c.attempt(ctx, server, request{method: http.MethodPost, path: "/v1/tasks", body: body, key: s.IdempotencyKey}, &answer)

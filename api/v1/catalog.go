@@ -32,7 +32,7 @@ func (p *CatalogProcess) Name() string {
 	return name
 }
 
-// Members of a [CatalogProcess] that are not attributes.
+// Members of the JSON of a [CatalogProcess] that are not attributes.
 const (
 	MemberID        = "id"
 	MemberModules   = "modules"
@@ -116,14 +116,14 @@ type SavedProcess struct {
 // SaveOutcome is the effect of a save on a process.
 type SaveOutcome string
 
-// The outcomes.
+// Values of [SaveOutcome].
 const (
 	SavedNew     SaveOutcome = "created"
 	SavedChanged SaveOutcome = "changed"
 	SavedSame    SaveOutcome = "unchanged"
 )
 
-// Topology is the sets, modules and hosts of a business.
+// Topology contains the sets, modules and hosts of a business.
 type Topology struct {
 	Version int64 `json:"version"` // number of changes; 0 if the business has no topology
 	// AutoRegister notifies the agents of a module's hosts as soon as a process
@@ -197,7 +197,7 @@ func (d *Drift) Drifted() bool {
 // DriftState is the state of a process on one host.
 type DriftState string
 
-// The states.
+// Values of [DriftState].
 const (
 	DriftAgentMissing DriftState = "agent_missing" // no live agent: the state is unknown
 	DriftDown         DriftState = "down"          // not running, or too few instances

@@ -130,14 +130,14 @@ type ResultPage struct {
 // Plan is the response to a [TaskRequest] with plan=true: the effect that a task
 // would have now. No task is created.
 type Plan struct {
-	Refusal string `json:"refusal,omitempty"` // why the request would be rejected; empty if accepted
+	Refusal string `json:"refusal,omitempty"` // cause if the request would be rejected; otherwise empty
 	Items   int    `json:"items"`             // number of items; 0 if the request would be rejected
 	Hosts   int    `json:"hosts"`             // number of distinct hosts in Operations
 	// WithoutAgent is the number of these hosts without a live agent.
 	WithoutAgent int `json:"without_agent"`
-	// Operations has one entry for each selected process and each registered
-	// spec, otherwise one for each operation of the request. It is never nil,
-	// nor is Problems.
+	// Operations has one entry for each selected process and for each registered
+	// spec, otherwise one for each operation of the request. Operations and
+	// Problems are never nil.
 	Operations []PlannedOperation `json:"operations"`
 	Problems   []PlanProblem      `json:"problems"`
 }
@@ -173,10 +173,10 @@ type PlanProblem struct {
 // ProblemReason is the class of a [PlanProblem], for software.
 type ProblemReason string
 
-// The reasons.
+// Values of [ProblemReason].
 const (
 	UnknownProcess ProblemReason = "unknown_process" // no process of the catalog has the id or matches the name
-	UnfitSpec      ProblemReason = "unfit_spec"      // the process lacks what the action needs
+	UnfitSpec      ProblemReason = "unfit_spec"      // the process lacks a field that the action requires
 	NotBound       ProblemReason = "not_bound"       // the process is bound to no module
 	UnknownModule  ProblemReason = "unknown_module"  // the topology has no module of this name
 	UnknownSet     ProblemReason = "unknown_set"     // the topology has no set of this name
@@ -202,7 +202,7 @@ type Error struct {
 // ErrorCode is the class of an [Error], for software.
 type ErrorCode string
 
-// The error codes.
+// Values of [ErrorCode].
 const (
 	CodeInternal         ErrorCode = "internal"
 	CodeInvalidRequest   ErrorCode = "invalid_request"
