@@ -11,14 +11,14 @@ type Action string
 
 // Known values of [Action].
 const (
-	ActionStart     Action = "start"     // run the start command, verify, supervise
-	ActionStop      Action = "stop"      // run the stop command, verify, release
+	ActionStart     Action = "start"     // run the start command, verify the process, supervise it
+	ActionStop      Action = "stop"      // run the stop command, verify the exit, end supervision
 	ActionStatus    Action = "status"    // inspect without changing anything
-	ActionSupervise Action = "supervise" // keep the running process alive from now on
+	ActionSupervise Action = "supervise" // keep the process alive from now on
 	ActionRelease   Action = "release"   // stop supervising; the process keeps running
 	ActionRestart   Action = "restart"   // run the restart command, verify that the process was replaced, supervise
 	ActionReload    Action = "reload"    // run the reload command
-	ActionKill      Action = "kill"      // run the kill command or SIGKILL, verify, release
+	ActionKill      Action = "kill"      // run the kill command or send SIGKILL, verify the exit, end supervision
 )
 
 var actions = []Action{

@@ -71,7 +71,7 @@ const (
 	ReasonNotRunning     Reason = "not_running"
 	ReasonCommandFailed  Reason = "command_failed"
 	ReasonCheckFailed    Reason = "check_failed"
-	ReasonRefused        Reason = "refused" // expired, superseded, bad command, policy, no journal
+	ReasonRefused        Reason = "refused" // refused by the agent: expired, superseded, bad command, policy, no journal
 	ReasonUnreachable    Reason = "unreachable"
 	ReasonTimedOut       Reason = "timed_out"
 	ReasonCancelled      Reason = "cancelled"

@@ -9,8 +9,8 @@ import (
 
 // Bounds of a [Selection].
 const (
-	MaxSelected  = 1000 // process ids; also set names and module names
-	MaxSelectors = 100  // operations with a selection per submission
+	MaxSelected  = 1000 // maximum number of process ids, and of set and module names
+	MaxSelectors = 100  // maximum number of operations with a selection per submission
 )
 
 // Selection selects processes in the catalog of [Submission.Business], and all

@@ -54,7 +54,7 @@ const (
 	EventJournalDamaged = "journal_damaged" // part of the journal could not be read
 	EventJournalFull    = "journal_full"    // the journal cannot be written
 	EventStartsPaused   = "starts_paused"   // the host cannot run another process; automatic starts are suspended
-	EventStarved        = "starved"         // the agent got no CPU time for a while
+	EventStarved        = "starved"         // the agent process did not run for a while, for example on an overloaded host
 	EventUnsafeHost     = "unsafe_host"     // a setting of the host endangers its processes
 	EventTwoAgents      = "two_agents"      // another agent receives commands for this host
 	EventCopiedFolder   = "copied_folder"   // the data folder was copied or restored; the agent started a new instance

@@ -88,7 +88,7 @@ type address string
 func (a address) String() string {
 	u, err := url.Parse(string(a))
 	if err != nil {
-		return "a server" // unreachable: parseServer rejects such URLs
+		return "a server" // unreachable code: parseServer rejects such URLs
 	}
 	return u.Redacted()
 }

@@ -64,7 +64,7 @@ func (r *eventReader) next() (event, error) {
 			}
 			e.data = append(e.data, value...)
 		case "id":
-			if printable(string(value)) { // the id must be a valid header value
+			if printable(string(value)) { // Last-Event-ID returns the id, so it must be a valid header value
 				id = string(value)
 			}
 		case "retry":

@@ -87,8 +87,8 @@ func (c *Client) FreezePage(ctx context.Context, q Query) (Page[Freeze], error) 
 
 // EventQuery selects host events; the zero EventQuery selects the newest.
 type EventQuery struct {
-	Host            procfleet.Host // zero: all
-	Namespace, Kind string         // empty: all
+	Host            procfleet.Host // zero: all hosts
+	Namespace, Kind string         // empty: all namespaces, all kinds
 	// Since starts with the first event that the server received at or after this time.
 	Since time.Time
 	// After starts after the page with this Next; "0" starts with the oldest

@@ -120,7 +120,7 @@ func all[T any](q Query, page func(Query) (Page[T], error)) iter.Seq2[T, error] 
 			switch p.Next {
 			case "":
 				return
-			case q.Cursor: // prevents an endless loop
+			case q.Cursor: // the same page again: prevents an endless loop
 				yield(*new(T), fmt.Errorf("%w: a page leads to itself", ErrBadAnswer))
 				return
 			}

@@ -110,7 +110,7 @@ type SavedProcess struct {
 	Name    string      `json:"name"`
 	ID      int64       `json:"id,omitempty"` // 0 if the process would be created by a plan
 	Outcome SaveOutcome `json:"outcome"`
-	Changes []string    `json:"changes"` // changed members; only with [SavedChanged]
+	Changes []string    `json:"changes"` // names of the changed members, if Outcome is [SavedChanged]
 }
 
 // SaveOutcome is the effect of a save on a process.
@@ -201,7 +201,7 @@ type DriftState string
 const (
 	DriftAgentMissing DriftState = "agent_missing" // no live agent: the state is unknown
 	DriftDown         DriftState = "down"          // not running, or too few instances
-	DriftUnsupervised DriftState = "unsupervised"  // unsupervised, but should be supervised
+	DriftUnsupervised DriftState = "unsupervised"  // not supervised, but should be
 	DriftSpecDiffers  DriftState = "spec_differs"  // the registered or reported spec differs from the catalog
 	DriftRunning      DriftState = "running"       // none of the above
 )

@@ -67,7 +67,7 @@ type Task struct {
 	// Actions are the distinct actions of the operations, never nil.
 	Actions    []procfleet.Action `json:"actions"`
 	CreatedAt  time.Time          `json:"created_at"`
-	Deadline   time.Time          `json:"deadline"`    // time at which pending items time out
+	Deadline   time.Time          `json:"deadline"`    // time at which items without a result fail
 	FinishedAt *time.Time         `json:"finished_at"` // nil while the task is open
 	ExpiresAt  time.Time          `json:"expires_at"`  // when the server deletes the task
 

@@ -31,7 +31,7 @@ type backends struct {
 	keys  func() *fleetkey.Ring
 	// natsConfig is the template for further connections to the same servers.
 	natsConfig natsconn.Config
-	users      *natsauth.Authority // of the embedded NATS; nil if NATS accepts every client
+	users      *natsauth.Authority // authority of the embedded NATS; nil if NATS accepts every client
 	streams    bus.Options
 
 	stopKeeping func() // stops keepStreams and waits for its end

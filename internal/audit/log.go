@@ -23,7 +23,7 @@ var ErrNotKept = errors.New("audit: the record is not known to be kept")
 type Line struct {
 	ID    string
 	Event Event
-	JSON  []byte // without line break
+	JSON  []byte // encoded record without line break
 }
 
 // Sink stores records.

@@ -236,7 +236,7 @@ func (r *eventReader) forget(ctx context.Context, consumer string) {
 func (r *eventReader) wanted(msg jetstream.Msg, meta *jetstream.MsgMetadata) *procfleet.HostEvent {
 	e, _, err := DecodeHostEvent(msg.Data(), msg.Subject())
 	if err != nil {
-		return nil // not an agent's message
+		return nil // not a valid event
 	}
 	if err := r.keys.Verify(msg.Headers(), e.Host.String(), &fleetkey.Message{Purpose: agentproto.TypeEvent, Body: msg.Data()}); err != nil {
 		r.refused[fleetkey.Reason(err)]++

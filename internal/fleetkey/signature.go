@@ -27,9 +27,9 @@ const maxSignatures = maxKeys
 // Errors of Verify methods.
 var (
 	ErrUnsigned = errors.New("the message is not signed")
-	// ErrUnknownKey means that the receiver has the key and generation of none of
-	// the signatures: the enrollment, a revocation or a new fleet key has reached
-	// only one side.
+	// ErrUnknownKey means that the receiver knows no key and generation with which
+	// the message is signed: an enrollment, a revocation or a new fleet key has
+	// reached only one side.
 	ErrUnknownKey = errors.New("the message is signed with a key or generation that is not known here")
 	ErrForged     = errors.New("the signature does not fit the message")
 	// ErrNoKeys is for a signed message to an agent that is not enrolled: the

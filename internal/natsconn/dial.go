@@ -64,7 +64,7 @@ type outage struct {
 	log logrus.FieldLogger
 
 	mu   sync.Mutex
-	why  error     // nil while connected
+	why  error     // cause of the outage; nil while connected
 	said time.Time // time of the last log line
 }
 

@@ -192,7 +192,7 @@ func (cfg *Config) handlers(user *user, outage *outage) []nats.Option {
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrAuthorization) { // reported at every attempt
+			if errors.Is(err, nats.ErrAuthorization) { // the client library reports this error at every attempt
 				outage.failed(user.explain(err), "")
 				return
 			}

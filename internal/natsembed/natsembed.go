@@ -66,7 +66,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 	log := newLogger(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
-	go ns.Start() // ends after Shutdown
+	go ns.Start() // returns after Shutdown
 	if err := awaitReady(ns, log.fatal); err != nil {
 		ns.Shutdown()
 		ns.WaitForShutdown()

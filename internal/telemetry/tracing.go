@@ -63,11 +63,11 @@ const agentService = "procfleet-agent"
 
 // Limits of the export to the collector.
 const (
-	maxQueued     = 8192             // spans in the queue
+	maxQueued     = 8192             // queued spans
 	maxBatch      = 512              // spans per request
-	exportPause   = time.Second      // between requests while spans arrive
-	exportTimeout = 10 * time.Second // per request, including retries
-	flushTimeout  = 5 * time.Second  // at the exit of the process
+	exportPause   = time.Second      // pause between requests while spans arrive
+	exportTimeout = 10 * time.Second // limit per request, including retries
+	flushTimeout  = 5 * time.Second  // limit for the export at the exit of the process
 )
 
 // Validate returns all errors, each with the name of its field.

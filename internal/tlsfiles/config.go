@@ -148,7 +148,7 @@ type transport struct {
 
 	mu  sync.Mutex
 	now *http.Transport
-	of  *tls.Config // configuration of now
+	of  *tls.Config // TLS configuration of the transport now
 }
 
 // RoundTrip implements [http.RoundTripper].

@@ -46,7 +46,7 @@ func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 	return sync.OnceFunc(func() {
 		_ = listener.SetDeadline(time.Unix(1, 0)) // fails only if the listener is closed
 		<-ended
-		late := time.AfterFunc(stopTimeout, func() { _ = server.Close() }) // slow clients can retry
+		late := time.AfterFunc(stopTimeout, func() { _ = server.Close() }) // limits the wait for slow clients, which can retry
 		connections.Wait()
 		late.Stop()
 		_ = listener.SetDeadline(time.Time{})

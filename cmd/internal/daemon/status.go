@@ -53,7 +53,7 @@ func (f *Flags) serve(ctx context.Context, handler http.Handler, log logrus.Fiel
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
-			_ = server.Close() // slow clients can retry
+			_ = server.Close() // closes connections of slow clients, which can retry
 		}
 		<-ended
 	}, nil

@@ -24,7 +24,7 @@ const (
 // Config configures a demo; every field is required.
 type Config struct {
 	Client *client.Client
-	Server string // URL, for the printed commands
+	Server string // URL of the server in the printed commands
 	Host   string // "<cloud>:<ip>" of this machine's agent
 	Dir    string // directory of the sample process; created if missing
 	Out    io.Writer

@@ -22,9 +22,9 @@ func Variable(flag string) string {
 var notSettings = regexp.MustCompile(`^PROCFLEET_(CRASH_AT|AGENT_TIMING|REQUIRE|TEST_.*|PROC_HELPER|IMAGE|AGENT_IMAGE|NET|HTTP_PORT_.*|KEY|OP)$` +
 	`|_(PORT|PORT_\d+_(TCP|UDP|SCTP)(_.*)?|SERVICE_HOST|SERVICE_PORT(_.*)?)$`)
 
-// Misnamed returns a warning for each environment variable with the prefix of settings
-// that is no setting, with the nearest name. A program with a single role does not
-// know the settings of other programs: it warns only about similar names.
+// Misnamed returns a warning for each environment variable that has the prefix of
+// settings but is unknown. The warning suggests the most similar setting. A program
+// with a single role warns only if there is one, since it does not know all settings.
 func (s *Settings) Misnamed() []string {
 	var warnings []string
 	for _, entry := range os.Environ() {

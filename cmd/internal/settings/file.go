@@ -78,7 +78,7 @@ func (s *Settings) setFromFile(key string, node *yaml.Node, where origin) {
 	}
 }
 
-// text returns a YAML value as the text of a flag.
+// text converts a YAML value to the text that a flag parses.
 func text(node *yaml.Node) (string, error) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
