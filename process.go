@@ -216,8 +216,8 @@ func problemOf(err error) string {
 	return err.Error()
 }
 
-// spelledOut estimates the number of instructions of a compiled expression: the
-// short x{1000} takes as long to match as a thousand x.
+// spelledOut estimates the number of instructions of a compiled expression. The length
+// of the text is no measure: x{1000} takes as long to match as a thousand x.
 func spelledOut(re *syntax.Regexp) int {
 	n := 0
 	for _, sub := range re.Sub {

@@ -270,7 +270,7 @@ func between(field string, n, high int) error {
 	return &FieldError{field, fmt.Sprintf("%d is out of range: 0 to %d", n, high)}
 }
 
-// percent accepts values above 100, which disable the limit in effect.
+// percent accepts values above 100: such a limit is never exceeded.
 func percent(field string, v float64) error {
 	if v >= 0 && !math.IsInf(v, 0) {
 		return nil

@@ -61,9 +61,9 @@ type CommandItem struct {
 	Action string `json:"action"`
 	Spec   int    `json:"spec"`
 	// Fence is the task's number, microseconds of the servers' clock at its
-	// acceptance; with Item it orders the commands of one process. The agent
-	// refuses a command that it does not remember unless its fence is above the
-	// last one of the process: the command is superseded or repeated.
+	// acceptance; with Item it orders the commands of one process. Unless the
+	// agent remembers the command, it refuses a fence that is not above the
+	// last accepted fence of the process: the command is superseded or repeated.
 	Fence int64 `json:"fence"`
 }
 

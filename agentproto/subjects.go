@@ -32,8 +32,8 @@ const (
 	answerPrefix = "procfleet.answer."
 )
 
-// AnswerSubject returns the subject for an agent's reply to a request on the
-// subject asked; id is "<worker>.<request>". The subject contains the host, so
+// AnswerSubject returns the subject for an agent's reply to a request that was sent
+// to the subject asked; id is "<worker>.<request>". The subject contains the host, so
 // that NATS permissions can restrict an agent to replies of its own host.
 //
 //	procfleet.answer.0.10-0-0-1.1zk3x9.4-0-1

@@ -71,7 +71,7 @@ func (c *Client) lift(ctx context.Context, namespace string, on Targets) (Lifted
 	return answer, complete(path, len(answer.Results), on.Count())
 }
 
-// Freezes yields all freezes: first those on all hosts, then by cloud area and
+// Freezes yields all freezes: first the freezes of all hosts, then by cloud area and
 // address. It ends after the first error.
 func (c *Client) Freezes(ctx context.Context, q Query) iter.Seq2[Freeze, error] {
 	return all(q, func(q Query) (Page[Freeze], error) { return c.FreezePage(ctx, q) })

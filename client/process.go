@@ -132,8 +132,8 @@ func complete(path string, got, asked int) error {
 	return fmt.Errorf("%s: %w: it has %d entries for %d hosts", path, ErrBadAnswer, got, asked)
 }
 
-// ask calls some with up to [LargestPage] targets at a time, at least once, and
-// concatenates the results.
+// ask splits the targets on into lists of up to [LargestPage], calls some with each
+// list, at least once, and concatenates the results.
 func ask[T any](on Targets, some func(Targets) ([]T, error)) ([]T, error) {
 	var found []T
 	for {

@@ -110,7 +110,7 @@ type Freeze struct {
 	By        string         `json:"by"` // application and user that requested the freeze
 }
 
-// FreezePage is a page of freezes: those of all hosts first, then by cloud area,
+// FreezePage is a page of freezes: first the freezes of all hosts, then by cloud area,
 // address and namespace. Next is the cursor of the next page, empty at the end.
 type FreezePage struct {
 	Freezes []Freeze `json:"freezes"`

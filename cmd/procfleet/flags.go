@@ -41,8 +41,8 @@ type backendFlags struct {
 	waitTimeout    time.Duration
 }
 
-// registerRest adds all flags except those for the URLs, whose help differs between
-// commands.
+// registerRest adds all flags except --nats and --redis, whose help texts differ
+// between commands.
 func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
 	fleetKeyFlag(flags, &f.fleetKey)
 	connflags.NATSCreds(flags, &f.natsCreds)

@@ -18,7 +18,7 @@ const (
 
 	submitConsumer = "dispatchers"
 	// submitAckPending limits the unacknowledged submissions of all dispatchers
-	// together, including delayed ones; at the limit none is delivered.
+	// together, including delayed ones; at the limit, JetStream delivers no more.
 	submitAckPending = 1024
 
 	failedAge = 7 * 24 * time.Hour

@@ -153,10 +153,9 @@ func ownItself(dir string) error {
 	return nil
 }
 
-// belong sets the new file's owner and group to those of the old file, and its
-// group read permission. Without an old file, root gives the new file the owner of
-// the folder. So root can update the files of a dispatcher that runs as another
-// user.
+// belong copies the owner, the group and the group's read permission of the old file
+// to the new file. Without an old file, a process of root sets the owner of the
+// folder. So root can update the files of a dispatcher that runs as another user.
 func belong(file *os.File, old os.FileInfo) error {
 	like := old
 	if old == nil {
