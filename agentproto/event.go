@@ -26,7 +26,7 @@ type Event struct {
 	Message   string `json:"message"` // human-readable sentence
 	// Details are the values behind Message; the names depend on Kind.
 	Details map[string]any `json:"details,omitempty"`
-	// Receipt requests a [Receipt]. False is an agent of an older version, which
+	// Receipt requests a [Receipt]. False means an older version of the agent, which
 	// expects the acknowledgement of a JetStream stream.
 	Receipt bool `json:"receipt,omitzero"`
 }

@@ -7,7 +7,7 @@ import (
 // Presence announces a live agent: on connecting, every 30 s with jitter, and
 // with Leaving set on an orderly shutdown. The agent sends it as a request to
 // [PresenceSubject]; a worker stores it and replies with a [PresenceReply].
-// Agents do not retry an announcement without reply before the next one is due.
+// A missing reply is no error: the agent sends its next announcement on schedule.
 type Presence struct {
 	Header
 	Host     string `json:"host"` // "<cloud>:<ip>"

@@ -11,7 +11,7 @@ type Results struct {
 	Host     string     `json:"host"`
 	Instance string     `json:"instance"`
 	Results  ResultList `json:"results"`
-	// Receipt requests a [Receipt]. False is an agent of an older version, which
+	// Receipt requests a [Receipt]. False means an older version of the agent, which
 	// expects the acknowledgement of a JetStream stream.
 	Receipt bool `json:"receipt,omitzero"`
 }

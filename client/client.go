@@ -81,8 +81,8 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// address is the URL of a server, without a trailing slash. Its String contains no
-// password.
+// address is the URL of a server, without a trailing slash. Its String method omits
+// the password.
 type address string
 
 func (a address) String() string {
