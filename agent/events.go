@@ -211,7 +211,7 @@ func (e *events) sendNext(ctx context.Context) error {
 		e.backOff(ctx, err)
 		return err
 	case pause > 0 && receipt.Event == event.ID:
-		e.log.WithFields(logrus.Fields{"kind": event.Kind, "retry_after": pause}).Warn("event refused by the event stream, held back")
+		e.log.WithFields(logrus.Fields{"kind": event.Kind, "retry_after": pause}).Warn("event rejected by the event stream, retrying later")
 		e.retries.succeeded()
 		e.holdBack(event, pause)
 	case pause > 0:
@@ -222,7 +222,7 @@ func (e *events) sendNext(ctx context.Context) error {
 	default:
 		e.remove(event.ID, lost)
 		if e.retries.succeeded() {
-			e.log.WithField("dropped", lost).Info("events acknowledged again")
+			e.log.WithField("dropped", lost).Info("event acknowledgments resumed")
 		}
 	}
 	return nil

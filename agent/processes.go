@@ -129,7 +129,7 @@ func (p *processReporter) logOmitted(n int) {
 		if cut {
 			p.log.WithField("omitted", n).Warn("process report truncated")
 		} else {
-			p.log.Info("process report complete again")
+			p.log.Info("process report no longer truncated")
 		}
 	}
 }

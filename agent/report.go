@@ -216,7 +216,7 @@ func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journa
 	r.forget(key.task, done)
 	switch pause := receipt.RetryAfter(); {
 	case refused:
-		r.log.WithFields(logrus.Fields{"lane": l.name, "task": key.task, "retry_after": pause}).Warn("results refused by the task store, held back")
+		r.log.WithFields(logrus.Fields{"lane": l.name, "task": key.task, "retry_after": pause}).Warn("results rejected by the task store, retrying later")
 		l.retries.succeeded()
 	case pause > 0:
 		r.log.WithFields(logrus.Fields{"lane": l.name, "retry_after": pause}).Debug("workers busy, results queued")
@@ -226,7 +226,7 @@ func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journa
 	case len(done) == 0:
 		r.backOff(ctx, l, errors.New("the receipt names none of the items"))
 	case l.retries.succeeded():
-		r.log.WithField("lane", l.name).Info("results acknowledged again")
+		r.log.WithField("lane", l.name).Info("result acknowledgments resumed")
 	}
 }
 

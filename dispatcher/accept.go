@@ -139,7 +139,7 @@ func (m *marks) later(ctx context.Context, id procfleet.TaskID, mark func(contex
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
 		defer cancel()
 		if err := mark(ctx); err != nil {
-			m.log.WithError(err).WithField("task", id).Warn("dispatched mark not stored, left to the sweep")
+			m.log.WithError(err).WithField("task", id).Warn("dispatch not recorded, left to the sweep")
 		}
 	})
 	return true

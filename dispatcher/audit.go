@@ -102,7 +102,7 @@ func (e *exchange) auditRefusal(err error, f *dialect.Error) {
 	if hidden, is := errors.AsType[*auth.HiddenError](err); is {
 		f = hidden.Refusal
 		f.Call = e.call.Name
-		e.log().WithFields(logrus.Fields{"application": f.Application, "task": f.Task, "detail": f.Error()}).Info("call refused")
+		e.log().WithFields(logrus.Fields{"application": f.Application, "task": f.Task, "detail": f.Error()}).Info("request rejected")
 	}
 	e.api.auditRefusal(f, e.call.action, &e.who, e.origin())
 }

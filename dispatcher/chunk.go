@@ -195,8 +195,8 @@ func (c *cutter) byHost(operations []procfleet.Operation) []hostWork {
 	return works
 }
 
-// namedAgain reports whether an operation names a target a second time. The table named
-// holds only targets with a label or an agent id, because with all targets it would be
+// namedAgain reports whether an operation names target t a second time, and records t.
+// The map holds only targets with a label or an agent id: with all targets it would be
 // as large as the request.
 func (w *hostWork) namedAgain(operation int, t procfleet.Target, named map[procfleet.Target]struct{}) (again bool) {
 	if t == (procfleet.Target{Host: t.Host}) {

@@ -263,7 +263,7 @@ func (e *delivery) timeout(ctx context.Context) (context.Context, context.Cancel
 // end replies and acknowledges the message.
 func (e *delivery) end(ctx context.Context, reply dialect.Reply, task procfleet.TaskID) {
 	if err := e.reply(reply, task); err != nil {
-		e.log.WithError(err).Warn("no reply to a submission")
+		e.log.WithError(err).Warn("reply to submission not published")
 		if errors.Is(err, bus.ErrUnavailable) {
 			e.later()
 			return

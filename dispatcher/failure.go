@@ -97,6 +97,6 @@ func (a *api) noteRefusal(f *dialect.Error, log logrus.FieldLogger, start time.T
 	}
 	a.authenticator.CountRefusal(reason)
 	if f.Application != "" && f.Kind == dialect.Forbidden || a.refused.due(start) {
-		log.WithFields(logrus.Fields{"application": f.Application, "reason": reason, "detail": f.Error()}).Info("call refused")
+		log.WithFields(logrus.Fields{"application": f.Application, "reason": reason, "detail": f.Error()}).Info("request rejected")
 	}
 }

@@ -112,7 +112,7 @@ func (e *exchange) setGroups(ctx context.Context, q *dialect.Grouping, at *targe
 	}
 	e.log().WithFields(logrus.Fields{
 		"application": e.who.Application, "user": e.who.User, "namespace": q.Groups.Namespace, "groups": len(q.Groups.Groups), "hosts": len(at.hosts),
-	}).Info("process groups changed")
+	}).Info("resource groups of processes changed")
 	return outcomesOf(q.Targets, at, func(int) (procfleet.Code, string) {
 		return procfleet.CodeSuccess, "success"
 	}), nil

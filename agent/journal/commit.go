@@ -201,7 +201,7 @@ func (j *Journal) Ready() error {
 		return fmt.Errorf("%w; new generation: %w", j.writeErr, err)
 	}
 	j.setWriteErr(nil)
-	j.log.WithField("generation", j.generation).Info("journal writable again")
+	j.log.WithField("generation", j.generation).Info("journal writes resumed")
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (j *Journal) ready() error {
 	if err := j.rotate(); err != nil {
 		return fmt.Errorf("%w; new generation: %w", j.failed, err)
 	}
-	j.log.WithField("generation", j.generation).Info("journal writable again")
+	j.log.WithField("generation", j.generation).Info("journal writes resumed")
 	return nil
 }
 

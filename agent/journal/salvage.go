@@ -63,7 +63,7 @@ func (j *Journal) salvage(logs, snapshots []int, cause error) error {
 	j.failed = cause
 	if err := j.rotate(); err != nil {
 		j.writeErr = err
-		j.log.WithError(err).Error("new journal not started, retrying")
+		j.log.WithError(err).Error("journal not created, retrying")
 	}
 	return nil
 }

@@ -198,9 +198,9 @@ func (a automation) terminated(ctx context.Context, msg terminated) {
 	switch {
 	case msg.end.Outcome.Class == supervise.Interrupted:
 	case !msg.end.Gone:
-		entry.WithField("reason", msg.end.Trouble).Error("process not terminated")
+		entry.WithField("reason", msg.end.Trouble).Error("process termination failed")
 	default:
-		entry.WithField("how", msg.end.How).Warn("process terminated")
+		entry.WithField("how", msg.end.How).Warn("process terminated by agent")
 	}
 	for _, warning := range msg.end.Warnings {
 		entry.WithField("reason", warning).Warn("process termination incomplete")

@@ -23,7 +23,7 @@ func (r reporter) logChange(was supervise.State) {
 	now, none := &r.state, supervise.Identity{}
 	up, alone := now.Desired == supervise.Up, was.Work == supervise.Idle
 	if now.Phase != was.Phase {
-		r.log.WithFields(logrus.Fields{"phase": now.Phase, "before": was.Phase, "pid": now.Main.PID}).Debug("phase changed")
+		r.log.WithFields(logrus.Fields{"phase": now.Phase, "before": was.Phase, "pid": now.Main.PID}).Debug("process phase changed")
 	}
 	switch {
 	case up && now.Policy.Periodic:
@@ -178,7 +178,6 @@ func (r reporter) quarantineImposed(cause string) {
 	})
 }
 
-// emit emits an event about the process.
 func (r reporter) emit(event agentproto.Event) {
 	n := r.names()
 	event.Key, event.Namespace, event.Name, event.ProcName = r.key, n.namespace, n.name, n.procName

@@ -250,7 +250,7 @@ func (m *machine) brought(o Outcome, ran bool) {
 	switch {
 	case o.Observation != Alive:
 	case m.Policy.Periodic && !ran:
-		m.overlap() // the previous run appeared late, or another program began a run
+		m.overlap() // an earlier start took effect late, or another program started the process
 	case m.Policy.Periodic:
 	case ran:
 		m.emit(Emit{Notice: Restarted, Main: o.Main})

@@ -94,7 +94,7 @@ Repeat the command to replace a lost identity: it creates the same keys. Revoke 
 	flags.StringVar(&f.out, "out", "", "output directory, or file for one host (default: standard output)")
 	validFlag(flags, &f.valid)
 	flags.BoolVar(&f.create, "create", false, "creation of missing fleet keys and NATS authority in --data")
-	flags.StringVar(&f.brokerConf, "broker-conf", "", "copy of the authority's broker.conf")
+	flags.StringVar(&f.brokerConf, "broker-conf", "", "output file for broker.conf of the NATS authority")
 	return cmd
 }
 

@@ -99,7 +99,7 @@ func (f *loadFlags) register(flags *pflag.FlagSet) {
 	d := worker.Config{}.WithDefaults().Limits
 	flags.IntVar(&f.smallChunks, "small-chunks", d.SmallChunks, "concurrent chunks of small tasks (at most 256 items)")
 	flags.IntVar(&f.bigChunks, "big-chunks", d.BigChunks, "concurrent chunks of big tasks")
-	flags.IntVar(&f.items, "max-items-in-hand", d.Items, "concurrent items, separately for small and big tasks")
+	flags.IntVar(&f.items, "max-items-in-hand", d.Items, "in-flight items of small tasks, and as many of big tasks")
 }
 
 func (f *loadFlags) limits() worker.Limits {

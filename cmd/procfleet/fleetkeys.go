@@ -32,7 +32,7 @@ While the file has two keys, servers sign with both and accept either.`,
 	var file string
 	cmd.PersistentFlags().StringVar(&file, "fleet-key", "", "fleet key file, YAML")
 	cmd.AddCommand(
-		fleetKeyCommand(&file, &cobra.Command{Use: "create", Short: "Create the file with one key", Args: command.NoArgs}, createFleetKey),
+		fleetKeyCommand(&file, &cobra.Command{Use: "create", Short: "Create a fleet key file with one new key", Args: command.NoArgs}, createFleetKey),
 		fleetKeyCommand(&file, &cobra.Command{Use: "add", Short: "Add a new key", Args: command.NoArgs}, addFleetKey),
 		fleetKeyCommand(&file, &cobra.Command{Use: "remove ID", Short: "Remove a key", Args: exactly("ID of a key, as procfleet fleet-key list shows it")}, removeFleetKey),
 		fleetKeyCommand(&file, &cobra.Command{Use: "list", Short: "List the ids of the keys, newest first", Args: command.NoArgs}, listFleetKeys),

@@ -133,7 +133,7 @@ type traceFlags struct {
 func (f *traceFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.url, "otlp", "", "URL of an OpenTelemetry collector, OTLP over HTTP (default: OTEL_EXPORTER_OTLP_ENDPOINT)")
 	f.tls.Register(flags, "otlp", "the collector")
-	flags.Float64Var(&f.ratio, "trace-ratio", 1, "fraction of tasks traced, 0 to 1, without a caller's decision")
+	flags.Float64Var(&f.ratio, "trace-ratio", 1, "sampling ratio, 0 to 1, of tasks without trace context")
 }
 
 func (f *traceFlags) check(s *settings.Settings) {

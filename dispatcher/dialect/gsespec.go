@@ -44,8 +44,8 @@ type gseResource struct {
 	Memory *float64 `json:"mem"`
 }
 
-// gsePolicy has times in seconds without pointers: 0 means the default, because typed
-// callers always send a number.
+// gsePolicy holds durations in seconds as numbers, not as pointers: callers with typed
+// structs always send a number, so 0 means the default.
 type gsePolicy struct {
 	AutoType       *int    `json:"auto_type"`
 	StartCheckSecs int     `json:"start_check_secs"`

@@ -157,7 +157,7 @@ func decodeNativeGroups(r *Request) (Grouping, error) {
 		return Grouping{}, err
 	}
 	if params.Groups == nil {
-		return Grouping{}, invalid("groups", "This field is required; an empty list takes the groups of the namespace away.")
+		return Grouping{}, invalid("groups", "This field is required; an empty list removes the groups of the namespace.")
 	}
 	if err := checkGroups(&q.Groups); err != nil {
 		return Grouping{}, refused(err, same)

@@ -97,7 +97,7 @@ func (q *TopologyChange) readObject(r *Request) error {
 		return err
 	}
 	if params.Sets == nil {
-		return invalid("sets", "This field is required; an empty list takes every set away.")
+		return invalid("sets", "This field is required; an empty list removes every set.")
 	}
 	if err := onlyKnownMembers(body); err != nil {
 		return err
@@ -191,7 +191,7 @@ func decodeTopologyEdit(r *Request) (TopologyEdit, error) {
 	case q.Module == "":
 		return TopologyEdit{}, required("module")
 	case params.Hosts == nil:
-		return TopologyEdit{}, invalid("hosts", "This field is required; an empty list takes the hosts of the module away.")
+		return TopologyEdit{}, invalid("hosts", "This field is required; an empty list removes the hosts of the module.")
 	}
 	q.Hosts, err = parseHosts(params.Hosts, "hosts")
 	return q, err

@@ -14,7 +14,7 @@ import (
 // dispatcher crashes.
 
 // ErrPoisoned is returned for a message that made dispatchers crash repeatedly.
-var ErrPoisoned = errors.New("dispatchers broke off each time they tried, for reasons that their logs tell; whether a task was made is not known: look for it before you publish this again")
+var ErrPoisoned = errors.New("every dispatcher that received the message crashed, see their logs; a task may have been created: search for it before you publish the message again")
 
 const (
 	// trusted is the number of deliveries of a message without a trial.

@@ -61,7 +61,7 @@ func (w *writer) keep(lines []Line, awaited bool) error {
 	case err != nil && w.said.due(time.Now()):
 		log.WithError(err).Error("audit records not stored")
 	case err == nil && w.failed:
-		log.Info("audit records stored again")
+		log.Info("audit writes resumed")
 	}
 	w.failed = err != nil
 	return err

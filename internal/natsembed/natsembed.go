@@ -179,10 +179,10 @@ func (l *logger) line(format string, v []any) logrus.FieldLogger {
 	return l.log.WithField("detail", fmt.Sprintf(format, v...))
 }
 
-func (l *logger) Noticef(format string, v ...any) { l.line(format, v).Debug("notice") }
-func (l *logger) Errorf(format string, v ...any)  { l.line(format, v).Error("error") }
-func (l *logger) Debugf(format string, v ...any)  { l.line(format, v).Debug("debug") }
-func (l *logger) Tracef(format string, v ...any)  { l.line(format, v).Debug("trace") }
+func (l *logger) Noticef(format string, v ...any) { l.line(format, v).Debug("nats-server notice") }
+func (l *logger) Errorf(format string, v ...any)  { l.line(format, v).Error("nats-server error") }
+func (l *logger) Debugf(format string, v ...any)  { l.line(format, v).Debug("nats-server debug") }
+func (l *logger) Tracef(format string, v ...any)  { l.line(format, v).Debug("nats-server trace") }
 
 // Warnf logs requests that JetStream rejects at debug level: dispatchers and workers
 // send an invalid request on purpose, to detect whether the server is strict.
@@ -191,7 +191,7 @@ func (l *logger) Warnf(format string, v ...any) {
 		l.Debugf(format, v...)
 		return
 	}
-	l.line(format, v).Warn("warning")
+	l.line(format, v).Warn("nats-server warning")
 }
 
 func (l *logger) Fatalf(format string, v ...any) {

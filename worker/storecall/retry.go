@@ -165,6 +165,6 @@ func (o *Outage) Succeeded(began, now time.Time) {
 	if o.since.IsZero() || began.Before(o.since) || now.Sub(o.failed) < outageQuiet {
 		return
 	}
-	o.Log.WithField("away_for", o.failed.Sub(o.since).Round(time.Second).String()).Info("task store available again")
+	o.Log.WithField("away_for", o.failed.Sub(o.since).Round(time.Second).String()).Info("task store recovered")
 	o.since = time.Time{}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// giveUp ends an overdue task. Before, it requests resends of missing results once and
-// waits for them until a later visit.
+// giveUp ends an overdue task. Its first call only requests resends of the missing
+// results and postpones the task to a later visit, which ends it.
 func (s *Sweeper) giveUp(ctx context.Context, r *repair, late time.Duration) error {
 	if late < s.cfg.Timing.LastCallMax {
 		left, err := s.lastCall(ctx, r)

@@ -78,7 +78,7 @@ func (sh *shard) settle(ctx context.Context, visits ...taskstore.Visit) error {
 func (sh *shard) decideSafely(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 	defer func() {
 		if r := recover(); r != nil {
-			sh.cfg.Log.WithField("panic", r).WithField("task", visit.Task).Error("visit failed, postponed")
+			sh.cfg.Log.WithField("panic", r).WithField("task", visit.Task).Error("task visit panicked, retrying later")
 			p.later(visit.Task, sh.cfg.Timing.RevisitMax)
 		}
 	}()

@@ -40,7 +40,7 @@ func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 	go func() {
 		defer close(ended)
 		if err := server.Serve(lent{listener}); !errors.Is(err, net.ErrClosed) {
-			p.Log.WithError(err).Error("early listener failed")
+			p.Log.WithError(err).Error("HTTP listener failed before the role started")
 		}
 	}()
 	return sync.OnceFunc(func() {

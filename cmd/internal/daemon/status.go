@@ -72,7 +72,7 @@ func newServer(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 type connectionErrors struct{ log logrus.FieldLogger }
 
 func (c connectionErrors) Write(line []byte) (int, error) {
-	c.log.WithField("error", strings.TrimSpace(string(line))).Debug("connection failed")
+	c.log.WithField("error", strings.TrimSpace(string(line))).Debug("HTTP connection failed")
 	return len(line), nil
 }
 
