@@ -1,12 +1,12 @@
-// Package taskstore is the contract of the task store, the truth about tasks.
-// Implementations are boltstore (one machine) and redisstore (many); the
-// suite in storetest checks both.
+// Package taskstore defines the contract of the task store, the authoritative record
+// of all tasks. Package boltstore implements it for one machine, package redisstore for
+// many machines. The suite in package storetest checks both.
 //
-// All moments are by the store's own clock ([Clock.Now]), so that dispatchers,
-// workers and sweeps agree however wrong their machines' clocks are. Every
-// method is safe for concurrent use, returns when ctx ends, and either has
-// its whole effect or none. A method that returns [ErrUnavailable] may have
-// had its effect; all methods may be repeated.
+// All times are read from the store's own clock ([Clock.Now]), so that dispatchers,
+// workers and sweeps agree even if the clocks of their machines are wrong. Every method
+// is safe for concurrent use, returns when ctx ends, and has either its whole effect or
+// none. A method that returns [ErrUnavailable] may have had its effect. Every method
+// may be repeated.
 package taskstore
 
 import (
@@ -20,29 +20,29 @@ import (
 
 // Errors of a store.
 var (
-	// ErrNotFound means that there is no such task, or no longer.
+	// ErrNotFound means that the task does not exist or was removed.
 	ErrNotFound = errors.New("taskstore: no such task")
 	// ErrRejected means that the task was rejected.
 	ErrRejected = errors.New("taskstore: the task was rejected")
-	// ErrConflict means that the idempotency key was used with another body.
+	// ErrConflict means that an earlier request with another body used the idempotency key.
 	ErrConflict = errors.New("taskstore: the idempotency key was used for another request")
-	// ErrExpired means that a task was to be made after its draft's NotAfter.
+	// ErrExpired means that no task was created because the draft's NotAfter has passed.
 	ErrExpired = errors.New("taskstore: it is too late to make the task")
-	// ErrUnavailable means that the store cannot serve the call now: it is
-	// unreachable, loading, read-only or out of memory, or it no longer accepts
-	// the password or grants the rights. Try again later.
+	// ErrUnavailable means that the store cannot serve the call now: the store is
+	// unreachable, loading, read-only or out of memory, or it rejects the password or
+	// denies the required permissions. Retry later.
 	ErrUnavailable = errors.New("taskstore: unavailable")
-	// ErrFull means that the store keeps its remaining memory for the tasks that
-	// it has, and made none. It wraps ErrUnavailable.
+	// ErrFull means that the store created no task because it reserves its remaining
+	// memory for the existing tasks. ErrFull wraps ErrUnavailable.
 	ErrFull = fmt.Errorf("%w: too little memory left for new tasks", ErrUnavailable)
 )
 
-// Draft is a submission ready to become a task.
+// Draft is a submission from which [Acceptance.Create] creates a task.
 type Draft struct {
 	Chunks []procfleet.Chunk
 	Lane   procfleet.Lane
-	// Timeout is from acceptance to the deadline, Retention from the deadline
-	// to the moment when the store forgets everything about the task.
+	// Timeout is the time from acceptance to the deadline. Retention is the time from
+	// the deadline until the store removes the task with all its data.
 	Timeout   time.Duration
 	Retention time.Duration
 
@@ -52,62 +52,64 @@ type Draft struct {
 	Business    string
 	Callback    string
 	Origin      procfleet.Origin
-	Trace       string // see [procfleet.Task]; at most 64 bytes
+	Trace       string // as in [procfleet.Task]; at most 64 bytes
 
-	// IdempotencyKey, if not empty, makes a repeat by the same application
-	// find the task of the first request; BodyHash distinguishes a repeat from
-	// another request under the same key.
+	// IdempotencyKey identifies repeats of a request: if it is not empty, a repeat by
+	// the same application returns the task of the first request. BodyHash distinguishes
+	// a repeat from another request with the same key.
 	IdempotencyKey string
 	BodyHash       string
 
-	// NotAfter, if not zero, is until when the task may be made. A repeat
-	// finds the task of the first request at any time; its draft needs no
-	// chunks for that.
+	// NotAfter, if not zero, is the latest time at which the task may be created. A
+	// repeat returns the task of the first request at any time, also after NotAfter, and
+	// even if the draft of the repeat has no chunks.
 	NotAfter time.Time
 }
 
-// Acceptance is the dispatcher's part of a store. The order Create, publish every
-// chunk, Dispatched makes the store the outbox: until Dispatched the sweep
-// publishes the chunks that a dead dispatcher left.
+// Acceptance is the part of a store that the dispatcher uses. The dispatcher calls
+// Create, publishes every chunk and then calls Dispatched. Until Dispatched the store is
+// the outbox: if the dispatcher dies, the sweep publishes the remaining chunks.
 type Acceptance interface {
-	// Create stores a task in state accepted, with its number, its chunks and
-	// its visit in the sweep index, due after [FirstVisitOf] its timeout. If
-	// the draft's idempotency key already has a task that was not rejected, it
-	// returns that one and created is false, or ErrConflict if the body was
-	// another. A key whose task was rejected, or was never written because its
-	// dispatcher died, is free: the latter continues with the id that the key
-	// remembers, with a visit of its own even if the sweep has settled that id
-	// or does so meanwhile. The key is remembered as long as the task. After
-	// NotAfter no task is made: ErrExpired. A task is made while its entry
-	// in the index is certain to be visited, or not at all. With an error, t is
-	// the task if it may have been made, or may yet be within FirstVisit; without
-	// an id nothing was done.
+	// Create stores a task in state accepted, with its number, its chunks and its visit
+	// in the sweep index. The visit is due [FirstVisitOf] the timeout after acceptance.
+	//
+	// If the draft's idempotency key already has a task that was not rejected, Create
+	// returns that task with created false, or ErrConflict if its body was different.
+	// The store retains the key as long as the task. A key is free if its task was
+	// rejected or was never written because its dispatcher died. In the second case the
+	// new task has the id that is stored with the key, and has a visit even if the sweep
+	// settled that id before or settles it during Create.
+	//
+	// After NotAfter Create creates no task and returns ErrExpired. Create writes a task
+	// only while the sweep is certain to visit its index entry. If Create returns an
+	// error and t has an id, the task may have been created, or may still be created
+	// within FirstVisit. If t has no id, Create had no effect.
 	Create(ctx context.Context, d Draft) (t procfleet.Task, created bool, err error)
-	// Dispatched records that every chunk is queued; sequences[i] is the
-	// position of chunk i in the stream (see [SweepStore.Republished]). From then
-	// on the task cannot be rejected. ErrRejected if it was rejected before.
+	// Dispatched records that every chunk is published; sequences[i] is the stream
+	// sequence of chunk i (see [SweepStore.Republished]). After Dispatched the task
+	// cannot be rejected. Dispatched returns ErrRejected if the task is already rejected.
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
-	// Reject ends a task that was not begun: every item becomes
-	// rejected, with reason as message, and NotifyPending is not set. It
-	// returns false, and changes nothing, if a chunk was begun or the task was
-	// recorded as dispatched: then it is accepted. Rejecting again returns true.
+	// Reject rejects a task: every item becomes rejected, with reason as message, and
+	// NotifyPending is not set. If a chunk was begun or Dispatched was recorded, the task
+	// remains accepted: Reject changes nothing and returns false. Rejecting a rejected
+	// task again returns true.
 	Reject(ctx context.Context, id procfleet.TaskID, reason string) (rejected bool, err error)
 }
 
-// Gate says whether a worker may deliver a chunk.
+// Gate is the decision of [Delivery.Begin] whether a worker may deliver a chunk.
 type Gate string
 
-// The gates of [Delivery.Begin].
+// Gates that [Delivery.Begin] returns.
 const (
 	GateOpen     Gate = "open"     // deliver the pending items
-	GateGone     Gate = "gone"     // no such task or chunk, or forgotten
+	GateGone     Gate = "gone"     // the task or chunk does not exist or was removed
 	GateRejected Gate = "rejected" // the task was rejected
 	GateOverdue  Gate = "overdue"  // the deadline has passed
 	GateFinished Gate = "finished" // every item of the chunk has a final result, or the chunk is done
 )
 
-// Begun is what a worker needs to deliver a chunk. Only Gate and Now are set
-// unless Gate is open.
+// Begun is the result of [Delivery.Begin], with the data that a worker needs to deliver
+// a chunk. Unless Gate is [GateOpen], only Gate and Now are set.
 type Begun struct {
 	Gate  Gate
 	Now   time.Time
@@ -116,178 +118,175 @@ type Begun struct {
 	// Open lists the items of the chunk without a final result, as indexes
 	// into Chunk.Items, ascending.
 	Open []int
-	// Delivered lists those of Open that an agent has accepted. They may be
-	// delivered again; their result comes from the agent or from the sweep.
+	// Delivered lists the items of Open that an agent has accepted. These items may be
+	// delivered again. The agent or the sweep provides their results.
 	Delivered []int
-	// FirstBegun is when this chunk was begun for the first time; equal to
-	// Now if this is it.
+	// FirstBegun is the time of the first Begin of this chunk: Now if this call was the
+	// first.
 	FirstBegun time.Time
 }
 
-// Batch is results of one task.
+// Batch holds results of one task.
 type Batch struct {
 	Task    procfleet.TaskID
 	Results []procfleet.Result
 }
 
-// Recorded says what a [Batch] changed.
+// Recorded is the effect of a [Batch].
 type Recorded struct {
-	// Known is false if the task does not exist, or no longer.
+	// Known is false if the task does not exist or was removed.
 	Known bool
-	// Applied counts results that became their item's result; the others
-	// were repeats, of no higher rank, or of items the task does not have.
+	// Applied is the number of results that became the result of their item. The other
+	// results were repeats, had no higher rank, or named items that the task does not have.
 	Applied int
-	// Completed is true for exactly one batch of a task: the one that made
-	// the last open item final. The same step set NotifyPending.
+	// Completed is true for exactly one batch of a task: the batch that made the last
+	// open item final. The same atomic change set NotifyPending.
 	Completed bool
 }
 
-// Delivery is the worker's part of a store: chunks and results.
+// Delivery is the part of a store with which workers deliver chunks and record results.
 type Delivery interface {
-	// Begin returns whether a chunk may be delivered; the first Begin of a task
-	// moves it to running and excludes Reject.
+	// Begin returns whether a chunk may be delivered. The first Begin of a task changes
+	// the task's state to running. From then on the task cannot be rejected.
 	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (Begun, error)
-	// Delivered moves items (indexes in the task) of a chunk from pending to
-	// delivered; items in another state stay as they are. With done the
-	// chunk needs no further delivery: each of its items was accepted,
-	// refused or recorded.
+	// Delivered changes items of a chunk from pending to delivered; items in another
+	// state do not change. items are indexes in the task. done records that the chunk
+	// needs no further delivery: an agent accepted or refused each item of the chunk, or
+	// the store has its result.
 	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
-	// Record applies results by rank: a higher [procfleet.Rank] replaces a
-	// lower one once (marked Late if it replaced a final one), an equal or
-	// lower one changes nothing; state, counters and result move together.
-	// It returns one entry per batch. Results of a rejected task are dropped. Content beyond [procfleet.MaxResult] is cut.
+	// Record applies results by rank and returns one entry per batch. A result of higher
+	// [procfleet.Rank] replaces a result of lower rank once, and is marked Late if the
+	// replaced result was final. A result of equal or lower rank changes nothing. State,
+	// counters and result change atomically. Record ignores results of a rejected task
+	// and truncates content to [procfleet.MaxResult].
 	Record(ctx context.Context, batches []Batch) ([]Recorded, error)
 }
 
-// TaskQuery selects tasks for a list, newest first.
+// TaskQuery selects one page of the task list, newest task first.
 type TaskQuery struct {
-	Before procfleet.Number // exclusive; 0 begins with the newest
-	Limit  int              // 1 to 1000
+	Before procfleet.Number // exclusive upper bound; 0 selects from the newest task on
+	Limit  int              // page size, 1 to 1000
 }
 
-// ResultQuery selects items of one task in the order of [procfleet.States],
-// failures first, and by index within a state.
+// ResultQuery selects one page of the items of a task, in the order of
+// [procfleet.States], failures first, and by index within a state.
 type ResultQuery struct {
-	State  procfleet.State // only this state; empty for all
-	Cursor string          // from the page before; empty begins
-	Limit  int             // 1 to 1000
+	State  procfleet.State // state of the selected items; empty for all states
+	Cursor string          // cursor returned with the previous page; empty for the first page
+	Limit  int             // page size, 1 to 1000
 }
 
-// Queries are the reads for callers. The cost of a page depends on the page,
-// not on the size of the task; counters are one read.
+// Queries are the read operations for callers. The cost of a page depends on the size
+// of the page, not on the size of the task. Counters are read in one operation.
 type Queries interface {
 	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	// Tasks returns tasks in descending order of number.
 	Tasks(ctx context.Context, q TaskQuery) ([]procfleet.Task, error)
-	// Chunk returns all items of one chunk with where they stand; a whole
-	// result map is read chunk by chunk. Items of a rejected task are
-	// rejected. ErrNotFound if the task has no such chunk.
+	// Chunk returns all items of one chunk with their states and results; to read a whole
+	// task, call Chunk for every chunk. Items of a rejected task are rejected. Chunk
+	// returns ErrNotFound if the task has no such chunk.
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
-	// Owners returns the host of each of the items (indexes in the task); the
-	// zero Host for items that the task does not have.
+	// Owners returns the hosts of items, which are indexes in the task; the zero Host for
+	// an index that the task does not have.
 	Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error)
-	// Results returns a page and the cursor of the next; next is empty after
-	// the last. While a task runs, items move between states, so a walk over
-	// all pages may miss or repeat those that moved. A cursor that this
-	// store did not make is an error that wraps ErrCursor.
+	// Results returns a page and the cursor of the next page; next is empty on the last
+	// page. While a task runs, items change state, so that reading all pages may miss or
+	// repeat such items. Results returns an error that wraps ErrCursor if this store did
+	// not create the cursor.
 	Results(ctx context.Context, id procfleet.TaskID, q ResultQuery) (page []procfleet.ItemResult, next string, err error)
 }
 
-// ErrCursor means that a page cursor is not one that the store made.
+// ErrCursor means that the store did not create the page cursor.
 var ErrCursor = errors.New("taskstore: cursor not understood")
 
-// SweepShards is the number of parts of the sweep index; each is visited
-// under a lease of its own.
+// SweepShards is the number of shards of the sweep index. Each shard has its own lease.
 const SweepShards = 16
 
-// FirstVisit is how long after its acceptance the sweep first visits a task:
-// by then its dispatcher has published every chunk, or is dead.
+// FirstVisit is the time from the acceptance of a task to its first visit by the sweep.
+// Within this time the dispatcher has published every chunk or is dead.
 const FirstVisit = 10 * time.Second
 
-// FirstVisitOf is how long after its acceptance the sweep first visits a
-// task with the given timeout: [FirstVisit], or at the deadline if that comes
-// before, so that an overdue task ends at once.
+// FirstVisitOf returns the time from the acceptance of a task to its first visit by the
+// sweep: [FirstVisit], or timeout if that is shorter, so that an overdue task ends at
+// its deadline.
 func FirstVisitOf(timeout time.Duration) time.Duration { return min(FirstVisit, timeout) }
 
 // UndoneChunk is a chunk that needs further delivery.
 type UndoneChunk struct {
 	Chunk    int
-	Sequence uint64    // in the stream when last published; 0 if never recorded
-	Begun    time.Time // first begun; zero if never
+	Sequence uint64    // stream sequence of the last recorded publication; 0 if none was recorded
+	Begun    time.Time // time of the first Begin; zero if the chunk was never begun
 }
 
-// Bounds of visits and leases. The store's clock may step back, by hours when a
-// wrong clock is corrected: a time further ahead than these bounds was written
-// before such a step, and must not wait for the clock to catch up.
+// Upper bounds of visits and leases. The store's clock may step back by hours when a
+// wrong clock is corrected. A stored time further ahead than its bound was written
+// before such a step. The store does not wait until its clock reaches that time.
 const (
-	// MaxVisit is the longest time until a visit.
+	// MaxVisit is the longest time from now until a visit is due.
 	MaxVisit = 2 * time.Minute
-	// MaxLease is the longest lease.
+	// MaxLease is the longest time to live of a lease.
 	MaxLease = time.Minute
 )
 
-// Visit is an entry of the sweep index: a task and when its visit is due.
+// Visit is an entry of the sweep index: a task and the time at which its visit is due.
 type Visit struct {
 	Task procfleet.TaskID
 	At   time.Time
 }
 
-// NextVisit says after how long a task is to be visited.
+// NextVisit is a task and the time from now until its next visit.
 type NextVisit struct {
 	Task  procfleet.TaskID
-	After time.Duration // at most [MaxVisit]; a longer one counts as that
+	After time.Duration // time until the visit; values above [MaxVisit] count as MaxVisit
 }
 
-// SweepStore is the sweep's part of a store: every task that is open, or
-// finished with its notification pending, has a visit in the index.
+// SweepStore is the part of a store that the sweep uses. Every task that is open, and
+// every finished task whose notification is pending, has a visit in the sweep index.
 type SweepStore interface {
-	// Lease takes or renews a named lease for holder and reports whether
-	// holder has it. It ends by itself after ttl, which is at most [MaxLease];
-	// a longer one counts as that. A lease that ends later than MaxLease from
-	// now is over.
+	// Lease acquires or renews a named lease for holder and reports whether holder has
+	// the lease. The lease expires after ttl; a ttl above [MaxLease] counts as MaxLease.
+	// A stored lease that would expire later than MaxLease from now counts as expired.
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (held bool, err error)
-	// Release ends a lease of holder.
+	// Release ends the named lease if holder has it.
 	Release(ctx context.Context, name, holder string) error
-	// Due returns up to limit visits of a shard that are due, the longest
-	// overdue first, then those that are later than [MaxVisit] from now. Visits
-	// to tasks that were never written are among them.
+	// Due returns up to limit visits of a shard: first the visits that are due, the
+	// longest overdue first, then the visits later than [MaxVisit] from now. A returned
+	// visit may name a task that was never written.
 	Due(ctx context.Context, shard, limit int) ([]Visit, error)
-	// TasksByID returns tasks in the order of ids, the zero Task for an id
-	// without a task.
+	// TasksByID returns tasks in the order of ids, the zero Task for an id without a task.
 	TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error)
-	// DeliveredItems returns the delivered items, by index, of each of the tasks,
-	// which [SweepStore.TasksByID] returned: those of tasks with one chunk, none of
-	// other tasks and of tasks that are gone.
+	// DeliveredItems returns, for each of tasks, the items in state delivered, ordered by
+	// index. tasks must be results of [SweepStore.TasksByID]. A task that has more than
+	// one chunk or was removed has no entries.
 	DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error)
-	// Undone returns the chunks of a task that are not done, to be published:
-	// the task is then as durable as Create promises.
+	// Undone returns the chunks of a task that are not done, which the caller publishes.
+	// When Undone returns without an error, the task is as durable as after Create.
 	Undone(ctx context.Context, id procfleet.TaskID) ([]UndoneChunk, error)
-	// Republished records a chunk's new position in the stream.
+	// Republished records the new stream sequence of a chunk.
 	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
-	// Revisit sets the next visits of tasks that have one.
+	// Revisit sets the next visits of tasks. It ignores tasks without a visit.
 	Revisit(ctx context.Context, next ...NextVisit) error
-	// Settle removes visits from the sweep index: each task is finished and its
-	// notification sent, or rejected, or gone. A visit as Due returned it is
-	// removed only if its moment is still the same: a task that was created
-	// since then keeps its visit. The zero moment removes any visit of the task.
+	// Settle removes visits from the sweep index. The caller passes visits of tasks that
+	// are finished and notified, rejected, or nonexistent. A visit with the time At that
+	// Due returned is removed only if the stored time is still At, so that a task created
+	// after Due keeps its visit. A visit with a zero At removes any visit of its task.
 	Settle(ctx context.Context, visits ...Visit) error
-	// Published records that the finished event of a finished task was
-	// published: it sets EventPublished and nothing else. A task that is open
-	// after all, since a fail-over lost its end, stays as it is: its next end
-	// has an event of its own.
+	// Published records that the finished event of a finished task was published: it sets
+	// EventPublished and nothing else. Published does not change a task that is open
+	// again because a fail-over lost its end: the next end has its own event.
 	Published(ctx context.Context, id procfleet.TaskID) error
 	// Notified records that the ends of finished tasks were notified: it clears
-	// NotifyPending and removes the tasks from the sweep index. A task that is
-	// open after all, since a fail-over lost its end, stays there. An id without
-	// a task changes nothing. After an error some of the tasks may be recorded.
+	// NotifyPending and removes the tasks' visits from the sweep index. A task that is
+	// open again because a fail-over lost its end keeps its visit. An id without a task
+	// changes nothing. If Notified returns an error, some tasks may be recorded.
 	Notified(ctx context.Context, ids ...procfleet.TaskID) error
 }
 
 const (
-	// PresenceTTL is how long an announcement counts.
+	// PresenceTTL is the validity of an announcement: after it, the agent is not live.
 	PresenceTTL = 90 * time.Second
-	// InstanceMemory is how long after the end of a host's presence it is
-	// remembered which instance that was, and since when.
+	// InstanceMemory is how long the store retains the last instance of a host, with its
+	// Since, after the host's presence ended.
 	InstanceMemory = 7 * 24 * time.Hour
 )
 
@@ -296,37 +295,39 @@ type Announcement struct {
 	Host     procfleet.Host
 	AgentID  string
 	Instance string
-	// Incarnation is the process of the instance; "" of an older agent.
+	// Incarnation identifies the process of the instance; empty for an older agent release.
 	Incarnation string
 	Version     string
 	OS, Arch    string
-	StartedAt   time.Time // of the agent, by its own clock
-	Supervised  int
-	// CPU and Memory are how much of the host is in use, in percent of all of it.
+	StartedAt   time.Time // start of the agent, by the agent's clock
+	Supervised  int       // number of supervised processes
+	// CPU and Memory are the host's utilization, in percent of its total capacity.
 	CPU, Memory float64
-	// Leaving ends the presence of this instance, and of no other one, now.
+	// Leaving announces a shutdown: it immediately ends the presence of this agent, and
+	// of no other agent of the host.
 	Leaving bool
 }
 
-// Presence is a live agent: its last announcement is at most [PresenceTTL] old,
+// Presence describes a live agent: its last announcement is at most [PresenceTTL] old
 // and was not Leaving.
 type Presence struct {
 	Announcement
-	SeenAt time.Time
-	// Since is when this instance first announced itself, unless another one of
-	// the same host did in between. An instance that returns after it left or
-	// was silent, within [InstanceMemory], is not a new one.
+	SeenAt time.Time // time of the last announcement
+	// Since is the time of the first announcement in the current series of this instance.
+	// Only two events start a new series: an announcement of another instance on the same
+	// host, and an absence longer than [InstanceMemory]. A shorter absence, after Leaving
+	// or without announcements, does not change Since.
 	Since time.Time
-	// Conflict is true while two live agents claim the host, of two instances
-	// or two incarnations of one: each announced itself again after the other,
-	// within PresenceTTL. Agents that follow one another are no conflict, as
-	// after a restart, even if the first returns: an agent that left or was
-	// silent for longer is not live until its next announcement, and its earlier
-	// ones do not count.
+	// Conflict is true while two live agents claim the host. The agents are two instances
+	// or two incarnations of one instance, and each announced itself again after the
+	// other, within PresenceTTL. Agents that replace one another, as after a restart, are
+	// not in conflict, even if the first agent returns: an agent that announced Leaving,
+	// or nothing for PresenceTTL, is not live until its next announcement, and its earlier
+	// announcements do not count.
 	Conflict bool
 }
 
-// AgentBinding is an agent id that callers use for a host.
+// AgentBinding maps an agent id, which callers use, to a host.
 type AgentBinding struct {
 	AgentID string
 	Host    procfleet.Host
@@ -334,12 +335,12 @@ type AgentBinding struct {
 
 // Bounds of bindings.
 const (
-	MaxAgentID   = 1 << 10 // bytes
-	MaxHostBound = 8       // agent ids bound to one host; one more ends the first
-	MaxClaimants = 8       // hosts of one cloud area that are remembered as claimants of one agent id
+	MaxAgentID   = 1 << 10 // maximum length of an agent id in bytes
+	MaxHostBound = 8       // maximum number of agent ids bound to one host; a further one ends the oldest binding
+	MaxClaimants = 8       // maximum number of hosts per cloud area stored as claimants of one agent id
 )
 
-// Validate returns a [procfleet.FieldError] if b cannot be bound.
+// Validate returns a [procfleet.FieldError] if a field of b is missing or too long.
 func (b AgentBinding) Validate() error {
 	switch {
 	case b.Host.IsZero():
@@ -352,40 +353,40 @@ func (b AgentBinding) Validate() error {
 	return nil
 }
 
-// Hosts stores announcements of agents.
+// Hosts stores announcements of agents and bindings of agent ids.
 type Hosts interface {
-	// Announce stores announcements; the last one of a host that is not
-	// Leaving counts.
+	// Announce stores announcements. The last announcement of a host that is not Leaving
+	// describes the host.
 	Announce(ctx context.Context, as []Announcement) error
-	// Presences returns one entry per host, in order; the zero Presence for
-	// hosts without a live agent.
+	// Presences returns one entry per host, in the order of hosts; the zero Presence for
+	// a host without a live agent.
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]Presence, error)
-	// Bind binds agent ids to hosts, or rejects all if one cannot be bound.
-	// A binding ends when the id is bound to another host, and when the host's
-	// agent announces another id than before, which is neither empty nor the
-	// bound one. It does not end by itself.
+	// Bind binds agent ids to hosts, or rejects all bindings if one is invalid. A binding
+	// ends when its id is bound to another host. It also ends when the host's agent
+	// changes its announced id to an id that is neither empty nor the bound id. A binding
+	// does not expire.
 	Bind(ctx context.Context, bs []AgentBinding) error
-	// Resolve returns the hosts of agent ids, in order: the host to which the id
-	// is bound, else the one host whose live agent announced it, else the zero
-	// Host. An id that is not bound and that the live agents of several hosts
-	// announce is not resolved until all but one are gone.
+	// Resolve returns the hosts of agent ids, in the order of agentIDs: the host to which
+	// the id is bound, otherwise the only host whose live agent announced the id,
+	// otherwise the zero Host. An unbound id that live agents of several hosts announce
+	// resolves to the zero Host until only one of these agents is live.
 	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
-	// Claimants returns for each agent id, in order, the hosts whose live agents
-	// announce it, ordered by cloud area and address text. Beyond
-	// [MaxClaimants] some may be left out.
+	// Claimants returns, for each of agentIDs in order, the hosts whose live agents
+	// announce the id, sorted by cloud area and address text. If an id has more than
+	// [MaxClaimants] such hosts, Claimants may omit some.
 	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
-	// HostPage returns up to limit live agents ordered by cloud area and
-	// address text, beginning after the given host (zero begins).
+	// HostPage returns up to limit live agents, sorted by cloud area and address text,
+	// starting after the given host. The zero Host starts with the first host.
 	HostPage(ctx context.Context, after procfleet.Host, limit int) ([]Presence, error)
 }
 
-// Clock is the store's clock.
+// Clock returns the time of the store's clock.
 type Clock interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Store is all parts together, for commands, implementations and the suite; a
-// role declares the parts that it needs.
+// Store combines all parts, for commands, implementations and the suite. A role
+// declares only the parts that it needs.
 type Store interface {
 	Acceptance
 	Delivery
