@@ -1,5 +1,4 @@
-// Package instrumented measures and traces the calls that a role makes to its
-// store.
+// Package instrumented provides a task store that measures and traces its calls.
 package instrumented
 
 import (
@@ -17,23 +16,23 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Full is a task store with its catalog.
+// Full combines a task store and a catalog store.
 type Full interface {
 	taskstore.Store
 	catalog.Store
 }
 
-// Store is a store whose calls are measured and, in a recorded trace, spans.
-// Calls of the sweep's bookkeeping and of the clock are neither.
+// Store records the duration of each call to the wrapped store, and a span if ctx
+// belongs to a recorded trace. Sweep bookkeeping and clock calls are not instrumented.
 type Store struct {
 	Full
 	seconds metric.Float64Histogram
 	tracer  trace.Tracer
-	labels  sync.Map // name of a call → metric.MeasurementOption: building one takes longer than recording
+	labels  sync.Map // call name → metric.MeasurementOption, cached because building one is slower than recording
 }
 
-// New returns store with the telemetry of a role, "dispatcher" or "worker". A
-// nil tracer makes no spans.
+// New wraps store and names its metric after role, "dispatcher" or "worker". If tracer is
+// nil, no spans are recorded.
 func New(store Full, role string, meter metric.Meter, tracer trace.Tracer) (*Store, error) {
 	seconds, err := meter.Float64Histogram("procfleet_"+role+"_store_seconds",
 		metric.WithDescription("Time of calls to the task store."), metric.WithUnit("s"),
@@ -44,7 +43,8 @@ func New(store Full, role string, meter metric.Meter, tracer trace.Tracer) (*Sto
 	return &Store{Full: store, seconds: seconds, tracer: tracer}, nil
 }
 
-// call runs do, one call to the store. name is its label and the name of its span.
+// call runs do, which makes one call to the store. name is the value of the metric label
+// and, after "store ", the name of the span.
 func (s *Store) call(ctx context.Context, name string, do func(context.Context) error) error {
 	began := time.Now()
 	ctx, span := tracecontext.Start(ctx, s.tracer, "store "+name, trace.WithSpanKind(trace.SpanKindClient))
@@ -59,10 +59,10 @@ func (s *Store) label(call string) metric.MeasurementOption {
 	if !ok {
 		label, _ = s.labels.LoadOrStore(call, metric.WithAttributeSet(attribute.NewSet(attribute.String("call", call))))
 	}
-	return label.(metric.MeasurementOption) //nolint:forcetypeassert // nothing else is stored
+	return label.(metric.MeasurementOption) //nolint:forcetypeassert // labels stores no other type
 }
 
-// one is [Store.call] for a call that returns one value.
+// one is [Store.call] for a function that returns one value and an error.
 func one[T any](ctx context.Context, s *Store, name string, do func(context.Context) (T, error)) (v T, err error) {
 	err = s.call(ctx, name, func(ctx context.Context) (err error) {
 		v, err = do(ctx)
@@ -71,7 +71,7 @@ func one[T any](ctx context.Context, s *Store, name string, do func(context.Cont
 	return v, err
 }
 
-// two is [Store.call] for a call that returns two values.
+// two is [Store.call] for a function that returns two values and an error.
 func two[T, U any](ctx context.Context, s *Store, name string, do func(context.Context) (T, U, error)) (v T, w U, err error) {
 	err = s.call(ctx, name, func(ctx context.Context) (err error) {
 		v, w, err = do(ctx)
