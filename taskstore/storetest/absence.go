@@ -17,7 +17,7 @@ func absenceChecks() []Check {
 	}
 }
 
-// brief is a task that is forgotten soon.
+// brief returns d with a lifetime of 300 ms, after which the store removes the task.
 func brief(d taskstore.Draft) taskstore.Draft {
 	d.Timeout, d.Retention = 150*time.Millisecond, 150*time.Millisecond
 	return d

@@ -134,8 +134,8 @@ func dispatchedIsNoted(ctx context.Context, t T, s Subject) {
 	equal(t, "undone chunks", undone, want)
 }
 
-// manyCloudAreas takes a task through its life that has one host in each of
-// so many cloud areas that no step gets by with one list of its chunks.
+// manyCloudAreas runs the life cycle of a task with one host, and so one chunk, in each
+// of many cloud areas: more chunks than fit into one call of the underlying storage.
 func manyCloudAreas(ctx context.Context, t T, s Subject) {
 	const areas = 12_000
 	d := Draft(1)
@@ -165,7 +165,7 @@ func manyCloudAreas(ctx context.Context, t T, s Subject) {
 	if !reject(ctx, t, s, rejected.ID, "full") {
 		t.Errorf("the task was not rejected")
 	}
-	d.Timeout, d.Retention = 6*time.Second, time.Second // longer than so many chunks take to make
+	d.Timeout, d.Retention = 6*time.Second, time.Second // Timeout exceeds the time that Create needs for all chunks
 	gone := create(ctx, t, s, d)
 	s.untilGone(ctx, t, gone.ID)
 	goneEverywhere(ctx, t, s, gone.ID)

@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// RunBenchmarks measures what a fan-out to 10,000 hosts asks of a store.
+// RunBenchmarks measures the store calls of a fan-out to 10,000 hosts.
 func RunBenchmarks(b *testing.B, h Harness) {
 	b.Helper()
 	for _, bench := range []struct {
@@ -52,7 +52,7 @@ func benchCreate(n int) func(context.Context, *testing.B, taskstore.Store) {
 	}
 }
 
-// benchRead measures a read of a finished task of 10,000 items.
+// benchRead returns a benchmark of read on a finished task with 10,000 items.
 func benchRead(read func(context.Context, *testing.B, taskstore.Store, procfleet.Task)) func(context.Context, *testing.B, taskstore.Store) {
 	return func(ctx context.Context, b *testing.B, s taskstore.Store) {
 		b.Helper()

@@ -21,7 +21,7 @@ func bindingChecks() []Check {
 	}
 }
 
-// bind binds agent ids to hosts; the order of the arguments is id, host.
+// bind binds agent ids to hosts and fails the check on an error.
 func bind(ctx context.Context, t T, s taskstore.Store, bs ...taskstore.AgentBinding) {
 	t.Helper()
 	must(t, s.Bind(ctx, bs), "bind")
@@ -31,7 +31,7 @@ func binding(id string, h procfleet.Host) taskstore.AgentBinding {
 	return taskstore.AgentBinding{AgentID: id, Host: h}
 }
 
-// idless is what an agent says that has no id of its own.
+// idless returns an announcement of an agent without an agent id.
 func idless(h procfleet.Host, instance string) taskstore.Announcement {
 	a := announcement(h, instance)
 	a.AgentID = ""
@@ -70,7 +70,7 @@ func boundBeforeAnnounced(ctx context.Context, t T, s Subject) {
 	other := announcement(b, "i")
 	other.AgentID = id
 	announce(ctx, t, s, other)
-	resolved(ctx, t, s, map[string]procfleet.Host{id: a}) // however many claim it
+	resolved(ctx, t, s, map[string]procfleet.Host{id: a}) // a binding takes precedence over announced ids
 }
 
 func boundEnds(ctx context.Context, t T, s Subject) {
@@ -83,7 +83,7 @@ func boundEnds(ctx context.Context, t T, s Subject) {
 	announce(ctx, t, s, announcement(h, "i"))
 	resolved(ctx, t, s, map[string]procfleet.Host{"bound": {}, "other": other, announcement(h, "").AgentID: h})
 	bind(ctx, t, s, binding("bound", h))
-	announce(ctx, t, s, announcement(h, "i"), idless(h, "i")) // not another than before
+	announce(ctx, t, s, announcement(h, "i"), idless(h, "i")) // neither changes the announced id
 	resolved(ctx, t, s, map[string]procfleet.Host{"bound": h})
 }
 
@@ -93,7 +93,7 @@ func boundOnce(ctx context.Context, t T, s Subject) {
 	resolved(ctx, t, s, map[string]procfleet.Host{"1": a, "2": a})
 	bind(ctx, t, s, binding("2", b))
 	resolved(ctx, t, s, map[string]procfleet.Host{"1": a, "2": b})
-	// What a no longer has is not ended by what a's agent announces.
+	// Id 2 is now bound to b, so an announcement of a's agent must not end that binding.
 	announce(ctx, t, s, announcement(a, "i"))
 	resolved(ctx, t, s, map[string]procfleet.Host{"1": {}, "2": b})
 	want := map[string]procfleet.Host{"2": b}
@@ -125,7 +125,7 @@ func boundLasts(ctx context.Context, t T, s Subject) {
 	bind(ctx, t, s, binding("bound", h), binding("silent", host(4, 1)))
 	for range 3 {
 		s.Advance(taskstore.PresenceTTL + taskstore.InstanceMemory + time.Second)
-		announce(ctx, t, s, idless(host(0, 2), "i")) // which may remove expired presences
+		announce(ctx, t, s, idless(host(0, 2), "i")) // Announce may remove expired presences
 		resolved(ctx, t, s, map[string]procfleet.Host{"bound": h, "silent": host(4, 1)})
 	}
 	announce(ctx, t, s, idless(h, "other"))

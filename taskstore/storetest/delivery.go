@@ -105,7 +105,7 @@ func deliveredMovesPending(ctx context.Context, t T, s Subject) {
 	begin(ctx, t, s, task.ID, 0)
 	record(ctx, t, s, task.ID, agentResult(1, procfleet.ReasonCommandFailed), serverResult(2, procfleet.ReasonUnreachable))
 	for range 2 {
-		// Item 299 is of the other chunk; -1 and 300 are of none.
+		// Item 299 belongs to the other chunk; items -1 and 300 do not exist.
 		must(t, s.Delivered(ctx, task.ID, 0, []int{0, 1, 2, 3, 299, -1, 300}, false), "delivered")
 		got := look(ctx, t, s, task.ID)
 		want := counts(296, procfleet.StatePending)

@@ -50,7 +50,7 @@ func announce(ctx context.Context, t T, s taskstore.Store, as ...taskstore.Annou
 	must(t, s.Announce(ctx, as), "announce")
 }
 
-// incarnation is what a process of the instance says.
+// incarnation returns an announcement of an instance with the incarnation name.
 func incarnation(h procfleet.Host, instance, name string) taskstore.Announcement {
 	a := announcement(h, instance)
 	a.Incarnation = name
@@ -59,9 +59,9 @@ func incarnation(h procfleet.Host, instance, name string) taskstore.Announcement
 
 func restartIsNoConflict(ctx context.Context, t T, s Subject) {
 	h := host(0, 1)
-	announce(ctx, t, s, announcement(h, "i")) // of a release without incarnations
+	announce(ctx, t, s, announcement(h, "i")) // sent by an older release without incarnations
 	first := presence(ctx, t, s, h)
-	for _, name := range []string{"1", "2", "3"} { // killed, so that none of them leaves
+	for _, name := range []string{"1", "2", "3"} { // each is killed, so that it does not announce Leaving
 		announce(ctx, t, s, incarnation(h, "i", name), incarnation(h, "i", name))
 		p := presence(ctx, t, s, h)
 		mustBeSince(t, p, "i", first.Since)
@@ -73,7 +73,7 @@ func restartIsNoConflict(ctx context.Context, t T, s Subject) {
 	equal(t, "presence of one that left", presence(ctx, t, s, h), taskstore.Presence{})
 	announce(ctx, t, s, incarnation(h, "i", "4"))
 	mustBeSince(t, presence(ctx, t, s, h), "i", first.Since)
-	bye = incarnation(h, "i", "3") // once more, and late
+	bye = incarnation(h, "i", "3") // a delayed Leaving announcement of an earlier incarnation
 	bye.Leaving = true
 	announce(ctx, t, s, bye)
 	mustBeSince(t, presence(ctx, t, s, h), "i", first.Since)
@@ -112,7 +112,7 @@ func conflictOfIncarnations(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// farewell is the last announcement of an instance.
+// farewell returns the Leaving announcement of an instance.
 func farewell(h procfleet.Host, instance string) taskstore.Announcement {
 	a := announcement(h, instance)
 	a.Leaving = true
@@ -131,7 +131,7 @@ func presence(ctx context.Context, t T, s taskstore.Store, h procfleet.Host) tas
 
 func presencesInOrder(ctx context.Context, t T, s Subject) {
 	a, b, c := host(0, 1), host(5, 1), host(0, 2)
-	noHost := announcement(procfleet.Host{}, "in") // must not keep the others out
+	noHost := announcement(procfleet.Host{}, "in") // must not prevent the other announcements
 	announce(ctx, t, s, announcement(a, "ia"), noHost, announcement(b, "ib"))
 	got, err := s.Presences(ctx, []procfleet.Host{b, c, a, b, {}})
 	must(t, err, "presences")
@@ -183,8 +183,8 @@ func sinceOfInstance(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// mustBeSince fails unless the instance is there, first heard of at since; a
-// zero since is when it was heard of last.
+// mustBeSince fails the check unless p is a presence of instance with the given Since. A
+// zero since stands for p.SeenAt.
 func mustBeSince(t T, p taskstore.Presence, instance string, since time.Time) {
 	t.Helper()
 	if since.IsZero() {
@@ -217,7 +217,7 @@ func sinceSurvivesSilence(ctx context.Context, t T, s Subject) {
 	first := presence(ctx, t, s, h)
 	for _, silence := range []time.Duration{taskstore.PresenceTTL + time.Second, 24 * time.Hour, taskstore.InstanceMemory - time.Hour} {
 		s.Advance(silence)
-		announce(ctx, t, s, announcement(busy, "i")) // which may remove expired presences
+		announce(ctx, t, s, announcement(busy, "i")) // Announce may remove expired presences
 		equal(t, "presence", presence(ctx, t, s, h), taskstore.Presence{})
 		resolved(ctx, t, s, map[string]procfleet.Host{first.AgentID: {}})
 		equal(t, "hosts", hostWalk(ctx, t, s, 1), []procfleet.Host{busy})
@@ -228,13 +228,13 @@ func sinceSurvivesSilence(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// hostPagesAfterStepBack: a clock that is ahead ends the presence of a host
-// whose agent then announces itself under the right clock.
+// hostPagesAfterStepBack checks a host whose presence expired while the store's clock
+// was ahead, and whose agent announces itself after the clock was corrected.
 func hostPagesAfterStepBack(ctx context.Context, t T, s Subject) {
 	h, busy := host(0, 1), host(0, 2)
 	announce(ctx, t, s, announcement(h, "a"))
 	s.Advance(taskstore.PresenceTTL + time.Second)
-	announce(ctx, t, s, announcement(busy, "i")) // which may remove expired presences
+	announce(ctx, t, s, announcement(busy, "i")) // Announce may remove expired presences
 	s.Advance(-taskstore.PresenceTTL - time.Second)
 	announce(ctx, t, s, announcement(h, "a"))
 	equal(t, "hosts", hostWalk(ctx, t, s, 1), []procfleet.Host{h, busy})
@@ -269,7 +269,7 @@ func conflictABA(ctx context.Context, t T, s Subject) {
 			t.Errorf("step %d: instance %s, conflict %v; want %s, %v", i, p.Instance, p.Conflict, step.instance, step.conflict)
 		}
 	}
-	// Three that take turns are not fewer than two.
+	// Three agents that announce themselves in turn are in conflict too.
 	g := host(0, 2)
 	for _, instance := range []string{"a", "b", "c", "a"} {
 		announce(ctx, t, s, announcement(g, instance))
@@ -298,7 +298,7 @@ func noConflictWithDead(ctx context.Context, t T, s Subject) {
 	announce(ctx, t, s, announcement(h, "a"))
 	equal(t, "conflict", presence(ctx, t, s, h).Conflict, false)
 
-	// The same while the other one lives: the first was silent for too long.
+	// No conflict even though agent b is live: agent a was silent for PresenceTTL.
 	g := host(0, 2)
 	announce(ctx, t, s, announcement(g, "a"), announcement(g, "b"))
 	s.Advance(taskstore.PresenceTTL / 2)
@@ -317,8 +317,8 @@ func noConflictWithGone(ctx context.Context, t T, s Subject) {
 			announce(ctx, t, s, farewell(h, instance))
 		}
 	}
-	// The first left, and came back while the second was there: that is one
-	// turn, not two.
+	// Agent a left and returned while agent b was live: only a announced itself after the
+	// other, which is no conflict.
 	announce(ctx, t, s, announcement(h, "a"), farewell(h, "a"), announcement(h, "b"), announcement(h, "a"))
 	equal(t, "conflict when the first came back", presence(ctx, t, s, h).Conflict, false)
 	announce(ctx, t, s, announcement(h, "b"))
@@ -326,7 +326,7 @@ func noConflictWithGone(ctx context.Context, t T, s Subject) {
 }
 
 func conflictEndsByLeaving(ctx context.Context, t T, s Subject) {
-	for i, goes := range []string{"a", "b"} { // the last one, the one before
+	for i, goes := range []string{"a", "b"} { // the last and the second to last agent to announce itself
 		h, stays := host(0, i), "b"
 		if goes == "b" {
 			stays = "a"
@@ -339,7 +339,7 @@ func conflictEndsByLeaving(ctx context.Context, t T, s Subject) {
 			t.Errorf("after %s left: instance %s, conflict %v", goes, p.Instance, p.Conflict)
 		}
 	}
-	// Of three, two are left to quarrel.
+	// One of three agents in conflict left: the other two are still in conflict.
 	h := host(0, 3)
 	announce(ctx, t, s, announcement(h, "a"), announcement(h, "b"), announcement(h, "c"), announcement(h, "a"), farewell(h, "b"))
 	equal(t, "conflict when one of three left", presence(ctx, t, s, h).Conflict, true)
@@ -398,7 +398,7 @@ func agentsResolve(ctx context.Context, t T, s Subject) {
 	resolved(ctx, t, s, map[string]procfleet.Host{"new": b, idB: {}})
 }
 
-// claims fails unless exactly these hosts announce an agent id.
+// claims fails the check unless exactly the hosts in want claim the agent id.
 func claims(ctx context.Context, t T, s taskstore.Store, id string, want ...procfleet.Host) {
 	t.Helper()
 	got, err := s.Claimants(ctx, []string{"unheard of", id, ""})
@@ -426,7 +426,7 @@ func rivalsResolveNowhere(ctx context.Context, t T, s Subject) {
 		announce(ctx, t, s, claimed(first))
 		claims(ctx, t, s, id, first)
 		announce(ctx, t, s, claimed(claimant))
-		for range 2 { // whichever of them was heard of last
+		for range 2 { // independent of the order of the announcements
 			resolved(ctx, t, s, map[string]procfleet.Host{id: {}})
 			claims(ctx, t, s, id, first, claimant)
 			announce(ctx, t, s, claimed(first))
@@ -435,7 +435,7 @@ func rivalsResolveNowhere(ctx context.Context, t T, s Subject) {
 		resolved(ctx, t, s, map[string]procfleet.Host{id: first})
 		announce(ctx, t, s, claimed(claimant), gone(first))
 		resolved(ctx, t, s, map[string]procfleet.Host{id: claimant})
-		// One that announces another id claims this one no longer.
+		// A host whose agent announces another id is no longer a claimant of id.
 		announce(ctx, t, s, claimed(first), announcement(claimant, "i"))
 		resolved(ctx, t, s, map[string]procfleet.Host{id: first})
 		announce(ctx, t, s, claimed(claimant), announcement(first, "i"))
@@ -487,7 +487,7 @@ func hostWalk(ctx context.Context, t T, s taskstore.Store, limit int) []procflee
 
 func hostPagesInOrder(ctx context.Context, t T, s Subject) {
 	var want []procfleet.Host
-	// By cloud area as a number, then by the text of the address.
+	// Hosts sort by numeric cloud area, then by address text.
 	for _, text := range []string{
 		"0:10.0.0.1", "0:10.0.0.10", "0:10.0.0.2", "0:9.9.9.9", "0:fd00::1", "0:fd00::1:0", "2:10.0.0.1", "2:2001:db8::1",
 		"10:10.0.0.1", "300:::1", "5000000000:10.0.0.1",
@@ -502,7 +502,7 @@ func hostPagesInOrder(ctx context.Context, t T, s Subject) {
 	for _, limit := range []int{1, 2, 5, 1000} {
 		equal(t, "hosts", hostWalk(ctx, t, s, limit), want)
 	}
-	// The walk may begin after a host that is not, or no longer, there.
+	// HostPage may start after a host without a live agent.
 	page, err := s.HostPage(ctx, host(1, 0), 1)
 	must(t, err, "host page")
 	if len(page) != 1 || page[0].Host != want[6] {

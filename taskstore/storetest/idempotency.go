@@ -83,7 +83,7 @@ func keysPerApplication(ctx context.Context, t T, s Subject) {
 	if second := create(ctx, t, s, d); second.ID == first.ID {
 		t.Errorf("two applications share a task")
 	}
-	// Where the name of one ends and the key begins must not matter.
+	// Application x with key ab must not equal application xa with key b.
 	d = keyed("ab", "third")
 	d.Application = "x"
 	create(ctx, t, s, d)
@@ -140,7 +140,7 @@ func lateMakesNone(ctx context.Context, t T, s Subject) {
 	first := create(ctx, t, s, d)
 	for what, at := range map[string]time.Time{"a second": now.Add(-time.Second), "decades": time.Unix(0, 0)} {
 		if d.NotAfter = at; what == "decades" {
-			d.Chunks = nil // it is only for finding the task
+			d.Chunks = nil // a repeat needs no chunks
 		}
 		if again, created, err := s.Create(ctx, d); err != nil || created || again.ID != first.ID {
 			t.Errorf("a repeat %s too late: %s, created %v, %v; want %s", what, again.ID, created, err, first.ID)

@@ -12,17 +12,17 @@ func modelChecks() []Check {
 	return []Check{{Name: "any order of calls does what a plain model does", Fn: agreesWithModel}}
 }
 
-// modelItems is enough for two chunks, the second much smaller.
+// modelItems is the number of items of a model: one full chunk and one of four items.
 const modelItems = procfleet.ChunkItems + 4
 
-// model is one task as the contract describes it, in the plainest way.
+// model is a reference implementation of the contract for one task.
 type model struct {
 	task    procfleet.Task
 	states  []procfleet.State
 	results []procfleet.Result
 	begun   []bool
 	done    []bool
-	visited bool // by Begin or Record, so that it cannot be rejected
+	visited bool // Begin or Record touched the task, so that Reject must fail
 }
 
 func newModel(task procfleet.Task) *model {
@@ -38,7 +38,7 @@ func newModel(task procfleet.Task) *model {
 
 func (m *model) rejected() bool { return m.task.State == procfleet.TaskRejected }
 
-// move sets the state of an item and keeps the counters in step.
+// move sets the state of an item and updates the counters.
 func (m *model) move(item int, state procfleet.State) {
 	m.task.Counts[m.states[item]]--
 	m.task.Counts[state]++
@@ -112,17 +112,17 @@ func (m *model) reject(reason string) bool {
 	return true
 }
 
-// agreesWithModel makes random calls of a store and of the model and compares
-// what they answer and what is then there.
+// agreesWithModel makes the same random calls to the store and to the model. It compares
+// the returned values and the resulting states.
 func agreesWithModel(ctx context.Context, t T, s Subject) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	for round := range 12 {
 		m := newModel(create(ctx, t, s, Draft(modelItems)))
-		// A few items only, so that calls meet.
+		// Use only a few items, so that calls often affect the same item.
 		few := []int{0, 1, 255, 256, 257, 258, 259}
 		switch round % 3 {
-		case 0: // the others are over, so that the task finishes
+		case 0: // all items outside few have results, so that the task can finish
 			var rest []procfleet.Result
 			for i := 2; i < 255; i++ {
 				rest = append(rest, agentResult(i, procfleet.ReasonSucceeded))
@@ -158,7 +158,7 @@ func step(ctx context.Context, t T, s Subject, m *model, random *rand.Rand, few 
 	case 2, 3:
 		items, done := some(), random.IntN(10) == 0
 		if !m.begun[chunk] {
-			break // a chunk is delivered only after its Begin
+			break // workers call Delivered only after Begin
 		}
 		must(t, s.Delivered(ctx, id, chunk, items, done), "delivered")
 		m.deliver(chunk, items, done)
@@ -171,7 +171,7 @@ func step(ctx context.Context, t T, s Subject, m *model, random *rand.Rand, few 
 		rs := randomResults(random, some())
 		want := m.record(rs)
 		got := record(ctx, t, s, id, rs...)
-		got.Known = got.Known || m.rejected() // of a rejected task either may be said
+		got.Known = got.Known || m.rejected() // for a rejected task the contract allows both values
 		return equal(t, "recorded", got, want)
 	}
 	return true
@@ -191,7 +191,8 @@ func randomResults(random *rand.Rand, items []int) []procfleet.Result {
 	return rs
 }
 
-// agree compares everything that can be read of the task with the model.
+// agree compares all readable data of the task with the model and reports whether both
+// are equal.
 func agree(ctx context.Context, t T, s Subject, m *model) bool {
 	t.Helper()
 	got := look(ctx, t, s, m.task.ID)
@@ -200,7 +201,7 @@ func agree(ctx context.Context, t T, s Subject, m *model) bool {
 	}
 	m.task.FinishedAt = got.FinishedAt
 	if m.task.State == procfleet.TaskAccepted && m.visited && got.State == procfleet.TaskRunning {
-		m.task.State = got.State // it has a result but was never begun: both words are true
+		m.task.State = got.State // a task with a result but no Begin may be accepted or running
 	}
 	same := equal(t, "task", got, m.task)
 	for i, it := range items(ctx, t, s, got) {

@@ -26,7 +26,7 @@ func recordChecks() []Check {
 	}
 }
 
-// one is item 0 of a task as its chunk shows it.
+// one returns item 0 of a task, read from its chunk.
 func one(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) procfleet.ItemResult {
 	t.Helper()
 	all, err := s.Chunk(ctx, id, 0)
@@ -163,8 +163,8 @@ func lateDoesNotComplete(ctx context.Context, t T, s Subject) {
 	audit(ctx, t, s, task.ID)
 }
 
-// countersAlwaysAddUp lets several writers move the same items while a reader
-// polls without pause: look and list check the sum on every read.
+// countersAlwaysAddUp runs several writers on the same items while a reader polls: look
+// and list check on every read that the counters sum up to the number of items.
 func countersAlwaysAddUp(ctx context.Context, t T, s Subject) {
 	const n = 600
 	task := create(ctx, t, s, Draft(n))
@@ -198,7 +198,8 @@ func countersAlwaysAddUp(ctx context.Context, t T, s Subject) {
 	audit(ctx, t, s, task.ID)
 }
 
-// moveSome is what writer w does with the ten items from at on.
+// moveSome changes some of the ten items from index at on; the kind of change depends on
+// the writer number w.
 func moveSome(ctx context.Context, s taskstore.Store, id procfleet.TaskID, w, at int) error {
 	some := upTo(at + 10)[at:]
 	b := taskstore.Batch{Task: id}
@@ -227,7 +228,7 @@ func batchesAnswered(ctx context.Context, t T, s Subject) {
 	})
 	must(t, err, "record")
 	for i := range out {
-		if i == 4 { // of a rejected task it is said only that nothing was applied
+		if i == 4 { // for a rejected task Known may be true or false
 			out[i].Known = true
 		}
 	}

@@ -64,8 +64,8 @@ func begunNotRejected(ctx context.Context, t T, s Subject) {
 	equal(t, "gate", begin(ctx, t, s, task.ID, 0).Gate, taskstore.GateOpen)
 }
 
-// dispatchedOrRejected is what keeps a task that a second dispatcher answered
-// as accepted from being taken back by the first, whose queue was slow.
+// dispatchedOrRejected checks that Dispatched and Reject exclude each other. Otherwise a
+// dispatcher with a slow queue could reject a task that another dispatcher accepted.
 func dispatchedOrRejected(ctx context.Context, t T, s Subject) {
 	accepted, refused := create(ctx, t, s, Draft(2)), create(ctx, t, s, Draft(2))
 	must(t, s.Dispatched(ctx, accepted.ID, []uint64{7}), "dispatched")

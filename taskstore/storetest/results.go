@@ -21,7 +21,7 @@ func resultChecks() []Check {
 	}
 }
 
-// mixed creates a finished task of n items with results of every kind.
+// mixed creates a finished task of n items that have results of all kinds.
 func mixed(ctx context.Context, t T, s taskstore.Store, n int) procfleet.Task {
 	t.Helper()
 	task := create(ctx, t, s, Draft(n))

@@ -16,8 +16,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Draft returns a draft with n items in chunks of [procfleet.ChunkItems], on
-// hosts 10.0.0.0 and up of cloud area 3.
+// Draft returns a draft with n items in chunks of [procfleet.ChunkItems]. The hosts are
+// in cloud area 3, with consecutive addresses from 10.0.0.0 on.
 func Draft(n int) taskstore.Draft {
 	d := taskstore.Draft{
 		Lane:        procfleet.LaneSmall,
@@ -60,7 +60,7 @@ func host(cloud procfleet.CloudArea, n int) procfleet.Host {
 	return procfleet.Host{Cloud: cloud, Addr: addr}
 }
 
-// agentResult is what an agent says of an item.
+// agentResult returns a result of an item with the rank of agents.
 func agentResult(item int, reason procfleet.Reason) procfleet.Result {
 	code := procfleet.CodeFailed
 	if reason == procfleet.ReasonSucceeded {
@@ -69,7 +69,8 @@ func agentResult(item int, reason procfleet.Reason) procfleet.Result {
 	return procfleet.Result{Item: item, Code: code, Reason: reason, Rank: procfleet.RankAgent, Message: "agent: " + string(reason)}
 }
 
-// serverResult is what the server says for want of an agent's word.
+// serverResult returns a result of an item with the rank of servers, which record it if
+// no agent sent a result.
 func serverResult(item int, reason procfleet.Reason) procfleet.Result {
 	return procfleet.Result{Item: item, Code: procfleet.CodeAgentAbnormal, Reason: reason, Rank: procfleet.RankServer, Message: "server: " + string(reason)}
 }
@@ -82,7 +83,7 @@ func succeeded(items ...int) []procfleet.Result {
 	return rs
 }
 
-// upTo returns 0 to n-1.
+// upTo returns the integers from 0 to n-1.
 func upTo(n int) []int {
 	items := make([]int, n)
 	for i := range items {
@@ -98,10 +99,11 @@ func must(t T, err error, doing string) {
 	}
 }
 
-// equal reports whether got is as wanted; if not, the check fails.
+// equal reports whether got equals want, and fails the check if not. Nil and empty slices
+// and maps are equal.
 func equal(t T, what string, got, want any) bool {
 	t.Helper()
-	if reflect.DeepEqual(got, want) { // much quicker, and nearly always so
+	if reflect.DeepEqual(got, want) { // fast path: cmp.Diff is much slower
 		return true
 	}
 	diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(procfleet.Host{}))
@@ -122,7 +124,7 @@ func create(ctx context.Context, t T, s taskstore.Store, d taskstore.Draft) proc
 	return task
 }
 
-// look reads a task, whose counters must add up whenever it is read.
+// look reads a task and checks that its counters sum up to the number of items.
 func look(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) procfleet.Task {
 	t.Helper()
 	task, err := s.Task(ctx, id)
@@ -166,7 +168,7 @@ func begin(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID, chu
 	return b
 }
 
-// items reads all items of a task, chunk by chunk.
+// items returns all items of a task, read chunk by chunk.
 func items(ctx context.Context, t T, s taskstore.Store, task procfleet.Task) []procfleet.ItemResult {
 	t.Helper()
 	var all []procfleet.ItemResult
@@ -178,7 +180,7 @@ func items(ctx context.Context, t T, s taskstore.Store, task procfleet.Task) []p
 	return all
 }
 
-// pages walks all pages of a query.
+// pages returns the items of all pages of a query.
 func pages(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID, q taskstore.ResultQuery) []procfleet.ItemResult {
 	t.Helper()
 	var all []procfleet.ItemResult
@@ -199,8 +201,7 @@ func pages(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID, q t
 	}
 }
 
-// equalItems is equal for many items, of which it shows only the first that
-// differs.
+// equalItems is [equal] for many items; it reports only the first different item.
 func equalItems(t T, what string, got, want []procfleet.ItemResult) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -213,8 +214,7 @@ func equalItems(t T, what string, got, want []procfleet.ItemResult) {
 	}
 }
 
-// audit compares the three views of a task, its counters, its chunks and its
-// result pages, with each other.
+// audit checks that the counters, the chunks and the result pages of a task agree.
 func audit(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) {
 	t.Helper()
 	task := look(ctx, t, s, id)
@@ -246,8 +246,8 @@ func audit(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) {
 	}
 }
 
-// together runs n calls at the same time and waits for all of them; fn must
-// not end its goroutine (Errorf and return, not Fatalf).
+// together runs fn n times concurrently and waits for all calls. fn must not end its
+// goroutine: call Errorf and return instead of Fatalf.
 func together(n int, fn func(i int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
@@ -261,8 +261,8 @@ func together(n int, fn func(i int)) {
 	wg.Wait()
 }
 
-// pass lets d go by, by the store's own clock if that can be moved, and then
-// waits until cond holds.
+// pass advances the store's clock by d, if the harness can move the clock, and then waits
+// until cond is true.
 func (s Subject) pass(ctx context.Context, t T, d time.Duration, what string, cond func() bool) {
 	t.Helper()
 	if s.Advance != nil {

@@ -17,7 +17,7 @@ func storeChecks() []Check {
 	}
 }
 
-// calls makes every call of the contract that takes a context, by name.
+// calls returns one call of every contract method that takes a context, by method name.
 func calls(ctx context.Context, s taskstore.Store, id procfleet.TaskID) map[string]error {
 	errs := map[string]error{}
 	_, _, errs["Create"] = s.Create(ctx, Draft(1))

@@ -1,5 +1,4 @@
-// Package storetest is the contract of [taskstore.Store] as something that
-// runs: every store must pass [Run].
+// Package storetest checks the contract of [taskstore.Store]. Every store must pass [Run].
 package storetest
 
 import (
@@ -15,29 +14,29 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Harness makes the stores that are checked. A nil capability means that the
-// store does not have it, and the checks that need it are not run.
+// Harness opens the stores that the checks use. Reopen, Advance, Orphan and Delay are
+// optional capabilities: if one is nil, the checks that need it are skipped.
 type Harness struct {
 	// Open returns an empty store and closes it when the test ends.
 	Open func(t testing.TB) taskstore.Store
-	// Reopen ends old as abruptly as it can and returns a store on what was
-	// left. Nil: the store keeps nothing outside its handle.
+	// Reopen terminates old as abruptly as possible and returns a store that opens the
+	// data of old. Nil: the store has no data outside its handle.
 	Reopen func(t testing.TB, old taskstore.Store) taskstore.Store
-	// Advance moves the clock of a store, also backwards. Nil: the checks
-	// that need more than a few moments to pass are not run.
+	// Advance moves the clock of s by d, backwards if d is negative. Nil: the store's
+	// clock cannot be moved.
 	Advance func(t testing.TB, s taskstore.Store, d time.Duration)
-	// Orphan leaves what a dispatcher leaves that died within Create: the
-	// draft's idempotency key, remembered with the id that is returned, but
-	// no task. Nil: Create is one step, that cannot happen.
+	// Orphan simulates a dispatcher that died during Create: the store has the draft's
+	// idempotency key with the returned id, but no task. Nil: Create is atomic, so that
+	// this state cannot occur.
 	Orphan func(t testing.TB, s taskstore.Store, d taskstore.Draft) procfleet.TaskID
-	// Delay runs Create and calls meanwhile once, as late as possible before the
-	// task is made. Nil: the checks that need it are not run.
+	// Delay runs Create and calls meanwhile once, as late as possible before Create
+	// writes the task. Nil: Create cannot be interrupted.
 	Delay func(t testing.TB, s taskstore.Store, d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error)
-	// Patience is how long a check waits for what must come; default 15 s.
+	// Patience is how long a check waits for an expected state; default 15 s.
 	Patience time.Duration
 }
 
-// Subject is the store of one check, with its capabilities.
+// Subject is the store under test of one check, with the capabilities of its [Harness].
 type Subject struct {
 	taskstore.Store
 	Reopen  func() taskstore.Store
@@ -48,26 +47,26 @@ type Subject struct {
 	patience time.Duration
 }
 
-// T is the part of [testing.T] that checks use, so that the suite itself can
-// be checked: see [Check.Err].
+// T is the subset of [testing.T] that checks use. With another implementation than
+// testing.T, [Check.Err] tests the checks themselves.
 type T interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// Check is one promise of the contract.
+// Check tests one guarantee of the contract.
 type Check struct {
 	Name string
 	Fn   func(ctx context.Context, t T, s Subject)
-	// Needs are the capabilities without which the check says nothing.
+	// Needs are the capabilities without which the check cannot run.
 	Needs Needs
 }
 
-// Needs names the capabilities of a [Harness] that a check needs.
+// Needs lists the optional capabilities of a [Harness] that a check requires.
 type Needs struct{ Reopen, Advance, Orphan, Delay bool }
 
-// Runnable reports whether s has what c needs.
+// Runnable reports whether s has all capabilities that c needs.
 func (c Check) Runnable(s Subject) bool {
 	return (!c.Needs.Reopen || s.Reopen != nil) &&
 		(!c.Needs.Advance || s.Advance != nil) &&
@@ -75,7 +74,7 @@ func (c Check) Runnable(s Subject) bool {
 		(!c.Needs.Delay || s.Delay != nil)
 }
 
-// Checks returns the whole suite.
+// Checks returns all checks of the suite.
 func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{
@@ -87,10 +86,10 @@ func Checks() []Check {
 	return all
 }
 
-// checkTime bounds one check, so that a store that hangs is found.
+// checkTime is the time limit of one check, so that a hanging store fails the check.
 const checkTime = 2 * time.Minute
 
-// Run checks the stores that h makes, each check with a store of its own.
+// Run runs every check as a parallel subtest, each with its own store opened by h.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range Checks() {
@@ -123,7 +122,7 @@ func (h Harness) capabilities() Subject {
 	return s
 }
 
-// Subject opens a store for one check.
+// Subject opens an empty store for one check.
 func (h Harness) Subject(tb testing.TB) Subject {
 	tb.Helper()
 	store := h.Open(tb)
@@ -148,13 +147,12 @@ func (h Harness) Subject(tb testing.TB) Subject {
 	return s
 }
 
-// Err runs the check without a test and returns what it found, nil if the
-// store passed.
+// Err runs the check outside a test and returns its failures joined, or nil if s passed.
 func (c Check) Err(ctx context.Context, s Subject) error {
 	return Findings(func(t T) { c.Fn(ctx, t, s) })
 }
 
-// Findings runs fn without a test and returns what it found, nil if nothing.
+// Findings runs fn outside a test and returns the reported failures joined, nil if none.
 func Findings(fn func(t T)) error {
 	f := &findings{}
 	over := make(chan struct{})
@@ -171,7 +169,7 @@ func Findings(fn func(t T)) error {
 	return errors.Join(f.errs...)
 }
 
-// findings is a T that remembers.
+// findings is a [T] that collects failures as errors.
 type findings struct {
 	mu   sync.Mutex
 	errs []error

@@ -61,7 +61,7 @@ func revisit(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID, a
 	must(t, s.Revisit(ctx, taskstore.NextVisit{Task: id, After: after}), "revisit")
 }
 
-// settle removes the visits of tasks, whenever they are due.
+// settle removes the visits of tasks, independent of when they are due.
 func settle(ctx context.Context, t T, s taskstore.Store, ids ...procfleet.TaskID) {
 	t.Helper()
 	visits := make([]taskstore.Visit, len(ids))
@@ -95,7 +95,7 @@ func shortTaskIsDue(ctx context.Context, t T, s Subject) {
 	equal(t, "due before the deadline", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
 	s.Advance(taskstore.FirstVisit / 2)
 	got := dueEverywhere(ctx, t, s)
-	slices.Sort(want) // as texts; that is not always their order as numbers
+	slices.Sort(want) // the order of ids as text may differ from their numeric order
 	slices.Sort(got)
 	equal(t, "due at the deadline", got, want)
 }
@@ -106,7 +106,7 @@ func orphanIsDue(ctx context.Context, t T, s Subject) {
 	equal(t, "due", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
 	settle(ctx, t, s, id)
 	equal(t, "due when it was settled", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
-	// Its dispatcher was not dead, or the caller repeats.
+	// The dispatcher was only delayed, or the caller repeats the request.
 	equal(t, "id", create(ctx, t, s, keyed("k", "body")).ID, id)
 	s.Advance(taskstore.FirstVisit)
 	equal(t, "due when it was written after all", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
@@ -122,8 +122,8 @@ func continuedIsDueAnew(ctx context.Context, t T, s Subject) {
 	equal(t, "due after the first visit's time", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
 }
 
-// settleAbsent does what the sweep does with the entries that are due after a
-// while and whose tasks were never written.
+// settleAbsent advances the clock and settles the due visits whose tasks were never
+// written, as the sweep does.
 func settleAbsent(ctx context.Context, t T, s Subject, after time.Duration) {
 	t.Helper()
 	s.Advance(after)
@@ -162,8 +162,8 @@ func lateOrphanIsVisited(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// late creates a task whose entry in the index is settled before it is made,
-// after the clock has moved.
+// late creates a task; before Create writes the task, the clock advances and the sweep
+// settles the task's visit.
 func late(ctx context.Context, t T, s Subject, d taskstore.Draft, by time.Duration) procfleet.Task {
 	t.Helper()
 	before := list(ctx, t, s, 100)
@@ -179,8 +179,8 @@ func late(ctx context.Context, t T, s Subject, d taskstore.Draft, by time.Durati
 	return task
 }
 
-// inShard creates tasks until n of them are of shard 0; numbers are moments,
-// so that does not take long.
+// inShard creates tasks until n of them are in shard 0 and returns their ids. Task
+// numbers are times in microseconds, so the shards of new tasks are evenly distributed.
 func inShard(ctx context.Context, t T, s taskstore.Store, n int) []procfleet.TaskID {
 	t.Helper()
 	var ids []procfleet.TaskID
@@ -237,7 +237,7 @@ func settledNotDue(ctx context.Context, t T, s Subject) {
 	equal(t, "state of the settled task", look(ctx, t, s, settled.ID).State, procfleet.TaskAccepted)
 }
 
-// settleLeavesNewVisit is a sweep that is slow to settle what it read.
+// settleLeavesNewVisit checks a sweep that settles a visit after the visit was changed.
 func settleLeavesNewVisit(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(1))
 	revisit(ctx, t, s, task.ID, 0)
@@ -251,8 +251,8 @@ func settleLeavesNewVisit(ctx context.Context, t T, s Subject) {
 	equal(t, "due after the visit was settled that it had", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
 }
 
-// madeWhileSettled is a repeat that makes the task of an old id after the sweep
-// found that the id has no task.
+// madeWhileSettled checks a repeat that creates the task of an orphaned id after the
+// sweep found no task with this id.
 func madeWhileSettled(ctx context.Context, t T, s Subject) {
 	id := s.Orphan(keyed("k", "body"))
 	s.Advance(time.Hour)
@@ -288,8 +288,8 @@ func notifiedNotDue(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// severalNotified has ends of tasks among an id without a task, and a task that
-// is open after all.
+// severalNotified checks Notified with finished tasks, an id without a task, and a task
+// that is open.
 func severalNotified(ctx context.Context, t T, s Subject) {
 	first, open, last := create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1))
 	for _, id := range []procfleet.TaskID{first.ID, last.ID} {
@@ -307,8 +307,8 @@ func severalNotified(ctx context.Context, t T, s Subject) {
 	equal(t, "due tasks", dueEverywhere(ctx, t, s), []procfleet.TaskID{open.ID})
 }
 
-// publishedStaysPending is a worker that was killed between the event and the
-// callback: the next visit has only the callback left.
+// publishedStaysPending checks a worker that was killed between event and callback: the
+// next visit must send only the callback.
 func publishedStaysPending(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(1))
 	record(ctx, t, s, task.ID, succeeded(0)...)
@@ -331,8 +331,8 @@ func publishedStaysPending(ctx context.Context, t T, s Subject) {
 	equal(t, "notified task", look(ctx, t, s, task.ID), want)
 }
 
-// openHasNoEvent is a worker that published an end which a fail-over has lost
-// since: the next end must be published too.
+// openHasNoEvent checks a task whose end was published and then lost by a fail-over: the
+// next end must be published too.
 func openHasNoEvent(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(2))
 	record(ctx, t, s, task.ID, succeeded(0)...)
@@ -343,8 +343,8 @@ func openHasNoEvent(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// openStaysDue is a worker that notified an end which a fail-over has
-// lost since: only the sweep can end the task again.
+// openStaysDue checks a task whose end was notified and then lost by a fail-over: the
+// task keeps its visit, because only the sweep can end the task again.
 func openStaysDue(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(2))
 	record(ctx, t, s, task.ID, succeeded(0)...)
@@ -363,8 +363,8 @@ func dueSince(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// dueAfterStepBack is a machine whose clock was an hour ahead until it was
-// corrected: its tasks must not wait for that hour.
+// dueAfterStepBack checks a clock that was an hour ahead and was corrected: visits must
+// not be delayed by an hour.
 func dueAfterStepBack(ctx context.Context, t T, s Subject) {
 	fresh, old := create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1))
 	revisit(ctx, t, s, old.ID, 30*time.Second)
@@ -522,7 +522,8 @@ func leaseRenewed(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// leaseAfterStepBack is a holder that died before the clock stepped back.
+// leaseAfterStepBack checks that the lease of a dead holder ends although the clock
+// stepped back.
 func leaseAfterStepBack(ctx context.Context, t T, s Subject) {
 	equal(t, "first holder", lease(ctx, t, s, "sweep", "a", time.Minute), true)
 	s.Advance(-time.Hour)
