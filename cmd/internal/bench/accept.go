@@ -14,11 +14,12 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
 )
 
-// Accept measures the time from POST to the task id.
+// Accept is the benchmark of task acceptance: the time from the POST of a submission to
+// the response with the task id.
 type Accept struct {
 	Config
-	Hosts   []int // numbers of hosts
-	Samples int   // tasks on one host; bigger tasks are measured Runs times
+	Hosts   []int // measured task sizes in hosts
+	Samples int   // number of measured tasks on one host; larger tasks are measured Runs times
 }
 
 // Validate reports all invalid settings.
@@ -40,16 +41,16 @@ func checkSizes(flag string, sizes []int) error {
 	return errors.Join(errs...)
 }
 
-// acceptCase is one kind of submission.
+// acceptCase is one kind of measured submission.
 type acceptCase struct {
 	hosts   int
 	action  procfleet.Action
-	keyed   bool // with an Idempotency-Key
+	keyed   bool // submissions have an Idempotency-Key
 	samples int
 }
 
-// body returns the i-th submission. Each start has a new process, so that the
-// dispatcher registers it at acceptance.
+// body returns the body of submission i. Each start names a new process, so that the
+// dispatcher registers the process at acceptance.
 func (c acceptCase) body(i int) []byte {
 	name := sample
 	if c.action.Registers() {
@@ -67,7 +68,7 @@ func (c acceptCase) key() string {
 
 // accepted is one measured acceptance.
 type accepted struct {
-	redis, queue time.Duration // the floor
+	redis, queue time.Duration // parts of the floor: write to Redis, publishes
 	took         time.Duration
 }
 
@@ -116,7 +117,7 @@ func (a Accept) cases() (cases []acceptCase) {
 	return cases
 }
 
-// measure alternates between the floor and the system, which is idle before each
+// measure measures the floor and the system alternately. The system is idle before each
 // submission.
 func (a Accept) measure(ctx context.Context, system *system, bare *bare, c acceptCase) ([]accepted, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -141,14 +142,14 @@ func (a Accept) measure(ctx context.Context, system *system, bare *bare, c accep
 			return nil, err
 		}
 	}
-	return samples[1:], nil // the first sample used new connections
+	return samples[1:], nil // the first sample includes the setup of connections
 }
 
-// chunkItems is the number of hosts per queued message.
+// chunkItems is the number of hosts per published chunk.
 const chunkItems = 256
 
-// accept measures the floor of an acceptance: the request written to Redis, and one
-// acknowledged publish per chunk, concurrently.
+// accept measures the floor of an acceptance: one write of the request body to Redis, then
+// one acknowledged publish per chunk, all publishes concurrently.
 func (b *bare) accept(ctx context.Context, body []byte, hosts int, s *accepted) error {
 	chunks := (hosts + chunkItems - 1) / chunkItems
 	begun := time.Now()
@@ -166,9 +167,9 @@ func (b *bare) accept(ctx context.Context, body []byte, hosts int, s *accepted) 
 }
 
 const (
-	acceptGoal     = 3.0   // times the floor, of one host
-	acceptBigGoal  = 60.0  // ms
-	acceptBigHosts = 10000 // of so many
+	acceptGoal     = 3.0   // maximum ratio to the floor for a task on one host
+	acceptBigGoal  = 60.0  // maximum milliseconds for a task on acceptBigHosts
+	acceptBigHosts = 10000 // task size of acceptBigGoal
 )
 
 func newAcceptTable() *Table {

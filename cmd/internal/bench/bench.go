@@ -1,6 +1,7 @@
-// Package bench measures the system and, in the same run, the floor: the calls to
-// NATS and Redis that it cannot avoid, without procfleet. Roles, servers and
-// simulated agents are separate processes, as in production.
+// Package bench contains the benchmarks of procfleet. Each benchmark measures the system
+// and, in the same run, a floor: the unavoidable calls to NATS and Redis, made directly
+// without procfleet. Roles, servers and simulated agents are separate processes, as in
+// production.
 package bench
 
 import (
@@ -22,23 +23,25 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// Config has the settings that all benchmarks share; Log is required.
+// Config holds the settings shared by all benchmarks. Log is required.
 type Config struct {
-	// NATS and Redis are URLs; with Start both are started instead.
+	// NATS and Redis are the URLs of running servers. With Start the benchmark starts both
+	// servers instead.
 	NATS, Redis string
 	Start       bool
-	Secure      Secure // security of the started servers
-	// Procfleet is the program of the roles; "" is the procfleet beside this program.
+	Secure      Secure // security features of the servers that Start starts
+	// Procfleet is the path of the procfleet program that runs the roles; default: the
+	// program procfleet in the directory of this program.
 	Procfleet string
-	// NATSTLS, RedisTLS and the files of NATSCreds and FleetKey are for servers that
-	// the benchmark does not start.
+	// NATSTLS, RedisTLS, NATSCreds and FleetKey configure access to servers that the
+	// benchmark does not start.
 	NATSTLS, RedisTLS   tlsflags.Client
 	NATSCreds, FleetKey string
-	Runs                int // tables show medians; at least 1
+	Runs                int // repetitions of each measurement, at least 1; tables show the medians
 	Log                 logrus.FieldLogger
 }
 
-// Common returns the Config that is embedded in a benchmark.
+// Common returns c, which gives access to the Config embedded in a benchmark.
 func (c *Config) Common() *Config { return c }
 
 // Validate reports all invalid settings.
@@ -62,7 +65,7 @@ type lab struct {
 	redis *redis.Client
 
 	natsTLS, redisTLS *tlsfiles.Client
-	natsAuth          string // directory of the authority of the started NATS
+	natsAuth          string // directory of the keys and credentials of the started NATS server
 }
 
 // inLab opens a lab, runs do, and closes the lab.
@@ -107,7 +110,7 @@ func (l *lab) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// openNATS connects to NATS only.
+// openNATS connects to NATS but not to Redis.
 func (l *lab) openNATS() (err error) {
 	if err := l.readFiles(); err != nil {
 		return err
@@ -122,7 +125,7 @@ func (l *lab) openNATS() (err error) {
 	return err
 }
 
-// readFiles reads the certificates.
+// readFiles reads the certificates for NATS and Redis.
 func (l *lab) readFiles() (err error) {
 	if l.natsTLS, err = l.NATSTLS.Open(l.Log); err != nil {
 		return err
@@ -131,7 +134,7 @@ func (l *lab) readFiles() (err error) {
 	return err
 }
 
-// connect opens another connection to NATS.
+// connect opens a new connection to NATS.
 func (l *lab) connect() (*nats.Conn, error) {
 	cfg := natsconn.Config{URL: l.NATS, TLS: l.natsTLS, InboxPrefix: natsauth.ServerInbox, Name: "bench", Log: l.Log}
 	if l.NATSCreds != "" {
@@ -150,8 +153,9 @@ func (l *lab) close() error {
 	return l.plant.close()
 }
 
-// together calls do with 0 to n-1 from several goroutines and passes the number of the
-// goroutine. It returns the first error, after which it starts no further call.
+// together calls do once for each i from 0 to n-1, from the given number of goroutines,
+// and waits for all calls. After an error it starts no further call and returns the first
+// error.
 func together(ctx context.Context, n, goroutines int, do func(ctx context.Context, goroutine, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

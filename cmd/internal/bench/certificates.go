@@ -16,8 +16,8 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// makeCertificates creates an authority and one certificate in a directory. All
-// servers on loopback and all clients use this certificate.
+// makeCertificates creates in dir a certificate authority and one certificate, which all
+// servers on loopback and all clients use.
 func makeCertificates(dir string) (tlsfiles.Files, error) {
 	files := tlsfiles.Files{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	ca := &x509.Certificate{
@@ -43,8 +43,8 @@ func makeCertificates(dir string) (tlsfiles.Files, error) {
 	return files, writePEM(files.Key, "PRIVATE KEY", der)
 }
 
-// certify writes the certificate of a new key, signed by the issuer or, without one,
-// self-signed, and returns the key.
+// certify creates a key, writes its certificate to file and returns the key. If issuer is
+// nil, the certificate is self-signed.
 func certify(cert, issuer *x509.Certificate, issuerKey *ecdsa.PrivateKey, file string) (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -14,16 +14,16 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
 )
 
-// Embedded measures tasks on one host each in `procfleet up` alone, with its
-// embedded NATS and its embedded store. It uses Runs and Log of its Config.
+// Embedded is the benchmark of one-host tasks in a single `procfleet up` process with
+// embedded NATS and embedded store. It uses only Runs and Log of its Config.
 type Embedded struct {
 	Config
-	Tasks    int // of each run
+	Tasks    int // number of tasks per run
 	InFlight int // concurrent tasks, each on its own HTTP connection
-	Agents   int // simulated agents
+	Agents   int // number of simulated agents
 }
 
-// upName is the process with all roles.
+// upName is the name of the `procfleet up` process.
 const upName = "up"
 
 // Validate reports all invalid settings.
@@ -41,11 +41,11 @@ func (e Embedded) Validate() error {
 type embeddedRun struct {
 	floor embeddedFloor
 	took  time.Duration // first POST to last "finished" event
-	cpu   time.Duration // of `up`
+	cpu   time.Duration // processor time of `procfleet up`
 }
 
-// embeddedFloor is the floor of N status tasks on one host each, measured part by
-// part at the same concurrency.
+// embeddedFloor is the floor of N one-host status tasks. Its parts are measured one after
+// another, each with the concurrency of the system.
 type embeddedFloor struct {
 	commits time.Duration // N tasks and N results appended to a file, one sync per InFlight
 	queue   time.Duration // N publishes with a message id, acknowledged
@@ -150,7 +150,7 @@ func (b *bare) embedded(ctx context.Context, n, inFlight int) (f embeddedFloor, 
 	return f, err
 }
 
-// commit appends n values to a file and syncs it after each group.
+// commit appends n values to a file and syncs the file after each group of values.
 func (b *bare) commit(n, group int) (err error) {
 	file, err := os.CreateTemp(b.plant.dir, "commits-*")
 	if err != nil {

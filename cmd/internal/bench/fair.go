@@ -14,14 +14,15 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Fair measures concurrent tasks: big tasks that start together, tasks on one host
-// beside them, and tasks in one cloud area while another area is unavailable.
+// Fair is the benchmark of fairness between concurrent tasks: big tasks that start
+// together, one-host tasks during the big tasks, and tasks in one cloud area while
+// another area is unavailable.
 type Fair struct {
 	Config
-	Tasks   int // concurrent big tasks
-	Hosts   int // of each task
-	Samples int // measured tasks on one host
-	Area    int // hosts of the unavailable area, and of each task beside it
+	Tasks   int // number of concurrent big tasks
+	Hosts   int // number of hosts per big task
+	Samples int // number of measured one-host tasks
+	Area    int // number of hosts in each cloud area, and of each task in an area
 }
 
 // Validate reports all invalid settings.
@@ -48,12 +49,12 @@ func (f Fair) Run(ctx context.Context) (Report, error) {
 	return report, err
 }
 
-// marks are the percentages of progress at which tasks are compared.
+// marks are the progress percentages of the fastest task at which tasks are compared.
 var marks = [...]int{25, 50, 75}
 
-// abreast are the measurements of tasks that start together.
+// abreast holds the measurements of big tasks that start together.
 type abreast struct {
-	idle, beside []time.Duration    // of tasks on one host
+	idle, beside []time.Duration    // durations of one-host tasks without and with big tasks
 	least        [len(marks)][]int  // items of the slowest task when the fastest passed a mark, per run
 	ends         [2][]time.Duration // durations of the first and the last task from the first POST
 }
@@ -79,7 +80,7 @@ func (f Fair) abreast(ctx context.Context, l *lab) (*abreast, error) {
 	return a, nil
 }
 
-// single measures a task on one host.
+// single appends the duration of one one-host task to times.
 func (f Fair) single(ctx context.Context, s *system, times []time.Duration) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -91,8 +92,8 @@ func (f Fair) single(ctx context.Context, s *system, times []time.Duration) ([]t
 	return append(times, time.Since(begun)), err
 }
 
-// race starts tasks together, watches them until they are finished, and measures
-// tasks on one host meanwhile.
+// race starts the big tasks together and measures one-host tasks until all big tasks are
+// finished.
 func (f Fair) race(ctx context.Context, s *system, a *abreast) error {
 	begun := time.Now()
 	ids, err := f.submitAll(ctx, s)
@@ -137,7 +138,8 @@ func (f Fair) submitAll(ctx context.Context, s *system) ([]procfleet.TaskID, err
 	return ids, err
 }
 
-// watch records the progress of the slowest task when the fastest passes each mark.
+// watch records, for each mark, the progress of the slowest task when the fastest task
+// reaches the mark. It returns when all tasks are finished.
 func (f Fair) watch(ctx context.Context, s *system, ids []procfleet.TaskID, begun time.Time, a *abreast) error {
 	const every = 5 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.Tasks)*patience) // the tasks share the machine
@@ -173,10 +175,10 @@ func (f Fair) watch(ctx context.Context, s *system, ids []procfleet.TaskID, begu
 }
 
 const (
-	shareGoal    = 0.75 // of the progress of the fastest task at 50 %
+	shareGoal    = 0.75 // minimum progress of the slowest task relative to the fastest at shareGoalAt
 	shareGoalAt  = 50
-	awayGoal     = 1.5 // times the time alone
-	awayArea     = 1   // the unavailable cloud area
+	awayGoal     = 1.5 // maximum ratio to the duration without an unavailable area
+	awayArea     = 1   // id of the unavailable cloud area
 	flap         = time.Second
 	awayFleet    = "agents-away"
 	fewestBeside = 3
@@ -214,14 +216,14 @@ func (f Fair) singles(a *abreast) *Table {
 	return t
 }
 
-// besideAway are the durations of a task while another area is unavailable.
+// besideAway holds durations of tasks while another area is unavailable.
 type besideAway struct {
 	how   string
 	times []time.Duration
 }
 
-// besideAreas measures tasks alone, and beside a task in an area with each kind of
-// unavailability.
+// besideAreas measures tasks without an unavailable area, and then during a task in an
+// area with each kind of unavailability.
 func (f Fair) besideAreas(ctx context.Context, l *lab) (all []besideAway, err error) {
 	s, err := startSystem(ctx, l, fleet{agents: f.Area})
 	if err != nil {
@@ -230,8 +232,8 @@ func (f Fair) besideAreas(ctx context.Context, l *lab) (all []besideAway, err er
 	defer s.stop()
 	for _, c := range []struct {
 		how   string
-		fleet func(*child, <-chan struct{}) // behavior of the area; nil without agents
-		none  bool                          // without a task in the area
+		fleet func(*child, <-chan struct{}) // simulates the unavailability; nil: the area has no agents
+		none  bool                          // no task runs in the unavailable area
 	}{
 		{how: "nothing", none: true},
 		{how: "an area without agents"},
@@ -268,8 +270,9 @@ func (f Fair) startArea(ctx context.Context, s *system) (*child, error) {
 	return plant.child(awayFleet), nil
 }
 
-// silence stops the agents of an area by a signal, with open connections; flapping
-// stops and continues them repeatedly. Both continue them at the end.
+// silence suspends the agent process of an area, whose connections remain open, until
+// over is closed. flapping suspends and resumes the process repeatedly. Both functions
+// resume the process at the end.
 func silence(c *child, over <-chan struct{}) {
 	c.pause()
 	<-over
@@ -290,8 +293,9 @@ func flapping(c *child, over <-chan struct{}) {
 	}
 }
 
-// besideArea measures tasks in area 0 while the other area behaves as given. Then it
-// ends that behavior and waits for the area's task.
+// besideArea measures tasks in area 0 while does runs for the process of the other area.
+// With submit a task runs in the other area too. At the end besideArea stops does and
+// waits for that task.
 func (f Fair) besideArea(ctx context.Context, s *system, area *child, does func(*child, <-chan struct{}), submit bool) (times []time.Duration, err error) {
 	over := make(chan struct{})
 	var busy sync.WaitGroup

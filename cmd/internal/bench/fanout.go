@@ -12,13 +12,13 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Fanout measures one task on many hosts.
+// Fanout is the benchmark of one task on many hosts.
 type Fanout struct {
 	Config
-	Hosts       []int // numbers of hosts
-	Connections int   // NATS connections of the agents; 0 is the default of simulate
-	// Action is "status" (default), whose results are in the replies of agents, or
-	// "stop", whose results are separate requests.
+	Hosts       []int // measured task sizes in hosts
+	Connections int   // number of NATS connections of the agents; 0 selects the default of simulate
+	// Action is "status" (default) or "stop". Agents return results of status in their
+	// replies, and send results of stop in separate requests.
 	Action procfleet.Action
 }
 
@@ -39,17 +39,17 @@ func (f Fanout) action() procfleet.Action { return cmp.Or(f.Action, procfleet.Ac
 // fanned is one measured run.
 type fanned struct {
 	floor    floor
-	floorCPU time.Duration // of NATS, Redis and this process
+	floorCPU time.Duration // processor time of NATS, Redis and this process during the floor
 	streamed streamed
 	operated
 	cpu map[string]time.Duration
 }
 
-// fannedOut are the measurements for one number of hosts.
+// fannedOut holds the measurements of one task size.
 type fannedOut struct {
 	hosts   int
 	samples []fanned
-	peak    map[string]int // bytes resident
+	peak    map[string]int // maximum resident memory in bytes, by process name
 }
 
 // Run runs the benchmark.
@@ -70,8 +70,8 @@ func (f Fanout) Run(ctx context.Context) (Report, error) {
 	return report, err
 }
 
-// measure alternates between the floor and the system, so that both run under the
-// same conditions.
+// measure measures the floor and the system alternately, so that both run under the same
+// conditions.
 func (f Fanout) measure(ctx context.Context, l *lab, n int) (out fannedOut, err error) {
 	bare, err := newBare(ctx, l, n)
 	if err != nil {
@@ -110,11 +110,11 @@ func (f Fanout) measure(ctx context.Context, l *lab, n int) (out fannedOut, err 
 	return out, err
 }
 
-// idleFor is the duration for which the cost of announcements alone is measured, at
-// the end, when no work is pending.
+// idleFor is the duration of the idle measurement at the end, when no task runs and the
+// agents only announce themselves.
 const idleFor = 2 * time.Second
 
-// deduct subtracts the idle usage from a measured usage.
+// deduct subtracts the idle processor time, given per second, from the measured times.
 func (out *fannedOut) deduct(idle map[string]time.Duration) {
 	left := func(used, inSecond, in time.Duration) time.Duration {
 		return max(0, used-time.Duration(float64(inSecond)*in.Seconds()))
@@ -129,15 +129,16 @@ func (out *fannedOut) deduct(idle map[string]time.Duration) {
 }
 
 const (
-	goalHosts    = 10_000 // of the goals below
-	fanGoal      = 2.0    // times the floor, for an unsecured stop
-	growthGoal   = 10.0   // times the duration with a tenth of the hosts
-	memoryGoal   = 300    // MiB of dispatcher and worker with 100,000 hosts
+	goalHosts    = 10_000 // task size of the duration goals
+	fanGoal      = 2.0    // maximum ratio to the floor for stop without security features
+	growthGoal   = 10.0   // maximum ratio to the duration with a tenth of the hosts
+	memoryGoal   = 300    // maximum MiB of dispatcher and worker with memoryHosts
 	memoryHosts  = 100_000
-	connectHosts = 5_000 // of the goal with one connection per agent
+	connectHosts = 5_000 // task size of the goal with one connection per agent
 )
 
-// floorGoal returns the cells of a goal in times of the floor; empty without one.
+// floorGoal returns the table cells of the goal for times, the ratio to the floor. The
+// cells are empty if this measurement has no goal.
 func (f Fanout) floorGoal(hosts int, times float64) (goal, met string) {
 	if hosts != goalHosts || f.Connections > 0 || f.action() == procfleet.ActionStatus || f.Secure != (Secure{}) {
 		return "", ""
@@ -145,7 +146,8 @@ func (f Fanout) floorGoal(hosts int, times float64) (goal, met string) {
 	return atMost(times, fanGoal, " × floor")
 }
 
-// oldGoal returns the cells of a goal in times of the floor with a stream; empty without one.
+// oldGoal returns the table cells of the goal for times, the ratio to the floor with a
+// result stream. The cells are empty if this measurement has no goal.
 func (f Fanout) oldGoal(hosts int, times float64) (goal, met string) {
 	var most float64
 	switch {
@@ -235,7 +237,7 @@ func fanCost(all []fannedOut) *Table {
 	return t
 }
 
-// spent returns the usage between two measurements of the processes.
+// spent returns the processor time of each process between two measurements.
 func spent(before, after map[string]time.Duration) map[string]time.Duration {
 	used := map[string]time.Duration{}
 	for name := range after {

@@ -12,15 +12,15 @@ import (
 	"github.com/procfleet/procfleet/internal/bus"
 )
 
-// finishes subscribes to the finished events of tasks. Workers publish them after the
-// task is finished in Redis, so these times are slightly longer than times of
-// Redis, but need no polling.
+// finishes receives the finished events of tasks, which need no polling. Workers publish
+// an event after the task is finished in Redis, so the measured times are slightly longer
+// than times measured in Redis.
 type finishes struct {
 	sub *nats.Subscription
 
 	mu      sync.Mutex
 	awaited map[procfleet.TaskID]chan finish
-	early   map[procfleet.TaskID]finish // received before a call waits for it
+	early   map[procfleet.TaskID]finish // ends received before [finishes.of] was called for the task
 }
 
 type finish struct {
@@ -54,7 +54,7 @@ func (f *finishes) heard(msg *nats.Msg) {
 	f.early[finished.Task] = finished
 }
 
-// of returns a channel that receives the end of a task once.
+// of returns a channel that receives the end of a task exactly once.
 func (f *finishes) of(id procfleet.TaskID) <-chan finish {
 	c := make(chan finish, 1)
 	f.mu.Lock()

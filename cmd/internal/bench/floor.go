@@ -19,39 +19,39 @@ import (
 
 const (
 	bareStream = "PROCFLEET_BENCH"
-	// The NATS user of servers has the rights to these subjects.
+	// The NATS user of dispatchers and workers may publish and subscribe to these subjects.
 	bareSubject = "procfleet.bench.job"
 	bareHosts   = "procfleet.bench.host."
 	bareBatch   = 500
-	bareLinks   = 8 // connections of the responders, like those of simulated agents
+	bareLinks   = 8 // number of connections of the responders, as for simulated agents
 	payload     = 128
-	barePending = 16 << 10 // unacknowledged publishes
-	bareQueue   = 64 << 10 // pending requests of a link; NATS drops further ones
-	// patience limits each part of the floor.
+	barePending = 16 << 10 // maximum number of unacknowledged publishes
+	bareQueue   = 64 << 10 // maximum number of pending requests per connection; NATS drops further requests
+	// patience is the time limit of each part of the floor.
 	patience = 2 * time.Minute
 )
 
-// floor is the floor of a task on N hosts, measured part by part.
+// floor is the floor of a task on N hosts. Its parts are measured one after another.
 type floor struct {
-	request time.Duration // N request/replies on N subjects: commands and acceptances
-	results time.Duration // as many again for results and acknowledgements; 0 if replies contain the results
+	request time.Duration // N request/replies on N subjects, for commands and replies
+	results time.Duration // N request/replies for results and receipts; 0 if replies contain the results
 	script  time.Duration // N results through a deduplicating script
 }
 
 func (f floor) sum() time.Duration { return f.request + f.results + f.script }
 
-// streamed is the additional floor of results in a stream, which an earlier release
-// used, for comparison with its figures.
+// streamed is the additional floor of results in a JetStream stream, as an earlier
+// release sent them. It allows comparison with the figures of that release.
 type streamed struct {
 	publish time.Duration // N JetStream publishes with a message id
 	pull    time.Duration // N messages pulled and acknowledged
 }
 
-// bare measures the floor without procfleet.
+// bare measures floors: it calls NATS and Redis directly, without procfleet.
 type bare struct {
 	*lab
 	hosts    int
-	links    []*nats.Conn // of the responders
+	links    []*nats.Conn // connections of the responders
 	async    jetstream.JetStream
 	failed   atomic.Pointer[error] // latest error of an asynchronous publish
 	consumer jetstream.Consumer
@@ -101,8 +101,8 @@ func (b *bare) makeStream(ctx context.Context) error {
 	return err
 }
 
-// respond subscribes one responder per host. Responders of a link share a goroutine:
-// a goroutine each would dominate the cost.
+// respond subscribes one responder per host. All responders of a connection share a
+// goroutine, because one goroutine per responder would dominate the cost.
 func (b *bare) respond() error {
 	answer := make([]byte, payload)
 	for n, link := range b.links {
@@ -141,7 +141,7 @@ func (b *bare) close() {
 	_ = b.js.DeleteStream(ctx, bareStream) // the next run purges a leftover stream
 }
 
-// part is one part of a floor.
+// part is one measured part of a floor.
 type part struct {
 	into *time.Duration
 	run  func(context.Context) error
@@ -226,8 +226,8 @@ func (b *bare) messageID(i int) string {
 
 func (b *bare) pull(ctx context.Context) error { return b.pullAll(ctx, b.hosts) }
 
-// pullAll never requests more messages than exist: an open request would receive
-// messages of the next round without acknowledging them.
+// pullAll pulls and acknowledges n messages. It never requests more messages than exist:
+// an open request would receive messages of the next round without acknowledging them.
 func (b *bare) pullAll(ctx context.Context, n int) error {
 	for got := 0; got < n; {
 		batch, err := b.consumer.Fetch(min(bareBatch, n-got), jetstream.FetchMaxWait(time.Second))

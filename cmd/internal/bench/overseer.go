@@ -22,13 +22,13 @@ import (
 // overseer runs one agent and acts as its server.
 type overseer struct {
 	*site
-	argv    []string // of the agent, before its flags
-	url     string   // of NATS
+	argv    []string // command of the agent without its flags
+	url     string   // NATS URL
 	conn    *nats.Conn
-	results chan *agentproto.Results // received and acknowledged
-	status  string                   // address of the agent's status
+	results chan *agentproto.Results // results that were received and acknowledged
+	status  string                   // address of the agent's status listener
 	tasks   int64
-	seen    map[resultID]bool // counted results; a killed agent repeats some
+	seen    map[resultID]bool // results already counted; a restarted agent sends some results again
 }
 
 type resultID struct {
@@ -40,12 +40,12 @@ var overseen = netip.MustParseAddr("127.0.0.1")
 
 const (
 	agentName   = "agent"
-	itemsAtOnce = 200 // operations per command, which is limited to 1 MiB
+	itemsAtOnce = 200 // operations per command; a message is limited to 1 MiB
 	resultsLane = "s"
-	maxMessages = 64 << 10 // of pending results
+	maxMessages = 64 << 10 // capacity of the channel of received results
 )
 
-// newOverseer starts NATS but not the agent.
+// newOverseer starts and connects to NATS. It does not start the agent.
 func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldLogger) (o *overseer, err error) {
 	o = &overseer{site: at, argv: argv, results: make(chan *agentproto.Results, maxMessages), seen: map[resultID]bool{}}
 	line, err := at.start(ctx, natsServer, at.self, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(at.dir, "nats"), "--log-level", "warn"}, "url ")
@@ -69,8 +69,8 @@ func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldL
 	return o, nil
 }
 
-// tellTime replies to an announcement like a worker: an agent accepts commands only
-// after it knows the server's time.
+// tellTime replies to an announcement as a worker does. Before this reply, which contains
+// the server's time, an agent accepts no commands.
 func tellTime(msg *nats.Msg) {
 	now := time.Now().UTC()
 	data, err := agentproto.Encode(&agentproto.PresenceReply{
@@ -81,7 +81,7 @@ func tellTime(msg *nats.Msg) {
 	}
 }
 
-// receive counts results later and replies with a receipt like a worker.
+// receive forwards results to o.results and replies with a receipt as a worker does.
 func (o *overseer) receive(msg *nats.Msg) {
 	var m agentproto.Results
 	if agentproto.Decode(msg.Data, agentproto.TypeResults, &m) != nil {
@@ -95,14 +95,15 @@ func (o *overseer) receive(msg *nats.Msg) {
 	sendReceipt(msg, &receipt)
 }
 
-// acknowledgeEvent discards an event and replies with a receipt like a worker.
+// acknowledgeEvent discards an event and replies with a receipt as a worker does.
 func acknowledgeEvent(msg *nats.Msg) {
 	if _, id, err := agentproto.Peek(msg.Data); err == nil {
 		sendReceipt(msg, &agentproto.Receipt{Event: id})
 	}
 }
 
-// sendReceipt replies to results or an event. Without it the agent sends again.
+// sendReceipt replies to results or an event. Without a receipt the agent sends the
+// message again.
 func sendReceipt(msg *nats.Msg, receipt *agentproto.Receipt) {
 	receipt.Header = agentproto.Header{Type: agentproto.TypeReceipt, ID: uuid.NewString(), Sent: time.Now().UTC()}
 	if data, err := agentproto.Encode(receipt); err == nil {
@@ -114,8 +115,8 @@ func (o *overseer) close() { o.conn.Close() }
 
 func (o *overseer) data() string { return filepath.Join(o.dir, agentName) }
 
-// startAgent starts the agent and returns the time until it is ready: it has checked
-// every supervised process and accepts commands.
+// startAgent starts the agent and returns the time until the agent is ready, when it has
+// checked every supervised process and accepts commands.
 func (o *overseer) startAgent(ctx context.Context) (time.Duration, error) {
 	port, err := freePort(ctx)
 	if err != nil {
@@ -149,7 +150,7 @@ func (o *overseer) ready(ctx context.Context) bool {
 
 func (o *overseer) agent() *child { return o.child(agentName) }
 
-// killAgent kills the agent like a crash.
+// killAgent kills the agent without a graceful stop, to simulate a crash.
 func (o *overseer) killAgent() error {
 	c := o.agent()
 	if err := c.cmd.Process.Kill(); err != nil {
@@ -159,8 +160,8 @@ func (o *overseer) killAgent() error {
 	return nil
 }
 
-// operate sends n operations on the processes in turn, one or several per command,
-// and returns when it has all results.
+// operate sends n operations, in turn on each of processes, with one or several operations
+// per command. It returns the time until all results are received.
 func (o *overseer) operate(ctx context.Context, action string, processes []sleeper, n int) (time.Duration, error) {
 	begun := time.Now()
 	left := n
@@ -180,8 +181,8 @@ func (o *overseer) operate(ctx context.Context, action string, processes []sleep
 	return time.Since(begun), nil
 }
 
-// send sends one command with an operation per process and returns the number of
-// results in the reply. All results must be successes.
+// send sends one command with an operation per process and returns the number of results
+// in the reply. It returns an error if an operation failed.
 func (o *overseer) send(ctx context.Context, action string, processes []sleeper) (answered int, err error) {
 	o.tasks++
 	c := &agentproto.Command{
@@ -190,7 +191,7 @@ func (o *overseer) send(ctx context.Context, action string, processes []sleeper)
 	}
 	for i, p := range processes {
 		spec := p.spec(o.account)
-		if action == agentproto.ActionReload { // like the floor, do not watch the process afterwards
+		if action == agentproto.ActionReload { // as in the floor, do not check the process after the command
 			spec.StartCheckBeginMS, spec.StartCheckEndMS = 0, 0
 		}
 		text, err := json.Marshal(spec)
@@ -229,7 +230,7 @@ func (o *overseer) send(ctx context.Context, action string, processes []sleeper)
 	return answered, nil
 }
 
-// await waits for the results of n operations. All results must be successes.
+// await waits for the results of n operations. It returns an error if an operation failed.
 func (o *overseer) await(ctx context.Context, action string, n int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*patience, fmt.Errorf("%s: not all of %d results came within %v", action, n, 5*patience))
 	defer cancel()
@@ -249,7 +250,7 @@ func (o *overseer) await(ctx context.Context, action string, n int) error {
 	return nil
 }
 
-// look returns the processes of the agent.
+// look queries the processes of the agent with the data directory data.
 func look(ctx context.Context, data string) (map[string]local.Process, error) {
 	a, err := local.Ask(ctx, data)
 	if err != nil {

@@ -4,7 +4,7 @@ package bench
 
 import "syscall"
 
-// pause has the process stand still until goOn. Errors mean that it is gone.
+// pause suspends the process until goOn. It ignores errors, which mean that the process has ended.
 func (c *child) pause() { _ = c.cmd.Process.Signal(syscall.SIGSTOP) }
 
 func (c *child) goOn() { _ = c.cmd.Process.Signal(syscall.SIGCONT) }

@@ -1,7 +1,7 @@
 package bench
 
-// pause does nothing: a benchmark that pauses processes starts a Redis before,
-// which is not to be had here.
+// pause does nothing on Windows: benchmarks that suspend processes also start Redis, which
+// does not run on Windows.
 func (c *child) pause() {}
 
 func (c *child) goOn() {}
