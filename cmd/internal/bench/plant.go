@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	startTimeout = 2 * time.Minute // 100,000 agents take a while to announce
+	startTimeout = 2 * time.Minute // sufficient for 100,000 agents to announce themselves
 	stopTimeout  = 10 * time.Second
 )
 
-// The processes of a benchmark, in the order of reports.
+// Names of the processes of a benchmark, in the order of the report columns.
 const (
 	natsServer  = "nats-server"
 	redisServer = "redis"
@@ -32,12 +32,12 @@ const (
 
 func processNames() []string { return []string{natsServer, redisServer, dispatcher, worker, agents} }
 
-// plant holds the directory and the processes of one benchmark.
+// plant manages the working directory and the processes of one benchmark.
 type plant struct {
-	self     string // this binary, with agents and NATS
-	program  string // procfleet, with the roles; "" = beside this binary
+	self     string // path of this binary, which also runs simulated agents and NATS
+	program  string // path of procfleet, which runs the roles; "": procfleet in the directory of self
 	dir      string
-	env      []string // additional environment of the processes
+	env      []string // additional environment variables of the processes
 	children []*child
 }
 
@@ -53,7 +53,7 @@ func newPlant(program string) (*plant, error) {
 	return &plant{self: self, program: program, dir: dir}, nil
 }
 
-// procfleet returns the path of the program with the roles.
+// procfleet returns the path of the procfleet program, which runs the roles.
 func (p *plant) procfleet() (string, error) {
 	if p.program != "" {
 		path, err := exec.LookPath(p.program)
@@ -69,12 +69,12 @@ func (p *plant) procfleet() (string, error) {
 	return path, nil
 }
 
-// beside returns the path of a program in the directory of this one.
+// beside returns the path of a program in the directory of this binary.
 func (p *plant) beside(name string) (string, error) {
 	return exec.LookPath(filepath.Join(filepath.Dir(p.self), name))
 }
 
-// startRole starts procfleet, see [plant.start].
+// startRole starts procfleet with args. The other parameters are those of [plant.start].
 func (p *plant) startRole(ctx context.Context, name string, args []string, ready string) error {
 	program, err := p.procfleet()
 	if err == nil {
@@ -83,7 +83,7 @@ func (p *plant) startRole(ctx context.Context, name string, args []string, ready
 	return err
 }
 
-// close stops the processes and removes the directory.
+// close stops the processes and removes the working directory.
 func (p *plant) close() error {
 	for _, c := range slices.Backward(p.children) {
 		c.stop()
@@ -91,7 +91,7 @@ func (p *plant) close() error {
 	return os.RemoveAll(p.dir)
 }
 
-// child returns the latest process of a name, or nil.
+// child returns the last started process with the given name, or nil.
 func (p *plant) child(name string) *child {
 	for _, c := range slices.Backward(p.children) {
 		if c.name == name {
@@ -148,14 +148,14 @@ func freePort(ctx context.Context) (string, error) {
 type child struct {
 	name string
 	cmd  *exec.Cmd
-	log  string // its file
+	log  string // path of the file with the standard error
 	done chan struct{}
-	fate string // how it ended, if it failed
+	fate string // description of the failure; empty if the process did not fail
 }
 
-// start starts a process and returns the line of its standard output that contains
-// ready; without ready it does not wait. Standard error is a file, whose end is part
-// of the error if the process fails.
+// start starts a process, waits until a line of its standard output contains ready, and
+// returns that line. If ready is empty, start does not wait. Standard error is written to
+// a file. If the process fails, the returned error contains the end of this file.
 func (p *plant) start(ctx context.Context, name, program string, args []string, ready string) (string, error) {
 	logName := filepath.Join(p.dir, name+".log")
 	logFile, err := os.Create(logName) //nolint:gosec // a log of a tool for measuring, in its own folder
@@ -163,7 +163,7 @@ func (p *plant) start(ctx context.Context, name, program string, args []string, 
 		return "", err
 	}
 	defer logFile.Close()
-	// Not bound to ctx: close stops processes gracefully.
+	// Do not use CommandContext: it would kill the process, which close stops gracefully.
 	c := &child{name: name, log: logName, done: make(chan struct{})}
 	c.cmd = exec.Command(program, args...) //nolint:gosec,noctx // this binary or redis-server, see callers
 	c.cmd.Stderr, c.cmd.Env = logFile, append(os.Environ(), p.env...)
@@ -192,7 +192,8 @@ func (p *plant) start(ctx context.Context, name, program string, args []string, 
 	}
 }
 
-// follow reads the output to its end, then reaps the process.
+// follow reads the standard output to its end, sends the first line that contains ready
+// to lines, and then reaps the process.
 func (c *child) follow(stdout io.Reader, ready string, lines chan<- string) {
 	defer close(c.done)
 	scanner := bufio.NewScanner(stdout)
@@ -200,15 +201,15 @@ func (c *child) follow(stdout io.Reader, ready string, lines chan<- string) {
 		if ready != "" && strings.Contains(scanner.Text(), ready) {
 			select {
 			case lines <- scanner.Text():
-			default: // only the first counts
+			default: // only the first ready line is needed
 			}
 		}
 	}
-	_ = c.cmd.Wait() // only its end matters
+	_ = c.cmd.Wait() // the exit status is not needed
 }
 
-// deaths stops the processes and returns an error with the last lines of those that
-// failed.
+// deaths stops all processes and returns an error with the last log lines of each process
+// that failed.
 func (p *plant) deaths() (err error) {
 	for _, c := range slices.Backward(p.children) {
 		if c.stop(); c.fate != "" {

@@ -16,12 +16,12 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Poll measures reads: counters, a page of results, and all results in each published
-// shape.
+// Poll is the benchmark of reads: counters, one page of results, and all results in each
+// published format.
 type Poll struct {
 	Config
-	Items   []int // sizes of the finished tasks that are read
-	Samples int   // small reads of each kind; all results are read Runs times
+	Items   []int // sizes of the finished tasks, in items
+	Samples int   // number of reads of counters and of a page; all results are read Runs times
 }
 
 // Validate reports all invalid settings.
@@ -32,20 +32,20 @@ func (p Poll) Validate() error {
 // reading is one kind of read of one task.
 type reading struct {
 	what  string
-	items int // of the task
+	items int // task size
 	first request
-	// next returns the request after a response, and false after the last one; nil if
-	// there is one response only.
+	// next returns the request that follows a response, and false after the last response.
+	// next is nil if the reading has only one request.
 	next    func(answer []byte) (request, bool, error)
 	samples int
 	check   func(answers [][]byte) error
 
-	bytes       int // of the responses
+	bytes       int // total size of the responses
 	peak        int // maximum resident memory of the dispatcher in bytes
 	floor, took []time.Duration
 }
 
-// request is one HTTP request; it has a body if method is POST.
+// request is one HTTP request. Only POST requests have a body.
 type request struct {
 	method, path string
 	body         []byte
@@ -74,7 +74,7 @@ func (p Poll) Run(ctx context.Context) (Report, error) {
 			}
 			readings = append(readings, p.readings(task.id, items)...)
 		}
-		// Exclude the memory of the acceptance.
+		// Restart the dispatcher to exclude memory allocated by accepting the tasks.
 		if err := system.freshDispatcher(ctx); err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func checkCounters(items int) func([][]byte) error {
 	}
 }
 
-// resultsPage is a page of the native list.
+// resultsPage is one page of results in the native API.
 type resultsPage struct {
 	Results []json.RawMessage `json:"results"`
 	Next    string            `json:"next"`
@@ -170,7 +170,8 @@ func checkPages(items int) func([][]byte) error {
 	}
 }
 
-// checkMap verifies a result map: data.result of Job, data of GSE.
+// checkMap returns a check that a response is a result map with the given number of items.
+// The map is data.result in Job responses and data in GSE responses.
 func checkMap(items int) func([][]byte) error {
 	return func(answers [][]byte) error {
 		var gse struct {
@@ -197,8 +198,8 @@ func expect(got, want int) error {
 	return nil
 }
 
-// measure reads alternately from the system and from the mirror of its responses,
-// and discards the bytes.
+// measure sends the requests alternately to the system and to the mirror of its responses,
+// and discards the responses.
 func (r *reading) measure(ctx context.Context, s *system, m *mirror) error {
 	requests, answers, err := r.follow(s.wire)
 	if err != nil {
@@ -231,7 +232,7 @@ func (r *reading) measure(ctx context.Context, s *system, m *mirror) error {
 	return nil
 }
 
-// follow sends the requests from the first to the last.
+// follow sends the requests one after another, from r.first to the last.
 func (r *reading) follow(w *wire) (requests []request, answers [][]byte, err error) {
 	ask, more := r.first, true
 	for more {
@@ -253,7 +254,7 @@ func (r *reading) follow(w *wire) (requests []request, answers [][]byte, err err
 	return requests, answers, nil
 }
 
-// timed sends requests sequentially.
+// timed sends the requests one after another and returns the total duration.
 func timed(w *wire, requests []request) (time.Duration, error) {
 	begun := time.Now()
 	for _, r := range requests {
@@ -268,8 +269,8 @@ func timed(w *wire, requests []request) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// mirror is the floor of a read: a server that reads as many bytes with one GET from
-// Redis per response.
+// mirror is the floor of reads: an HTTP server that reads each response, with the same
+// number of bytes as from the system, by one GET from Redis.
 type mirror struct {
 	lab    *lab
 	server *http.Server
@@ -293,7 +294,7 @@ func openMirror(ctx context.Context, l *lab) (*mirror, error) {
 	return m, nil
 }
 
-// hold stores responses; the path of each is its number.
+// hold stores the responses in Redis. The path of a response is its index.
 func (m *mirror) hold(ctx context.Context, answers [][]byte) error {
 	for i, answer := range answers {
 		if err := m.lab.redis.Set(ctx, mirrorKey+"/"+strconv.Itoa(i), answer, bareExpiry).Err(); err != nil {
@@ -309,7 +310,7 @@ func (m *mirror) answer(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_, _ = w.Write(held) //nolint:gosec // not for browsers; the reader detects errors
+	_, _ = w.Write(held) //nolint:gosec // the only client is this benchmark, which detects errors
 }
 
 func (m *mirror) close() {
@@ -318,9 +319,9 @@ func (m *mirror) close() {
 }
 
 const (
-	growthOfCounters = 1.5  // times the counters of the smallest task: one read for any size
-	pageGoal         = 8.0  // ms
-	mapGoal          = 60.0 // ms, of mapItems, in any shape
+	growthOfCounters = 1.5  // maximum ratio to reading the counters of the smallest task
+	pageGoal         = 8.0  // maximum milliseconds for a page
+	mapGoal          = 60.0 // maximum milliseconds for mapItems results in any format
 	mapItems         = 10000
 )
 

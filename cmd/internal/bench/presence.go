@@ -16,14 +16,13 @@ import (
 	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
 
-// Presence measures the cost of idle hosts and open tasks in Redis: announcements,
-// lookups, lists, and the sweep. It calls the store as dispatchers and workers do,
-// one call at a time.
+// Presence is the benchmark of idle hosts and open tasks in Redis: announcements, lookups,
+// lists and the sweep. It calls the store as dispatchers and workers do, but sequentially.
 type Presence struct {
 	Config
 	Hosts int
-	Areas int // cloud areas of the hosts, evenly distributed
-	Tasks int // open tasks
+	Areas int // number of cloud areas; hosts are distributed evenly
+	Tasks int // number of open tasks
 }
 
 // Validate reports all invalid settings.
@@ -31,15 +30,15 @@ func (p Presence) Validate() error {
 	return errors.Join(p.Config.Validate(), checkSizes("--hosts", []int{p.Hosts}), atLeast("--areas", p.Areas, 1), atLeast("--tasks", p.Tasks, 1))
 }
 
-// step is one kind of call with its numbers of calls and of objects.
+// step holds the measurements of one kind of call.
 type step struct {
 	what         string
 	calls, units int
-	took, redis  time.Duration // total; redis is the processor time of Redis
-	bytes        int           // growth of Redis
+	took, redis  time.Duration // total duration, and processor time of Redis
+	bytes        int           // memory growth of Redis
 }
 
-// standing is a run of the benchmark.
+// standing is one run of the [Presence] benchmark.
 type standing struct {
 	Presence
 	lab   *lab
@@ -55,7 +54,7 @@ func (p Presence) Run(ctx context.Context) (Report, error) {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = store.Close() }() // no data is needed
+		defer func() { _ = store.Close() }() // the data of the benchmark is not needed afterwards
 		s := &standing{Presence: p, lab: l, store: store}
 		if err := errors.Join(s.hosts(ctx), s.sweep(ctx)); err != nil {
 			return err
@@ -67,11 +66,11 @@ func (p Presence) Run(ctx context.Context) (Report, error) {
 }
 
 const (
-	presenceCall = 500  // announcements in one call of a worker
-	lookupCall   = 256  // hosts of a chunk
-	listCall     = 1000 // hosts of a page
-	dueCall      = 32   // visits per shard and round
-	overdueShare = 100  // one in so many tasks is overdue
+	presenceCall = 500  // announcements per Announce, as in a worker
+	lookupCall   = 256  // hosts per Presences, the size of a chunk
+	listCall     = 1000 // hosts per HostPage
+	dueCall      = 32   // visits per Due, as in a sweep round
+	overdueShare = 100  // every overdueShare-th task is overdue
 )
 
 func (s *standing) hosts(ctx context.Context) error {
@@ -122,7 +121,7 @@ func (s *standing) announcement(n int) taskstore.Announcement {
 	}
 }
 
-// sweep finds due tasks among open ones: first none is due, then a few are.
+// sweep measures Due among open tasks, first when no task is due, then when some are.
 func (s *standing) sweep(ctx context.Context) error {
 	ids := make([]procfleet.TaskID, 0, s.Tasks)
 	spec := procfleet.DefaultSpec()
@@ -166,7 +165,8 @@ func (s *standing) sweep(ctx context.Context) error {
 		s.measure(ctx, "take due tasks, 1 % are", taskstore.SweepShards*(1+overdue/dueCall/taskstore.SweepShards+1), settle))
 }
 
-// measure makes sequential calls; each returns its number of objects.
+// measure makes the given number of sequential calls and records them as a step. call
+// returns the number of objects that it processed.
 func (s *standing) measure(ctx context.Context, what string, calls int, call func(ctx context.Context, i int) (int, error)) error {
 	before, used, begun := s.memory(ctx), s.redisTime(), time.Now()
 	out := step{what: what, calls: calls}
@@ -183,7 +183,7 @@ func (s *standing) measure(ctx context.Context, what string, calls int, call fun
 	return nil
 }
 
-// memory returns the memory of Redis for data, or 0 if unknown.
+// memory returns the bytes of memory that Redis uses for data, or 0 if unknown.
 func (s *standing) memory(ctx context.Context) int {
 	for line := range strings.Lines(s.lab.redis.Info(ctx, "memory").Val()) {
 		if text, ok := strings.CutPrefix(line, "used_memory:"); ok {

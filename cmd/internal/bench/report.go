@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Report holds the tables of a benchmark and the machine.
+// Report holds the tables of a benchmark and a description of the machine.
 type Report struct {
 	Machine string   `json:"machine"`
 	Tables  []*Table `json:"tables"`
@@ -30,7 +30,7 @@ func (r *Report) Markdown(out io.Writer) error {
 	return nil
 }
 
-// JSON writes the report to a file.
+// JSON writes the report as JSON to the file name.
 func (r *Report) JSON(name string) error {
 	data, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
@@ -39,7 +39,7 @@ func (r *Report) JSON(name string) error {
 	return os.WriteFile(name, append(data, '\n'), 0o600)
 }
 
-// report returns a report whose titles name the security of the system.
+// report returns a report of tables. It adds the security features to the table titles.
 func (l *lab) report(ctx context.Context, tables ...*Table) Report {
 	for _, t := range tables {
 		t.Title += " (" + l.safety() + ")"
@@ -47,7 +47,7 @@ func (l *lab) report(ctx context.Context, tables ...*Table) Report {
 	return Report{Machine: l.machine(ctx), Tables: tables}
 }
 
-// machine describes the machine of the measurement.
+// machine returns a description of the machine and of the software versions.
 func (l *lab) machine(ctx context.Context) string {
 	store := "embedded store"
 	if l.redis != nil {
@@ -73,7 +73,7 @@ func (l *lab) redisVersion(ctx context.Context) string {
 	return "of unknown version"
 }
 
-// memory returns the memory of the machine, if /proc exists.
+// memory returns the size of the machine's memory, or "" without /proc.
 func memory() string {
 	file, err := os.Open("/proc/meminfo")
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
 )
 
-// Reports measures the cost of process reports.
+// Reports is the benchmark of process reports.
 type Reports struct {
 	Config
 	Agents    int
-	Processes int           // per agent
+	Processes int           // number of processes per agent
 	Every     time.Duration // report interval of an agent
 	For       time.Duration // duration of each measurement
-	PProf     string        // loopback address of the worker's profiles; "" = none
+	PProf     string        // loopback address on which the worker serves profiles; "" disables profiles
 }
 
 // Validate reports all invalid settings.
@@ -37,12 +37,12 @@ func (r Reports) Validate() error {
 // rate returns the number of reports per second.
 func (r Reports) rate() float64 { return float64(r.Agents) / r.Every.Seconds() }
 
-// reportRun is one run. Processor times are per second of wall time: one second is one
-// processor.
+// reportRun holds the measurements of one run. Processor times are per second of wall
+// time, by process name: one second corresponds to one fully used processor.
 type reportRun struct {
 	floor map[string]time.Duration
-	first map[string]time.Duration // of each host's first report, minus the idle usage
-	spent map[string]time.Duration // of the following reports, minus the idle usage
+	first map[string]time.Duration // during the first report of each host, minus the idle usage
+	spent map[string]time.Duration // during later reports, minus the idle usage
 }
 
 // Run runs the benchmark.
@@ -80,8 +80,8 @@ func (r Reports) profiles() []string {
 	return []string{"--status-http", r.PProf, "--pprof"}
 }
 
-// run measures the processor time of a system with announcements only, then with
-// reports, then of the floor. It returns the size of a report in bytes.
+// run measures processor times: of the system without reports, of the system with reports,
+// and of the floor. It returns the size of a report in bytes.
 func (r Reports) run(ctx context.Context, s *system, out *reportRun) (size int, err error) {
 	idle, err := count(ctx, s, r.For)
 	if err != nil {
@@ -90,8 +90,8 @@ func (r Reports) run(ctx context.Context, s *system, out *reportRun) (size int, 
 	if size, err = r.sample(ctx, s); err != nil {
 		return 0, err
 	}
-	// The first report of each host inserts its processes; measure the following ones,
-	// which only confirm them.
+	// The first report of a host inserts its processes; later reports only confirm them.
+	// Measure both separately.
 	entering, err := count(ctx, s, r.Every+r.Every/10)
 	if err != nil {
 		return 0, err
@@ -111,7 +111,7 @@ func (r Reports) run(ctx context.Context, s *system, out *reportRun) (size int, 
 	return size, err
 }
 
-// less subtracts the idle usage.
+// less returns used minus idle for each process, at least 0.
 func less(used, idle map[string]time.Duration) map[string]time.Duration {
 	more := map[string]time.Duration{}
 	for name := range used {
@@ -120,7 +120,7 @@ func less(used, idle map[string]time.Duration) map[string]time.Duration {
 	return more
 }
 
-// count measures the processor time per second of each process over d.
+// count measures the processor time of each process during d, per second of wall time.
 func count(ctx context.Context, s *system, d time.Duration) (map[string]time.Duration, error) {
 	before, begun := s.cpu(), time.Now()
 	if err := wait(ctx, d); err != nil {
@@ -137,13 +137,13 @@ func perSecondOf(used, in time.Duration) time.Duration {
 	return time.Duration(float64(used) / in.Seconds())
 }
 
-// sample starts the reporting agents and returns the size of a report.
+// sample starts the reporting agents and returns the size of a report in bytes.
 func (r Reports) sample(ctx context.Context, s *system) (int, error) {
 	sub, err := s.lab.conn.SubscribeSync("procfleet.processes.*")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = sub.Unsubscribe() }() // the connection is closed soon
+	defer func() { _ = sub.Unsubscribe() }() // closing the connection also ends the subscription
 	if err := s.restartFleet(ctx, fleet{agents: r.Agents, more: []string{
 		"--processes", strconv.Itoa(r.Processes), "--report-every", r.Every.String(),
 	}}); err != nil {
@@ -158,7 +158,7 @@ func (r Reports) sample(ctx context.Context, s *system) (int, error) {
 	return len(msg.Data), nil
 }
 
-// requireFresh fails unless the store has the last report of every agent.
+// requireFresh returns an error unless the store has a recent report of every agent.
 func (r Reports) requireFresh(ctx context.Context, s *system) error {
 	const page = 1000
 	stale := 0
@@ -198,7 +198,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-const reportsGoal = 0.25 // of one processor, for worker and Redis
+const reportsGoal = 0.25 // maximum processors used by worker and Redis together
 
 func (r Reports) table(runs []reportRun, size, peak int) *Table {
 	t := &Table{
@@ -221,7 +221,7 @@ func (r Reports) table(runs []reportRun, size, peak int) *Table {
 		floor += of(func(run *reportRun) time.Duration { return run.floor[name] })
 	}
 	times := 0.0
-	if floor > 0 { // the unit of processor time may be too coarse
+	if floor > 0 { // 0 if the floor is shorter than the unit of processor time
 		times = all / floor
 	}
 	goal, met := atMost(used(worker)+used(redisServer), reportsGoal, "")

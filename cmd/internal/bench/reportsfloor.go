@@ -10,18 +10,18 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// client is the name of this process in floors with its processor time.
+// client is the name of this process in the processor times of floors.
 const client = "client"
 
 const (
 	bareReports     = "procfleet.bench.report"
 	bareReportsKey  = "pf-bench:reports"
 	bareReportsRoom = 64 << 10
-	barePace        = 100 * time.Millisecond // between bursts, like simulated agents
+	barePace        = 100 * time.Millisecond // interval between bursts, as for simulated agents
 )
 
-// measureFloor measures the cost of the same bytes passed through NATS and written to
-// Redis without processing, minus the idle usage of NATS and Redis.
+// measureFloor measures the processor time to send the same bytes through NATS and write
+// them to Redis without processing, minus the idle usage of NATS and Redis.
 func (r Reports) measureFloor(ctx context.Context, s *system, size int, idle map[string]time.Duration) (map[string]time.Duration, error) {
 	arriving := make(chan *nats.Msg, bareReportsRoom)
 	link, err := s.lab.connect()
@@ -52,7 +52,8 @@ func (r Reports) measureFloor(ctx context.Context, s *system, size int, idle map
 	return used, s.lab.redis.Unlink(ctx, bareReportsKey).Err()
 }
 
-// pace publishes at the rate of the agents and writes the received bytes.
+// pace publishes messages of size bytes at the report rate of the agents, and writes the
+// received messages to Redis. It returns the number of published messages.
 func (r Reports) pace(ctx context.Context, s *system, size int, arriving <-chan *nats.Msg) (sent int, err error) {
 	data := make([]byte, size)
 	ticker := time.NewTicker(barePace)

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// Safety measures the cost of signatures, NATS users and TLS: the same task in systems
-// with none, each, and all of them. It always starts the servers.
+// Safety is the benchmark of the security features: signatures, NATS users and TLS. It
+// measures the same task with no feature, with each one, and with all features. It always
+// starts the servers.
 type Safety struct {
 	Config
 	Hosts       int
-	Connections int // NATS connections of the agents; 0 is the default of simulate
+	Connections int // number of NATS connections of the agents; 0 selects the default of simulate
 }
 
 // Validate reports all invalid settings.
@@ -74,7 +75,7 @@ func addSafety(t *Table, secure Secure, out *fannedOut) {
 	floor := medianOf(out.samples, func(s *fanned) time.Duration { return s.floor.sum() })
 	path := medianOf(out.samples, func(s *fanned) time.Duration { return s.path })
 	times := 0.0
-	if least > 0 { // the unit of processor time may be too coarse
+	if least > 0 { // 0 if the run is shorter than the unit of processor time
 		times = all / least
 	}
 	row = append(row, all, least, times, ms(floor), ms(path), ratio(path, floor))

@@ -10,17 +10,17 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
-// Secure is the value of --secure: security features of servers that --start starts,
-// by default none.
+// Secure is the value of --secure: the security features of the servers that --start
+// starts. The zero Secure enables none.
 type Secure struct {
-	Keys        bool // signed messages
-	Credentials bool // NATS users with their rights
+	Keys        bool // messages are signed
+	Credentials bool // NATS requires users, which have limited permissions
 	TLS         bool // mutual TLS to NATS and Redis
 }
 
 var secureAll = Secure{Keys: true, Credentials: true, TLS: true}
 
-// Set parses comma-separated words.
+// Set parses comma-separated names of features.
 func (s *Secure) Set(text string) error {
 	*s = Secure{}
 	for word := range strings.SplitSeq(text, ",") {
@@ -41,7 +41,7 @@ func (s *Secure) Set(text string) error {
 	return nil
 }
 
-// String returns a text for [Secure.Set].
+// String returns the enabled features in the format of [Secure.Set].
 func (s *Secure) String() string {
 	var words []string
 	for _, part := range []struct {
@@ -61,7 +61,7 @@ func (s *Secure) String() string {
 	return strings.Join(words, ",")
 }
 
-// Type returns the type in help texts.
+// Type returns the type of the flag value in help texts.
 func (s *Secure) Type() string { return "words" }
 
 // secure creates the files of the enabled features in the directory of the lab.
@@ -93,8 +93,8 @@ func (l *lab) secure() error {
 	return nil
 }
 
-// safety returns the enabled features for the titles of tables: those that servers
-// require of this program, and keys.
+// safety returns the enabled features for table titles: signed messages, and the features
+// that the servers require of this program.
 func (l *lab) safety() string {
 	var on []string
 	if l.FleetKey != "" {
@@ -115,8 +115,8 @@ func (l *lab) safety() string {
 	return "with " + strings.Join(on, ", ")
 }
 
-// natsFlags returns the flags of NATS clients. They include empty ones, so that
-// neither the environment nor a settings file enables features.
+// natsFlags returns the flags of NATS clients. Unused flags are included with empty values,
+// so that neither the environment nor a settings file enables a feature.
 func (l *lab) natsFlags() []string {
 	return []string{
 		"--nats", l.NATS, "--nats-ca", l.NATSTLS.CA, "--nats-cert", l.NATSTLS.Cert, "--nats-key", l.NATSTLS.Key,
@@ -128,7 +128,7 @@ func (l *lab) redisFlags() []string {
 	return []string{"--redis", l.Redis, "--redis-ca", l.RedisTLS.CA, "--redis-cert", l.RedisTLS.Cert, "--redis-key", l.RedisTLS.Key}
 }
 
-// checkSecure reports contradictory settings.
+// checkSecure returns an error if security settings contradict each other.
 func (c *Config) checkSecure() error {
 	named := !c.NATSTLS.None() || !c.RedisTLS.None() || c.NATSCreds != "" || c.FleetKey != ""
 	switch {

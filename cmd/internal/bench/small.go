@@ -11,15 +11,15 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
 )
 
-// Small measures tasks on one host each: their rate, and the latency of one task alone
-// and beside a big task.
+// Small is the benchmark of one-host tasks: the rate of concurrent tasks, and the latency
+// of a single task without other load and during a big task.
 type Small struct {
 	Config
-	Tasks    int // of each run
-	InFlight int // concurrent tasks, each on its own HTTP connection
-	Agents   int // simulated agents
-	Samples  int // single tasks measured for latency
-	Beside   int // hosts of the big task; 0 for none
+	Tasks    int // number of tasks per run
+	InFlight int // number of concurrent tasks, each on its own HTTP connection
+	Agents   int // number of simulated agents
+	Samples  int // number of single tasks measured for latency
+	Beside   int // number of hosts of the big task; 0 disables the big task
 }
 
 // Validate reports all invalid settings.
@@ -41,10 +41,10 @@ type smallRun struct {
 	cpu   map[string]time.Duration
 }
 
-// latencies are the times of single tasks from POST to the finished event.
+// latencies holds the durations of single tasks from POST to the finished event.
 type latencies struct {
 	idle, beside []time.Duration
-	floor        smallFloor // of as many tasks, one at a time
+	floor        smallFloor // floor of the same number of sequential tasks
 }
 
 // Run runs the benchmark.
@@ -64,8 +64,8 @@ func (s Small) Run(ctx context.Context) (Report, error) {
 	return report, err
 }
 
-// alone measures with few agents. The fleet of the big task starts later: its
-// announcements alone would load a small machine.
+// alone measures rate and latency with few agents. The agents of the big task start later,
+// because their announcements would load a small machine.
 func (s Small) alone(ctx context.Context, l *lab) (runs []smallRun, times latencies, err error) {
 	system, err := startSystem(ctx, l, fleet{agents: s.Agents})
 	if err != nil {
@@ -84,7 +84,7 @@ func (s Small) alone(ctx context.Context, l *lab) (runs []smallRun, times latenc
 	return runs, times, err
 }
 
-// throughput measures floor and system alternately.
+// throughput measures the rate of concurrent tasks, alternately of floor and system.
 func (s Small) throughput(ctx context.Context, system *system, bare *bare) ([]smallRun, error) {
 	if _, err := s.many(ctx, system, max(s.Tasks/warmUpShare, 1)); err != nil {
 		return nil, fmt.Errorf("warm-up: %w", err)
@@ -106,11 +106,12 @@ func (s Small) throughput(ctx context.Context, system *system, bare *bare) ([]sm
 	return runs, nil
 }
 
-// warmUpShare of the tasks run first, unmeasured: connections open and heaps grow.
+// warmUpShare is the divisor of the number of tasks that yields the number of unmeasured
+// tasks, which run first to open connections and grow heaps.
 const warmUpShare = 10
 
-// many runs n tasks, s.InFlight at a time: each submitter waits for the end of its
-// task before the next.
+// many runs n tasks with s.InFlight concurrent submitters and returns the duration. Each
+// submitter waits for the end of its task before it submits the next task.
 func (s Small) many(ctx context.Context, system *system, n int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -129,7 +130,7 @@ func (s Small) many(ctx context.Context, system *system, n int) (time.Duration, 
 	return time.Since(begun), err
 }
 
-// one runs a task from POST to its end.
+// one submits task i and waits for its end.
 func (s Small) one(ctx context.Context, system *system, w *wire, i int) error {
 	id, err := w.submit(oneHost(i%s.Agents), "")
 	if err != nil {
@@ -154,8 +155,8 @@ func (s Small) latency(ctx context.Context, system *system, bare *bare) (l laten
 	return l, nil
 }
 
-// besideBig measures tasks that start while a big task runs. Tasks that end after the
-// big one count too: otherwise the slowest would be excluded.
+// besideBig measures one-host tasks that start while a big task runs. Tasks that end after
+// the big task are included, because they are the slowest.
 func (s Small) besideBig(ctx context.Context, l *lab) (times []time.Duration, err error) {
 	if s.Beside == 0 {
 		return nil, nil
@@ -191,9 +192,9 @@ func (s Small) besideBig(ctx context.Context, l *lab) (times []time.Duration, er
 }
 
 const (
-	rateGoal   = 0.4 // of the floor's rate, concurrent tasks
-	aloneGoal  = 2.5 // times the floor, one at a time
-	besideGoal = 5.0 // times the latency of a task alone
+	rateGoal   = 0.4 // minimum ratio to the rate of the floor, concurrent tasks
+	aloneGoal  = 2.5 // maximum ratio to the floor, sequential tasks
+	besideGoal = 5.0 // maximum ratio to the latency without a big task
 )
 
 func (s Small) rates(runs []smallRun) *Table {

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// smallFloor is the floor of N status tasks on one host each, measured part by part at
-// the same concurrency. Replies contain the results.
+// smallFloor is the floor of N one-host status tasks, whose replies contain the results.
+// Its parts are measured one after another, each with the concurrency of the system.
 type smallFloor struct {
 	redis   time.Duration // N values written to Redis
 	queue   time.Duration // N publishes with a message id, acknowledged
@@ -19,15 +19,15 @@ type smallFloor struct {
 	request time.Duration // N request/replies
 	script  time.Duration // N results through N calls of a deduplicating script
 
-	// Floor of N results in a stream, which an earlier release used, for comparison
-	// with its figures.
-	result     time.Duration // N publishes, acknowledged
+	// Additional floor of N results in a JetStream stream, as an earlier release sent them.
+	// It allows comparison with the figures of that release.
+	result     time.Duration // N acknowledged publishes
 	resultPull time.Duration // N messages pulled in batches and acknowledged
 }
 
 func (f *smallFloor) sum() time.Duration { return f.redis + f.queue + f.pull + f.request + f.script }
 
-// old is the floor with a stream of results.
+// old returns the floor with a result stream.
 func (f *smallFloor) old() time.Duration { return f.sum() + f.result + f.resultPull }
 
 // small measures the floor of n tasks at the given concurrency.
@@ -77,13 +77,13 @@ func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err er
 	return f, b.forget(ctx, prefix, n)
 }
 
-// queue publishes with a message id.
+// queue publishes message i with a message id and waits for the acknowledgement.
 func (b *bare) queue(ctx context.Context, i int, data []byte) error {
 	_, err := b.js.Publish(ctx, bareSubject, data, jetstream.WithMsgID(b.messageID(i)))
 	return err
 }
 
-// bareExpiry removes what a run that was ended left.
+// bareExpiry is the expiry of keys in Redis that an aborted run does not remove.
 const bareExpiry = 10 * time.Minute
 
 func (b *bare) forget(ctx context.Context, prefix string, n int) error {

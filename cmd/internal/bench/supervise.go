@@ -13,17 +13,17 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Supervise measures what it costs to keep processes alive, and how fast that
-// is done.
+// Supervise is the benchmark of supervision: its idle cost, and the delays of detection,
+// restart and operations.
 type Supervise struct {
-	Config             // NATS, Redis and Start are not used
-	Agent       string // program; "" = the procfleet-agent beside this program, or else `procfleet agent`
-	Supervisord string // program to measure as well; "" = none
+	Config             // NATS, Redis and Start are ignored
+	Agent       string // path of the agent program; default procfleet-agent in the directory of this program, or else `procfleet agent`
+	Supervisord string // path of supervisord, which is measured for comparison; "" skips it
 	Processes   int
-	UpProcesses int           // of `procfleet up`; 0 = it is not measured
-	Operations  int           // of a burst
-	Kills       int           // processes that are killed to see how soon it is known
-	For         time.Duration // how long processor time is counted
+	UpProcesses int           // number of processes of `procfleet up`; 0 skips this measurement
+	Operations  int           // number of operations per burst
+	Kills       int           // number of processes killed to measure the detection delay
+	For         time.Duration // duration of each measurement of processor time
 }
 
 // Validate reports all invalid settings.
@@ -54,29 +54,29 @@ func (s Supervise) Validate() error {
 type upkeep struct {
 	what      string
 	processes int
-	cpu       float64 // of one processor
-	rss       int     // bytes
-	goalCPU   float64 // 0 = none
+	cpu       float64 // used share of one processor
+	rss       int     // resident memory in bytes
+	goalCPU   float64 // maximum of cpu; 0: no goal
 	goalRSS   int
 }
 
-// deaths are the delays of detecting killed processes and of restarting one.
+// deaths holds the delays until a supervisor detected and restarted killed processes.
 type deaths struct {
 	what     string
 	detected []time.Duration
-	back     []time.Duration // restart of one process, killed on an idle host
+	back     []time.Duration // delays until the restart of a process that was killed on an idle host
 }
 
-// deed is a measured action.
+// deed holds the measurements of n operations of one kind.
 type deed struct {
 	what    string
 	n       int
 	took    time.Duration
-	threads int           // maximum of the agent; 0 = not applicable
-	floor   time.Duration // 0 = none
+	threads int           // maximum number of threads of the agent; 0: not measured
+	floor   time.Duration // duration without supervision; 0: no floor
 }
 
-// findings are all measurements.
+// findings holds all measurements of the benchmark.
 type findings struct {
 	upkeeps []upkeep
 	deaths  []deaths
@@ -125,9 +125,9 @@ func (s Supervise) agentProgram(p *plant) ([]string, error) {
 
 // Goals of supervision.
 const (
-	idleGoal    = 25 << 20 // bytes of an agent without processes
-	upGoal      = 0.03     // of a processor, all roles in one process
-	programGoal = 20 << 20 // size of the agent program in bytes program
+	idleGoal    = 25 << 20 // maximum resident bytes of an agent without processes
+	upGoal      = 0.03     // maximum share of one processor of `procfleet up`
+	programGoal = 20 << 20 // maximum size of the agent program in bytes
 )
 
 func (f *findings) upkeepTable(d time.Duration) *Table {
@@ -197,7 +197,7 @@ func (f *findings) programTable() *Table {
 
 func mib(bytes int) float64 { return float64(bytes) / (1 << 20) }
 
-// idle measures the usage of a process over d.
+// idle measures the processor share of a process during d, and its resident bytes.
 func idle(ctx context.Context, pid int, d time.Duration) (cpu float64, rss int, err error) {
 	before, begun := cpuTime(pid), time.Now()
 	if err := wait(ctx, d); err != nil {
@@ -210,7 +210,7 @@ func idle(ctx context.Context, pid int, d time.Duration) (cpu float64, rss int, 
 	return float64(cpuTime(pid)-before) / float64(time.Since(begun)), rss, nil
 }
 
-// until waits for a condition, at most for patience.
+// until polls done at the interval every until done returns true, at most for patience.
 func until(ctx context.Context, what string, every time.Duration, done func() bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s: not within %v", what, patience))
 	defer cancel()
@@ -222,7 +222,7 @@ func until(ctx context.Context, what string, every time.Duration, done func() bo
 	return nil
 }
 
-// shortName returns the name of a program in tables.
+// shortName returns the name of a program as shown in tables.
 func shortName(argv []string) string {
 	return strings.Join(append([]string{filepath.Base(argv[0])}, argv[1:]...), " ")
 }

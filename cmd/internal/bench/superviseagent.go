@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// measureAgent measures an agent with the configuration of a host.
+// measureAgent measures a standalone agent.
 func (s Supervise) measureAgent(ctx context.Context, at *site, found *findings) error {
 	argv, err := s.agentProgram(at.plant)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s Supervise) measureAgent(ctx context.Context, at *site, found *findings) 
 			return err
 		}
 	}
-	o.agentStop() // before its processes, which it would restart
+	o.agentStop() // stop the agent first: it would restart killed processes
 	return killIn(at.dir)
 }
 
@@ -78,8 +78,8 @@ func (s Supervise) startAll(ctx context.Context, o *overseer, found *findings, p
 	return err
 }
 
-// killSome kills processes one by one and waits for each restart; then it kills
-// others without waiting.
+// killSome first kills s.Runs processes and waits for each restart, then kills further
+// processes without waiting.
 func (s Supervise) killSome(ctx context.Context, o *overseer, found *findings, name string, processes []sleeper) error {
 	d := deaths{what: name}
 	for _, p := range processes[:s.Runs] {
@@ -123,10 +123,10 @@ func (s Supervise) killSome(ctx context.Context, o *overseer, found *findings, n
 	return nil
 }
 
-// killPause is the interval of kills without waiting.
+// killPause is the interval between kills that do not wait for a restart.
 const killPause = 20 * time.Millisecond
 
-// back waits until the process has a new pid.
+// back waits until the process has another pid than before.
 func (p sleeper) back(ctx context.Context, before int, every time.Duration) error {
 	return until(ctx, p.key+" is started again", every, func() bool {
 		now := p.pid()
@@ -134,7 +134,8 @@ func (p sleeper) back(ctx context.Context, before int, every time.Duration) erro
 	})
 }
 
-// adoptAll kills the agent and waits until the next one has adopted every process.
+// adoptAll kills the agent, starts it again and measures the time until the new agent has
+// adopted every process.
 func (s Supervise) adoptAll(ctx context.Context, o *overseer, found *findings, processes []sleeper) error {
 	before, err := look(ctx, o.data())
 	if err != nil {
@@ -162,7 +163,7 @@ func (s Supervise) adoptAll(ctx context.Context, o *overseer, found *findings, p
 	return nil
 }
 
-// burst sends operations as fast as the agent accepts them.
+// burst sends s.Operations operations as fast as the agent accepts them.
 func (s Supervise) burst(ctx context.Context, o *overseer, found *findings, action string, processes []sleeper) error {
 	d := deed{what: "burst of " + action + " operations", n: s.Operations}
 	counting, stop := context.WithCancel(ctx)

@@ -11,10 +11,11 @@ import (
 	"github.com/procfleet/procfleet/agent/proc"
 )
 
-// bareAtATime is the number of concurrent bare commands, as in an agent.
+// bareAtATime is the number of concurrent commands of the floor, as in an agent.
 const bareAtATime = 64
 
-// measureBare measures the floor: waiting for a child, and running the commands.
+// measureBare measures the floor without an agent: detecting the death of a child process,
+// and running a start command.
 func (s Supervise) measureBare(ctx context.Context, at *site, found *findings) error {
 	d := deaths{what: "floor"}
 	for range s.Kills {
@@ -44,7 +45,7 @@ func (s Supervise) measureBare(ctx context.Context, at *site, found *findings) e
 
 const bareShell = "/bin/sh"
 
-// loginShell returns the shell of an agent for the commands of an account.
+// loginShell returns the shell in which an agent runs commands of the account.
 func loginShell(ctx context.Context, account string) (string, error) {
 	a, err := proc.NewAccounts().Lookup(ctx, account)
 	return a.Shell, err
@@ -62,10 +63,10 @@ func bareWait(ctx context.Context) (time.Duration, error) {
 	}
 	over := make(chan time.Time, 1)
 	go func() {
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // the error reports the kill
 		over <- time.Now()
 	}()
-	// Begin the wait before the kill.
+	// Kill only after the goroutine has begun to wait.
 	if err := wait(ctx, time.Millisecond); err != nil {
 		return 0, err
 	}

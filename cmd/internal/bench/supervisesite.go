@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// site is a plant whose programs leave processes behind. Their working directories are
-// in its directory, by which close finds them.
+// site is a plant whose supervised processes outlive their supervisors. close finds these
+// processes by their working directories, which are in the site's directory.
 type site struct {
 	*plant
 	account string
@@ -36,19 +36,19 @@ func newSite(procfleet string) (*site, error) {
 	return &site{plant: p, account: me.Username}, nil
 }
 
-// openGate disables the limit of agents for restart storms, 20 restarts a minute, which
-// would dominate the measurement.
+// openGate is an environment setting that disables the restart storm limit of agents. The
+// default limit, 20 restarts per minute, would dominate the measurement.
 const openGate = "PROCFLEET_AGENT_TIMING=start_every=1ms"
 
-// close stops the programs, then the processes that they left behind.
+// close kills the remaining supervised processes after it stops the supervisors.
 func (s *site) close() error {
 	err := s.plant.close()
 	return errors.Join(err, killIn(s.dir))
 }
 
-// killIn kills every process with a working directory in dir, which may be removed
-// already. A command may just be starting another process, so it repeats until none
-// is left.
+// killIn kills every process with a working directory in dir, even if dir was removed. It
+// repeats until no such process exists, because a process may start another one before it
+// is killed.
 func killIn(dir string) error {
 	const rounds = 100
 	for range rounds {
@@ -75,7 +75,7 @@ func worksIn(dir string) ([]int, error) {
 	for _, link := range links {
 		cwd, err := os.Readlink(link)
 		if err != nil || !strings.HasPrefix(cwd, dir+"/") {
-			continue // the process has ended, or belongs to another user
+			continue // the process has ended or belongs to another user
 		}
 		if pid, err := strconv.Atoi(strings.Split(link, "/")[2]); err == nil {
 			pids = append(pids, pid)
@@ -101,13 +101,14 @@ type sleeper struct {
 	command  string // start command
 }
 
-// Sleepers end by themselves if close fails.
+// Program and argument of sleepers. A sleeper that close fails to kill ends after
+// sleeperLife.
 const (
 	sleeperName = "sleep"
-	sleeperLife = "3600" // seconds
+	sleeperLife = "3600" // lifetime in seconds
 )
 
-// sleepers creates the directories of n processes.
+// sleepers returns n processes and creates their working directories.
 func (s *site) sleepers(group string, n int) ([]sleeper, error) {
 	all := make([]sleeper, n)
 	for i := range all {
@@ -123,20 +124,20 @@ func (s *site) sleepers(group string, n int) ([]sleeper, error) {
 
 func (p sleeper) pidFile() string { return filepath.Join(p.dir, "pid") }
 
-// pid returns the pid of the last started process, or 0 if unknown.
+// pid returns the pid that the last start of the sleeper wrote, or 0 if unknown.
 func (p sleeper) pid() int {
 	text, err := os.ReadFile(p.pidFile())
 	if err != nil {
 		return 0
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || !strings.HasSuffix(string(text), "\n") { // incomplete
+	if err != nil || !strings.HasSuffix(string(text), "\n") { // the pid is not completely written
 		return 0
 	}
 	return pid
 }
 
-// Timing of the measured processes.
+// Start settings of the measured processes.
 const (
 	startCheck    = time.Second // duration of the check after a start
 	startInterval = time.Second
@@ -152,5 +153,5 @@ func (p sleeper) spec(account string) agentproto.Spec {
 	}
 }
 
-// reloadCommand is a minimal reload.
+// reloadCommand is a reload command without effect.
 const reloadCommand = "true"

@@ -9,7 +9,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// measureUp measures all roles in one process with its supervised processes.
+// measureUp measures `procfleet up`, which runs all roles in one process, with supervised
+// processes.
 func (s Supervise) measureUp(ctx context.Context, at *site, found *findings) error {
 	if s.UpProcesses == 0 {
 		return nil
@@ -57,7 +58,7 @@ func (s Supervise) measureUp(ctx context.Context, at *site, found *findings) err
 	return nil
 }
 
-// settleUp waits for the end of the start tasks before processor time is measured.
+// settleUp is the pause between the start tasks and the measurement of processor time.
 const settleUp = 2 * time.Second
 
 // submission returns a task that starts the process on this host.

@@ -14,8 +14,8 @@ import (
 
 const supervisord = "supervisord"
 
-// measureSupervisord measures the functions that supervisord has too. It is skipped
-// without the program.
+// measureSupervisord measures the functions of supervisord that the agent has too. If the
+// program is not found, it logs a warning and measures nothing.
 func (s Supervise) measureSupervisord(ctx context.Context, at *site, found *findings) error {
 	path, err := exec.LookPath(s.Supervisord)
 	if err != nil {
@@ -136,9 +136,9 @@ type supervisordLog string
 // entry is a log line about a process.
 type entry struct {
 	at      time.Time // rounded up to the next millisecond
-	word    string    // "spawned", "exited" or "RUNNING"
+	word    string    // logged state: "spawned", "exited" or "RUNNING"
 	process string
-	pid     int // only of spawned
+	pid     int // set only if word is "spawned"
 }
 
 var supervisordLine = regexp.MustCompile(`(?m)^(\S+ \S+) INFO spawned: '(\S+)' with pid (\d+)$|^(\S+ \S+) \w+ exited: (\S+) \(|^(\S+ \S+) INFO success: (\S+) entered RUNNING`)
@@ -172,7 +172,7 @@ func (l supervisordLog) read() ([]entry, error) {
 	return entries, nil
 }
 
-// await waits until a word has been logged n times.
+// await waits until supervisord has logged word the given number of times.
 func (l supervisordLog) await(ctx context.Context, program *child, word string, times int) error {
 	ended := false
 	err := until(ctx, fmt.Sprintf("supervisord says %q %d times", word, times), 20*time.Millisecond, func() bool {
@@ -197,7 +197,7 @@ func (l supervisordLog) await(ctx context.Context, program *child, word string, 
 	return err
 }
 
-// pids returns the pids of the last spawned processes.
+// pids returns the pid of the last spawn of each process, by process name.
 func (l supervisordLog) pids() (map[string]int, error) {
 	entries, err := l.read()
 	if err != nil {

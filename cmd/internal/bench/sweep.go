@@ -18,12 +18,12 @@ import (
 	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
 
-// Sweep measures the visits per second of workers when many tasks are due at once. The
-// floor is bare pipelined reads of the same tasks from the same Redis.
+// Sweep is the benchmark of sweep visits: the rate at which workers visit many tasks that
+// are due at once. The floor is pipelined reads of the same tasks from Redis.
 type Sweep struct {
 	Config
-	Tasks   int   // on one host each
-	Workers []int // numbers of workers
+	Tasks   int   // number of one-host tasks
+	Workers []int // measured numbers of workers
 }
 
 // Validate reports all invalid settings.
@@ -34,17 +34,17 @@ func (m Sweep) Validate() error {
 // sweepKind is one kind of visited tasks.
 type sweepKind struct {
 	name string
-	// make changes a new task to that kind.
+	// make changes a new task to a task of this kind.
 	make  func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error
-	delay time.Duration // between the last task's creation and the visits
+	delay time.Duration // time between the creation of the last task and the visits
 }
 
 var sweepKinds = []sweepKind{
 	{name: "finished and notified", make: func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error {
-		_, err := s.Reject(ctx, id, "bench") // finished, with one call
+		_, err := s.Reject(ctx, id, "bench") // a rejected task is finished after one call
 		return err
 	}},
-	// After sixteen seconds the sweep checks for lost results.
+	// Sixteen seconds after delivery, a visit also checks for lost results.
 	{name: "running", delay: 16 * time.Second, make: func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error {
 		if err := s.Dispatched(ctx, id, []uint64{1}); err != nil {
 			return err
@@ -53,7 +53,7 @@ var sweepKinds = []sweepKind{
 	}},
 }
 
-// swept are the measurements of a number of workers with tasks of one kind.
+// swept holds the measurements of one number of workers with tasks of one kind.
 type swept struct {
 	kind    string
 	workers int
@@ -70,7 +70,7 @@ func (m Sweep) Run(ctx context.Context) (Report, error) {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = store.Close() }() // no data is needed
+		defer func() { _ = store.Close() }() // the data of the benchmark is not needed afterwards
 		var all []swept
 		for _, kind := range sweepKinds {
 			for _, workers := range m.Workers {
@@ -97,7 +97,7 @@ func (m Sweep) measure(ctx context.Context, l *lab, store *redisstore.Store, kin
 	if out.floor, err = m.floor(ctx, l, ids); err != nil {
 		return out, err
 	}
-	if err := m.postpone(ctx, store, ids, taskstore.MaxVisit); err != nil { // no task is due before all are
+	if err := m.postpone(ctx, store, ids, taskstore.MaxVisit); err != nil { // delay all visits until every task is created
 		return out, err
 	}
 	var names []string
@@ -172,7 +172,7 @@ func (m Sweep) create(ctx context.Context, store *redisstore.Store, kind sweepKi
 	return ids, group.Wait()
 }
 
-// floor reads the tasks like a visit, without procfleet.
+// floor measures the reads of a visit for all tasks, without procfleet.
 func (m Sweep) floor(ctx context.Context, l *lab, ids []procfleet.TaskID) (time.Duration, error) {
 	begun := time.Now()
 	for at := 0; at < len(ids); at += sweepBatch {
@@ -208,7 +208,7 @@ func (m Sweep) settle(ctx context.Context, store *redisstore.Store, ids []procfl
 	return nil
 }
 
-// leases counts the shards with a worker.
+// leases returns the number of shards whose lease a worker holds.
 func (m Sweep) leases(ctx context.Context, l *lab) (n int) {
 	for shard := range taskstore.SweepShards {
 		n += int(l.redis.Exists(ctx, "pf:lease:sweep/"+strconv.Itoa(shard)).Val())
@@ -216,8 +216,8 @@ func (m Sweep) leases(ctx context.Context, l *lab) (n int) {
 	return n
 }
 
-// waiting counts the tasks whose due time in the index is before the given time: they
-// were not visited yet.
+// waiting returns the number of tasks that were not visited yet: their due time in the
+// index is earlier than before.
 func (m Sweep) waiting(ctx context.Context, l *lab, before time.Time) (n int64) {
 	pipe := l.redis.Pipeline()
 	var counts []*redis.IntCmd

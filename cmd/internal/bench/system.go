@@ -18,30 +18,31 @@ import (
 
 const (
 	readyPause = 50 * time.Millisecond
-	// lookEvery is the polling interval of Redis for the end of a big task.
+	// lookEvery is the interval at which Redis is polled for the end of a big task.
 	lookEvery = time.Millisecond
 )
 
-// system is a dispatcher, a worker and simulated agents, each a process.
+// system is the system under test: a dispatcher, a worker and simulated agents, which run
+// in three processes.
 type system struct {
 	lab      *lab
-	address  string // of the dispatcher
+	address  string // HTTP address of the dispatcher
 	agents   int
 	wire     *wire
-	store    *redisstore.Store // to observe the end in Redis
+	store    *redisstore.Store // reads the end of tasks from Redis
 	finishes *finishes
 	roles    []*child
 }
 
-// fleet configures the roles and agents beside the servers.
+// fleet configures the agents and the worker of a system.
 type fleet struct {
 	agents      int
-	connections int      // of the agents; 0 for the default
-	more        []string // further flags of the agents
-	worker      []string // further flags of the worker
+	connections int      // number of NATS connections of the agents; 0 selects the default
+	more        []string // additional flags of the agents
+	worker      []string // additional flags of the worker
 }
 
-// startSystem starts the roles and the agents, and returns after a task has succeeded.
+// startSystem starts the roles and the agents and waits until a task succeeds.
 func startSystem(ctx context.Context, l *lab, f fleet) (*system, error) {
 	port, err := freePort(ctx)
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *system) start(ctx context.Context, f fleet) (err error) {
 	return s.warmUp(ctx)
 }
 
-// servers returns the flags of a role.
+// servers returns the flags of a role that configure NATS, Redis and security.
 func (s *system) servers() []string {
 	return slices.Concat(s.lab.natsFlags(), s.lab.redisFlags())
 }
@@ -88,7 +89,7 @@ func (s *system) startDispatcher(ctx context.Context) error {
 	return s.lab.plant.startRole(ctx, dispatcher, args, "")
 }
 
-// freshDispatcher replaces the running dispatcher.
+// freshDispatcher stops the dispatcher and starts a new one.
 func (s *system) freshDispatcher(ctx context.Context) error {
 	s.lab.plant.child(dispatcher).stop()
 	s.wire.close()
@@ -108,7 +109,7 @@ func (s *system) startFleet(ctx context.Context, f fleet) error {
 	return err
 }
 
-// restartFleet replaces the running agents.
+// restartFleet stops the agents and starts new agents with the configuration f.
 func (s *system) restartFleet(ctx context.Context, f fleet) error {
 	s.lab.plant.child(agents).stop()
 	return s.startFleet(ctx, f)
@@ -157,10 +158,10 @@ func (s *system) stop() {
 	}
 }
 
-// sample is the name of the operated process.
+// sample is the name of the process that tasks operate on.
 const sample = "sample"
 
-// submission returns the body of a task.
+// submission returns the body of a submission of action on the process name of hosts.
 func submission(action procfleet.Action, name string, hosts []string) []byte {
 	process := map[string]any{"namespace": "bench", "name": name, "proc_name": sample}
 	if action != procfleet.ActionStatus {
@@ -172,12 +173,13 @@ func submission(action procfleet.Action, name string, hosts []string) []byte {
 		"hosts":   hosts,
 	})
 	if err != nil {
-		panic(err) // strings always encode
+		panic(err) // strings can always be encoded
 	}
 	return body
 }
 
-// oneHost returns a status task on agent i, manyHosts one on the first n agents.
+// oneHost returns the submission of a status task on agent i. manyHosts returns the
+// submission of a status task on the first n agents.
 func oneHost(i int) []byte {
 	return submission(procfleet.ActionStatus, sample, []string{host(i)})
 }
@@ -197,14 +199,14 @@ func host(i int) string { return hostIn(0, i) }
 
 func hostIn(cloud, i int) string { return strconv.Itoa(cloud) + ":" + simulate.Address(i).String() }
 
-// operated has the durations of a task from its POST.
+// operated holds durations of a task, measured from its POST.
 type operated struct {
 	id     procfleet.TaskID
-	accept time.Duration // to the id
-	path   time.Duration // to finished in Redis
+	accept time.Duration // until the response with the task id
+	path   time.Duration // until the task is finished in Redis
 }
 
-// operate measures one task.
+// operate submits a task, waits for its end and returns the durations.
 func (s *system) operate(ctx context.Context, submission []byte) (o operated, err error) {
 	begun := time.Now()
 	if o.id, err = s.wire.submit(submission, ""); err != nil {
@@ -252,21 +254,21 @@ func (s *system) cpu() map[string]time.Duration {
 	return used
 }
 
-// floorCPU returns the processor time of NATS, Redis and this process, which is the
-// client of floors.
+// floorCPU returns the total processor time of NATS, Redis and this process, which acts as
+// the client in floors.
 func (s *system) floorCPU() time.Duration {
 	used := s.cpu()
 	return used[natsServer] + used[redisServer] + cpuTime(os.Getpid())
 }
 
-// forgetPeak resets [system.peak] to the current resident memory.
+// forgetPeak resets the value of [system.peak] to the current resident memory.
 func (s *system) forgetPeak(name string) {
 	if c := s.lab.plant.child(name); c != nil {
 		forgetPeakRSS(c.pid())
 	}
 }
 
-// peak returns the maximum resident memory of a process.
+// peak returns the maximum resident memory of the named process in bytes.
 func (s *system) peak(name string) int {
 	c := s.lab.plant.child(name)
 	if c == nil {

@@ -85,7 +85,7 @@ func thousands(n int) string {
 	return s
 }
 
-// verdict reports whether a figure meets its goal.
+// verdict returns the table cell that shows whether a goal is met.
 func verdict(met bool) string {
 	if met {
 		return "yes"
@@ -93,8 +93,8 @@ func verdict(met bool) string {
 	return "**no**"
 }
 
-// atMost and goalAtLeast return the two cells of a goal: its value, and whether it is
-// met.
+// atMost and noLess return the two table cells of a maximum or minimum goal: its value, and
+// whether figure meets the goal.
 func atMost(figure, goal float64, unit string) (string, string) {
 	return "≤ " + number(goal) + unit, verdict(figure <= goal)
 }
@@ -110,8 +110,8 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// quantile returns a quantile of values, 0.5 for the median. It sorts values, which
-// must not be empty.
+// quantile returns the q-quantile of values; 0.5 is the median. It sorts values in place.
+// values must not be empty.
 func quantile(values []time.Duration, q float64) time.Duration {
 	slices.Sort(values)
 	return values[min(int(q*float64(len(values))), len(values)-1)]

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// clockTick is the unit of processor time in /proc, on every architecture.
+// clockTick is the unit of processor time in /proc, which is the same on all architectures.
 const clockTick = 10 * time.Millisecond
 
 // cpuTime returns the processor time of a process, user and system, or 0 without
@@ -20,7 +20,7 @@ func cpuTime(pid int) time.Duration {
 	}
 	// The second field, the name, may contain any characters; later fields have no ')'.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	const user, system = 14 - 3, 15 - 3 // fields count from 1; the first two are cut off
+	const user, system = 14 - 3, 15 - 3 // proc(5) numbers fields from 1; pid and name are cut off
 	if len(fields) <= system {
 		return 0
 	}
@@ -35,15 +35,15 @@ func cpuTime(pid int) time.Duration {
 	return time.Duration(ticks) * clockTick
 }
 
-// peakRSS returns the maximum resident memory of a process in bytes, residentSize the
-// current one, or 0 without /proc.
+// peakRSS returns the maximum resident memory of a process in bytes. residentSize returns
+// its current resident memory. Both return 0 without /proc.
 func peakRSS(pid int) int      { return statusFigure(pid, "VmHWM:") << 10 }
 func residentSize(pid int) int { return statusFigure(pid, "VmRSS:") << 10 }
 
 // threads returns the number of threads of a process, or 0 without /proc.
 func threads(pid int) int { return statusFigure(pid, "Threads:") }
 
-// statusFigure returns a number of /proc/PID/status; sizes are in KiB.
+// statusFigure returns the number in the line name of /proc/PID/status. Sizes are in KiB.
 func statusFigure(pid int, name string) int {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -61,7 +61,7 @@ func statusFigure(pid int, name string) int {
 	return n
 }
 
-// forgetPeakRSS resets [peakRSS], if the system supports that.
+// forgetPeakRSS resets the value of [peakRSS], if the kernel supports the reset.
 func forgetPeakRSS(pid int) {
 	const resetPeak = "5"
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte(resetPeak), 0)

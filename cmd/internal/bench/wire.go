@@ -15,9 +15,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// wire is a minimal HTTP client with one keep-alive connection: a full client would
-// use as much processor time as the system under test. It is not safe for
-// concurrent use.
+// wire is a minimal HTTP client with one keep-alive connection. A full client would use as
+// much processor time as the system under test. wire is not safe for concurrent use.
 type wire struct {
 	address string
 	conn    net.Conn
@@ -35,8 +34,8 @@ func dial(ctx context.Context, address string) (*wire, error) {
 
 func (w *wire) close() { _ = w.conn.Close() } // no open request
 
-// call sends a request, with a body if method is POST, and passes the body of the
-// response to read. Any status but 2xx is an error.
+// call sends a request, with body if method is POST, and passes the response body to read.
+// It returns an error if the status is not 2xx.
 func (w *wire) call(method, path, header string, body []byte, read func(io.Reader) error) error {
 	b := append(w.request[:0], method+" "+path+" HTTP/1.1\r\nHost: "+w.address+"\r\n"+header...)
 	if body != nil {
@@ -56,16 +55,16 @@ func (w *wire) call(method, path, header string, body []byte, read func(io.Reade
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		const shown = 300
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, shown)) // as much as possible
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, shown)) // a partial text is sufficient for the error
 		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
 	}
 	if err := read(resp.Body); err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	_, err = io.Copy(io.Discard, resp.Body) // up to the next response
+	_, err = io.Copy(io.Discard, resp.Body) // discard the rest so that the connection can be reused
 	if err == nil && resp.Close {
-		// A starting dispatcher closes the connection after its response: send the next
-		// request on another one.
+		// A starting dispatcher closes the connection after its response. The caller must
+		// open another connection for the next request.
 		err = fmt.Errorf("%s %s: %w", method, path, errLastAnswer)
 	}
 	return err
@@ -73,7 +72,7 @@ func (w *wire) call(method, path, header string, body []byte, read func(io.Reade
 
 var errLastAnswer = errors.New("the server closed the connection")
 
-// submit posts a submission and returns the id of its task.
+// submit posts a submission and returns the task id from the response.
 func (w *wire) submit(submission []byte, header string) (procfleet.TaskID, error) {
 	var answer struct {
 		ID procfleet.TaskID `json:"id"`

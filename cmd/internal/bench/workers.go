@@ -11,12 +11,12 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Workers measures the effect of more workers, with agents of different latency.
+// Workers is the benchmark of several workers, with agents of different latencies.
 type Workers struct {
 	Config
 	Hosts     int
-	Workers   []int           // numbers of workers
-	Latencies []time.Duration // of the agents, from acceptance to result
+	Workers   []int           // measured numbers of workers
+	Latencies []time.Duration // measured latencies of agents, from the acceptance of a command to its result
 }
 
 const mostWorkers = 16
@@ -33,13 +33,13 @@ func (w Workers) Validate() error {
 	return errors.Join(errs...)
 }
 
-// worked are the measurements of a number of workers with agents of one latency.
+// worked holds the measurements of one number of workers with one latency of agents.
 type worked struct {
 	latency time.Duration
 	workers int
 	path    time.Duration
-	cpu     map[string]time.Duration // of all runs; workers are summed up
-	peak    int                      // resident bytes of the biggest worker
+	cpu     map[string]time.Duration // total processor time of all runs, by process name; summed over workers
+	peak    int                      // maximum resident bytes of any worker
 }
 
 // Run runs the benchmark.
@@ -78,7 +78,7 @@ func (w Workers) measure(ctx context.Context, l *lab, workers int, latency time.
 		s.roles, names = append(s.roles, l.plant.child(name)), append(names, name)
 	}
 	submission := manyHosts(w.Hosts)
-	if _, err := s.operate(ctx, submission); err != nil { // lets the workers connect
+	if _, err := s.operate(ctx, submission); err != nil { // warm-up: all workers open their connections
 		return out, err
 	}
 	times := make([]time.Duration, w.Runs)
