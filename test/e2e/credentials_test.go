@@ -48,7 +48,7 @@ func TestAnAgentSaysWhatIsWrongWithItsIdentityAndTakesARightOne(t *testing.T) {
 	agent.WaitOutput(t, startTimeout, "the credentials for NATS were good until")
 
 	keys.replace(identity, ofOther)
-	agent.WaitOutput(t, startTimeout, "it is the identity of host "+other+", and this agent is that of "+host)
+	agent.WaitOutput(t, startTimeout, "it is the identity of host "+other+", and this agent runs for "+host)
 	if hosts := u.c.hosts(); slices.Contains(hosts, other) {
 		t.Errorf("with the identity of another host it is that host: %v", hosts)
 	}
