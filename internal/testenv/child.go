@@ -18,13 +18,12 @@ import (
 	"time"
 )
 
-// built holds the binaries of this test process by package. They are built
-// once, whichever test asks first.
+// built holds the binaries of this test process by package. Each binary is built once, for
+// the first test that needs it.
 var built sync.Map // package -> func() (string, error)
 
-// BuildBinary builds a main package of this module, for example
-// "./cmd/procfleet", and returns the path of the binary. With the race
-// detector on in the test it is on in the binary too.
+// BuildBinary builds a main package of this module, for example "./cmd/procfleet", and
+// returns the path of the binary. The binary has the race detector if the test has it.
 func BuildBinary(tb testing.TB, pkg string) string {
 	tb.Helper()
 	path, err := Build(pkg)
@@ -34,7 +33,7 @@ func BuildBinary(tb testing.TB, pkg string) string {
 	return path
 }
 
-// Build is [BuildBinary] where there is no test, as in examples.
+// Build is [BuildBinary] for callers without a testing.TB, such as examples.
 func Build(pkg string) (path string, err error) {
 	var flags []string
 	if raceEnabled {
@@ -43,12 +42,12 @@ func Build(pkg string) (path string, err error) {
 	return buildOnce(".", pkg, flags...)
 }
 
-// BuildPlain is [Build] without the race detector, for helpers of tests that
-// are started often.
+// BuildPlain is [Build] without the race detector, for helper programs that tests start
+// often.
 func BuildPlain(pkg string) (path string, err error) { return buildOnce(".", pkg) }
 
-// BuildTool builds a program that another module of this repository, in dir,
-// has the version of.
+// BuildTool builds the main package pkg in the version that the go.mod in dir requires, and
+// returns the path of the binary. dir contains another module of this repository.
 func BuildTool(tb testing.TB, dir, pkg string) string {
 	tb.Helper()
 	path, err := buildOnce(dir, pkg)
@@ -63,8 +62,8 @@ func buildOnce(dir, pkg string, flags ...string) (path string, err error) {
 	return once.(func() (string, error))()
 }
 
-// build leaves the binary in the system's temporary folder under a name of
-// this process: tests of a package share it, so no single test may remove it.
+// build writes the binary to a new folder in the system's temporary folder, not to one of
+// the test: all tests of a package share the binary, so no single test may remove it.
 func build(from, pkg string, flags []string) (string, error) {
 	dir, err := os.MkdirTemp("", "procfleet-test-")
 	if err != nil {
@@ -79,12 +78,12 @@ func build(from, pkg string, flags []string) (string, error) {
 	return path, nil
 }
 
-// CleanUp removes what [BuildBinary] left; a package that builds binaries
-// calls it from TestMain after the tests.
+// CleanUp removes all built binaries. A test package that builds binaries must call
+// CleanUp from TestMain after the tests.
 func CleanUp() {
 	built.Range(func(key, once any) bool {
 		if path, err := once.(func() (string, error))(); err == nil {
-			_ = os.RemoveAll(filepath.Dir(path)) // a leftover in the temporary folder harms nobody
+			_ = os.RemoveAll(filepath.Dir(path)) // a leftover in the temporary folder is harmless
 		}
 		built.Delete(key)
 		return true
@@ -100,15 +99,15 @@ func ModuleRoot() string {
 // Child is a process that a test started. It is killed when the test ends.
 type Child struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended and been reaped
-	read chan struct{} // closed when its output has been read to the end
+	done chan struct{} // closed after the process has ended and was reaped
+	read chan struct{} // closed after the output was read to its end
 
 	mu    sync.Mutex
 	lines []string
 }
 
-// StartChild starts a program; env entries ("KEY=value") are added to this
-// process's environment. Its output goes to the test's log.
+// StartChild starts a program. The entries of env ("KEY=value") are added to the environment
+// of the test process. The output of the program is written to the test log.
 func StartChild(tb testing.TB, env []string, path string, args ...string) *Child {
 	tb.Helper()
 	cmd := exec.Command(path, args...)
@@ -116,8 +115,8 @@ func StartChild(tb testing.TB, env []string, path string, args ...string) *Child
 	return StartCommand(tb, cmd)
 }
 
-// StartCommand is [StartChild] for a command with attributes of its own; its
-// output is set.
+// StartCommand is [StartChild] for a prepared command, for example with SysProcAttr. It
+// overwrites cmd.Stdout and cmd.Stderr.
 func StartCommand(tb testing.TB, cmd *exec.Cmd) *Child {
 	tb.Helper()
 	c := &Child{cmd: cmd, done: make(chan struct{}), read: make(chan struct{})}
@@ -137,7 +136,7 @@ func StartCommand(tb testing.TB, cmd *exec.Cmd) *Child {
 	go c.follow(tb, r)
 	tb.Cleanup(func() {
 		c.Kill()
-		r.Close() // grandchildren may still hold the other end
+		r.Close() // unblocks the reader: grandchildren may keep the write end open
 		<-c.read
 	})
 	return c
@@ -157,23 +156,23 @@ func (c *Child) follow(tb testing.TB, r io.Reader) {
 	}
 }
 
-// PID of the process.
+// PID returns the process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Kill sends SIGKILL and waits until the process is gone; it may be repeated.
+// Kill sends SIGKILL and waits until the process has ended. It may be called again.
 func (c *Child) Kill() {
-	_ = c.cmd.Process.Kill() // an error means that it is gone already
+	_ = c.cmd.Process.Kill() // an error means that the process has already ended
 	<-c.done
 }
 
-// Signal sends a signal; a process that is gone takes none.
+// Signal sends a signal. It does nothing if the process has ended.
 func (c *Child) Signal(s syscall.Signal) { _ = c.cmd.Process.Signal(s) }
 
-// Done is closed when the process has ended.
+// Done returns a channel that is closed when the process has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Wait waits for the process to end and returns its exit code, -1 if a signal
-// ended it. It fails the test after timeout.
+// Wait waits for the end of the process and returns the exit code, or -1 if a signal ended
+// the process. It fails the test after timeout.
 func (c *Child) Wait(tb testing.TB, timeout time.Duration) int {
 	tb.Helper()
 	select {
@@ -185,16 +184,17 @@ func (c *Child) Wait(tb testing.TB, timeout time.Duration) int {
 	}
 }
 
-// Output returns what the process has written so far, both streams together.
+// Output returns the standard output and standard error that the process has written so
+// far.
 func (c *Child) Output() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return strings.Join(c.lines, "\n")
 }
 
-// WholeOutput waits for the end of what the process writes, which may come a
-// moment after its own, and returns it. It fails the test after timeout, as it
-// does with children of the process that hold its output open.
+// WholeOutput waits until the output streams are closed, which may be after the end of the
+// process, and returns the complete output. It fails the test after timeout, for example
+// if children of the process keep the streams open.
 func (c *Child) WholeOutput(tb testing.TB, timeout time.Duration) string {
 	tb.Helper()
 	select {
@@ -205,8 +205,8 @@ func (c *Child) WholeOutput(tb testing.TB, timeout time.Duration) string {
 	return c.Output()
 }
 
-// WaitOutput waits until the output contains text and returns the first line
-// that does. It fails the test when the process ends without it.
+// WaitOutput waits until an output line contains text and returns the first such line. It
+// fails the test after timeout, or if the process ends without such a line.
 func (c *Child) WaitOutput(tb testing.TB, timeout time.Duration, text string) string {
 	tb.Helper()
 	var found string
@@ -226,7 +226,7 @@ func (c *Child) WaitOutput(tb testing.TB, timeout time.Duration, text string) st
 			return true
 		}
 		select {
-		case <-c.read: // there will be no more
+		case <-c.read: // the output is complete
 			if !seen() {
 				tb.Fatalf("%s ended before it wrote %q", c.cmd.Path, text)
 			}
@@ -238,7 +238,7 @@ func (c *Child) WaitOutput(tb testing.TB, timeout time.Duration, text string) st
 	return found
 }
 
-// WaitHTTP waits until a GET of url answers 200.
+// WaitHTTP waits until a GET of url returns status 200. It fails the test after timeout.
 func (c *Child) WaitHTTP(tb testing.TB, timeout time.Duration, url string) {
 	tb.Helper()
 	Eventually(tb, timeout, func() bool {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Freeze stops the process where it is and waits until it has: kill returns
-// before the threads take notice. SIGCONT thaws it.
+// Freeze sends SIGSTOP and waits until every thread is stopped, because kill returns before
+// the threads stop. Send SIGCONT to resume the process.
 func (c *Child) Freeze(tb testing.TB) {
 	tb.Helper()
 	c.Signal(syscall.SIGSTOP)
@@ -23,7 +23,7 @@ func (c *Child) Freeze(tb testing.TB) {
 
 const freezeTimeout = 10 * time.Second
 
-// stopped reports whether every thread of a process is, by Linux's books.
+// stopped reports whether /proc shows every thread of a process as stopped.
 func stopped(tb testing.TB, pid int) bool {
 	tb.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -33,9 +33,9 @@ func stopped(tb testing.TB, pid int) bool {
 	for _, thread := range threads {
 		stat, err := os.ReadFile(thread)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // it ended meanwhile
+			continue // the thread has ended
 		}
-		// The state follows the name, which may have any character in it.
+		// The state follows the parenthesized name, which may contain any character.
 		if end := bytes.LastIndexByte(stat, ')'); err != nil || !bytes.HasPrefix(stat[end+1:], []byte(" T")) {
 			return false
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// NewRing returns the ring of a new fleet key.
+// NewRing returns a key ring with a newly created fleet key.
 func NewRing(tb testing.TB) *fleetkey.Ring {
 	tb.Helper()
 	key, err := fleetkey.NewKey("k1")

@@ -2,5 +2,5 @@
 
 package testenv
 
-// raceEnabled is whether the race detector watches this test.
+// raceEnabled reports whether the test binary was built with the race detector.
 const raceEnabled = true

@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// Required says whether a test that cannot have the named thing must fail
-// instead of being skipped: where PROCFLEET_REQUIRE, names with commas between
-// them, has it. CI names what can be installed; what the kernel of a machine
-// has or has not, such as "kmsg" and "cgroups", it takes as it is.
+// Required reports whether a test must fail, instead of being skipped, if the named
+// prerequisite is missing. The environment variable PROCFLEET_REQUIRE lists the required
+// names, separated by commas. CI requires all prerequisites that can be installed, but no
+// kernel features such as "kmsg" and "cgroups".
 func Required(name string) bool {
 	return slices.Contains(strings.Split(os.Getenv("PROCFLEET_REQUIRE"), ","), name)
 }
 
-// Missing ends a test that cannot have the named thing: as a failure where that
-// is [Required], else as a skip. The message says what is missing, or why.
+// Missing ends a test whose prerequisite name is missing. If name is [Required], the test
+// fails, otherwise it is skipped. format and args describe what is missing.
 func Missing(tb testing.TB, name, format string, args ...any) {
 	tb.Helper()
 	if Required(name) {
@@ -26,7 +26,7 @@ func Missing(tb testing.TB, name, format string, args ...any) {
 	tb.Skipf(format, args...)
 }
 
-// Need is [Missing] where a program is not here. In CI every program is required.
+// Need calls [Missing] if program is not installed. In CI every program is required.
 func Need(tb testing.TB, program, install string) {
 	tb.Helper()
 	_, err := exec.LookPath(program)
@@ -38,7 +38,7 @@ func Need(tb testing.TB, program, install string) {
 	}
 }
 
-// NeedRoot is [Missing] for who is not root.
+// NeedRoot calls [Missing] if the test does not run as root.
 func NeedRoot(tb testing.TB) {
 	tb.Helper()
 	if os.Geteuid() != 0 {

@@ -1,6 +1,5 @@
-// Package testenv is the only place where tests get infrastructure from: an
-// in-process NATS server, built binaries, child processes that can be killed.
-// Only tests import it.
+// Package testenv provides the infrastructure of tests: an in-process NATS server, built
+// binaries, and child processes that tests can kill. Only tests import it.
 package testenv
 
 import (
@@ -22,17 +21,17 @@ import (
 	"github.com/procfleet/procfleet/internal/natsembed"
 )
 
-// NATS is a server of the test's own, with the streams prepared.
+// NATS is an in-process NATS server of one test, with the streams created.
 type NATS struct {
 	Server *natsembed.Server
-	URL    string // for other processes
+	URL    string // address for connections from other processes
 	Conn   *nats.Conn
 	JS     jetstream.JetStream
 	Bus    *bus.Bus
 }
 
-// StartNATS starts a server on a free loopback port with its data in the
-// test's temporary folder. It ends with the test.
+// StartNATS starts a server on a free loopback port, with its data in the temporary folder
+// of the test. The server is stopped at the end of the test.
 func StartNATS(tb testing.TB) *NATS {
 	tb.Helper()
 	log := Log(tb)
@@ -55,14 +54,15 @@ func StartNATS(tb testing.TB) *NATS {
 	return n
 }
 
-// Connect returns a connection of its own to a server. It ends with the test.
+// Connect opens a new connection to a server. The connection is closed at the end of the
+// test.
 func Connect(tb testing.TB, url string) *nats.Conn {
 	tb.Helper()
 	return connect(tb, natsconn.Config{URL: url})
 }
 
-// ConnectAsServer is [Connect] with the credentials of dispatchers and workers
-// that `up` makes in its data folder.
+// ConnectAsServer is [Connect] with the credentials of dispatchers and workers that
+// `procfleet up` created in its data folder data.
 func ConnectAsServer(tb testing.TB, url, data string) *nats.Conn {
 	tb.Helper()
 	return connect(tb, natsconn.Config{
@@ -71,7 +71,8 @@ func ConnectAsServer(tb testing.TB, url, data string) *nats.Conn {
 	})
 }
 
-// ServerCredentials is the file of these credentials, for --nats-creds.
+// ServerCredentials returns the path of the credentials file of dispatchers and workers in
+// the data folder of `procfleet up`, for --nats-creds.
 func ServerCredentials(data string) string { return filepath.Join(data, "nats-auth", "server.creds") }
 
 func connect(tb testing.TB, cfg natsconn.Config) *nats.Conn {
@@ -85,8 +86,8 @@ func connect(tb testing.TB, cfg natsconn.Config) *nats.Conn {
 	return nc
 }
 
-// Log returns a logger that writes to the test's log until the test ends:
-// callbacks of a connection may come later.
+// Log returns a logger that writes to the test log and discards entries after the test
+// ends, because connection callbacks may run after the end.
 func Log(tb testing.TB) logrus.FieldLogger {
 	tb.Helper()
 	log := logrus.New()
@@ -96,15 +97,15 @@ func Log(tb testing.TB) logrus.FieldLogger {
 	return log
 }
 
-// Silent returns a logger that writes nothing, for benchmarks.
+// Silent returns a logger that discards all entries, for benchmarks.
 func Silent() logrus.FieldLogger {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	return log
 }
 
-// Eventually waits until cond holds and fails the test if it does not within
-// timeout; what says what was waited for.
+// Eventually polls cond until it returns true, and fails the test after timeout. what
+// describes the condition in the failure message.
 func Eventually(tb testing.TB, timeout time.Duration, cond func() bool, what string) {
 	tb.Helper()
 	const interval = 5 * time.Millisecond
@@ -119,14 +120,14 @@ func Eventually(tb testing.TB, timeout time.Duration, cond func() bool, what str
 	}
 }
 
-// Ports for servers of tests: below those that systems give to outgoing
-// connections (32768 and up on Linux, 49152 on others), so that a server that
-// was killed finds its port free when it is started again.
+// Range of ports for test servers. It is below the ephemeral ports of outgoing connections
+// (from 32768 on Linux, from 49152 on other systems), so that the port of a killed server
+// is still free when the server is restarted.
 const firstPort, lastPort = 10_000, 30_000
 
-// FreePort returns a loopback TCP port that was free a moment ago, for
-// servers that cannot report a port of their own choice or must keep theirs
-// over a restart.
+// FreePort returns a loopback TCP port that is not in use at the moment. Use it for servers
+// that cannot report an automatically assigned port, or that need the same port after a
+// restart.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	const tries = 100
