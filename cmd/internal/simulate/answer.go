@@ -13,8 +13,7 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// command has the fields of an [agentproto.Command] without the specs, which a
-// simulated agent does not use.
+// command is an [agentproto.Command] without the specs, which simulated agents do not use.
 type command struct {
 	ID           string        `json:"id"`
 	Task         string        `json:"task"`
@@ -30,8 +29,8 @@ type commandItem struct {
 	Action string `json:"action"`
 }
 
-// isCommand distinguishes a command from a resend by the type, which encoders of
-// procfleet write first.
+// isCommand reports whether data is a command, as opposed to a resend request. Encoders of
+// procfleet write the type first, so that decoding is rarely necessary.
 func isCommand(data []byte) bool {
 	if bytes.HasPrefix(data, []byte(`{"type":"`+agentproto.TypeCommand+`"`)) {
 		return true
@@ -40,7 +39,7 @@ func isCommand(data []byte) bool {
 	return err == nil && typ == agentproto.TypeCommand
 }
 
-// accept replies to a command and queues its results.
+// accept returns the reply to a command and queues the results of the command.
 func (l *link) accept(a *agent, data []byte) (reply, error) {
 	now := time.Now().UTC()
 	var c command
@@ -57,7 +56,7 @@ func (l *link) accept(a *agent, data []byte) (reply, error) {
 		for _, item := range c.Items {
 			l.memory.remember(c.Task, item.Item, now)
 		}
-		if l.cfg.Latency == 0 && onlyStatus(c.Items) { // as agents do
+		if l.cfg.Latency == 0 && onlyStatus(c.Items) { // as agents do, return results of status in the reply
 			data := appendPrompt(nil, l.header(agentproto.TypeReply), a.instance, c.Items, now)
 			return reply{agentproto.TypeReply, c.ID, data}, nil
 		}
@@ -68,12 +67,13 @@ func (l *link) accept(a *agent, data []byte) (reply, error) {
 	return l.answer(a, c, now)
 }
 
-// onlyStatus reports whether the reply to a command contains its results.
+// onlyStatus reports whether all items have the action status, so that the reply contains
+// their results.
 func onlyStatus(items []commandItem) bool {
 	return !slices.ContainsFunc(items, func(i commandItem) bool { return i.Action != agentproto.ActionStatus })
 }
 
-// fresh reports whether every item is new and has an action that succeeds.
+// fresh reports whether every item of c is new and has a known action.
 func (l *link) fresh(c *command) bool {
 	for _, item := range c.Items {
 		if _, known := l.memory.recall(c.Task, item.Item); known || !knownAction(item.Action) {
@@ -83,7 +83,8 @@ func (l *link) fresh(c *command) bool {
 	return true
 }
 
-// answer is accept for a command with repeated or rejected items.
+// answer is [link.accept] for a command in which some items are repeated or have an unknown
+// action.
 func (l *link) answer(a *agent, c command, now time.Time) (reply, error) {
 	r := agentproto.Reply{Header: l.header(agentproto.TypeReply), Instance: a.instance}
 	r.Items = make([]agentproto.ReplyItem, len(c.Items))
@@ -108,13 +109,13 @@ func (l *link) answer(a *agent, c command, now time.Time) (reply, error) {
 	return encoded(&r, c.ID)
 }
 
-// encoded returns the encoded reply to the message with the given id.
+// encoded encodes m as the reply to the message with id answers.
 func encoded(m agentproto.Message, answers string) (reply, error) {
 	data, err := agentproto.Encode(m)
 	return reply{m.MessageType(), answers, data}, err
 }
 
-// refusal returns the reason to reject the whole command, or "".
+// refusal returns the reason to reject the command as a whole, or "" to accept it.
 func (l *link) refusal(a *agent, c *command, now time.Time) string {
 	switch {
 	case c.Host != a.host:
@@ -127,14 +128,14 @@ func (l *link) refusal(a *agent, c *command, now time.Time) string {
 	return ""
 }
 
-// refuse rejects the message with the given id.
+// refuse returns a reply that rejects the command with the given id.
 func (l *link) refuse(a *agent, id, reason, message string) (reply, error) {
 	return encoded(&agentproto.Reply{
 		Header: l.header(agentproto.TypeReply), Instance: a.instance, Refused: reason, Message: message,
 	}, id)
 }
 
-// resend replies with the known items and sends their results.
+// resend returns the reply to a resend request and queues the results of the finished items.
 func (l *link) resend(a *agent, data []byte) (reply, error) {
 	var ask agentproto.Resend
 	if err := agentproto.Decode(data, agentproto.TypeResend, &ask); err != nil {
@@ -162,7 +163,8 @@ func (l *link) resend(a *agent, data []byte) (reply, error) {
 	return encoded(&r, ask.ID)
 }
 
-// verify returns an error unless a server signed the command or resend.
+// verify returns an error if msg has no valid signature of a server. command is false for a
+// resend request.
 func (a *agent) verify(msg *nats.Msg, command bool) error {
 	messageType := agentproto.TypeResend
 	if command {
@@ -174,7 +176,7 @@ func (a *agent) verify(msg *nats.Msg, command bool) error {
 // simulatedPID is the pid of every simulated process.
 const simulatedPID = "1000"
 
-// success is the outcome of one item for appendResults.
+// success returns the result of a successful item.
 func success(item commandItem, accepted, now time.Time) *agentproto.Result {
 	r := &agentproto.Result{
 		Item: item.Item, Code: agentproto.CodeSuccess, Reason: agentproto.ReasonSucceeded, Message: "success",
@@ -209,8 +211,8 @@ func knownAction(action string) bool {
 	return leavesRunning(action)
 }
 
-// remembered is the number of items that a link retains for repeated commands.
-// Workers repeat within seconds; a sweep that misses results may need older items.
+// remembered is the maximum number of items in the memory of a link. Workers repeat
+// commands within seconds; a resend request of the sweep may name older items.
 const remembered = 256 << 10
 
 type itemID struct {
@@ -218,12 +220,12 @@ type itemID struct {
 	item int
 }
 
-// memory holds the acceptance times of the latest items and evicts the oldest.
+// memory holds the acceptance times of the latest items. It evicts the oldest item first.
 type memory struct {
 	accepted map[itemID]time.Time
 	ring     []itemID
 	next     int
-	task     string // latest task, whose items share this string
+	task     string // id of the latest task; the items of the task share this string
 }
 
 func newMemory() *memory { return &memory{accepted: make(map[itemID]time.Time)} }

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// connecting limits concurrent connection attempts: the accept queue of a server is
-	// short.
+	// connecting is the maximum number of concurrent connection attempts. More attempts
+	// could overflow the accept queue of the server.
 	connecting = 200
-	// reconnectShare is the time per connection over which the fleet spreads its
-	// reconnects.
+	// reconnectShare times the number of connections is the time over which the fleet
+	// spreads its reconnects.
 	reconnectShare = time.Millisecond
 )
 
-// connection is a NATS connection that some agents share.
+// connection is a NATS connection shared by several agents.
 type connection struct {
 	*nats.Conn
-	inbox string // subject prefix of receipts, before the number of the message
+	inbox string // subject prefix of receipts; the message number follows
 }
 
 func (c *connection) close() {
@@ -34,7 +34,7 @@ func (c *connection) close() {
 	}
 }
 
-// connect opens all connections and returns when the server has all subscriptions.
+// connect opens all connections and waits until the server has processed all subscriptions.
 func (f *Fleet) connect(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(connecting)
@@ -71,7 +71,7 @@ func (f *Fleet) open(ctx context.Context, n int) (err error) {
 	return f.listening(ctx, c)
 }
 
-// listening returns when the server has every subscription of c.
+// listening waits until the server has processed every subscription of c.
 func (f *Fleet) listening(ctx context.Context, c *connection) error {
 	for {
 		err := c.FlushTimeout(receiptTimeout)

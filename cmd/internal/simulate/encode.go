@@ -8,11 +8,11 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// The messages of every command are encoded by hand, at a fraction of the cost: a
-// simulated fleet shares the machine with the system under test. A test compares
-// them with the encoding of agentproto.
+// The functions of this file encode replies and results by hand, which costs a fraction of
+// agentproto.Encode, because a simulated fleet shares the machine with the system under
+// test. A test compares the encodings with those of agentproto.
 
-// appendReply appends a [agentproto.Reply] that accepts every item.
+// appendReply appends to b a [agentproto.Reply] that accepts every item.
 func appendReply(b []byte, h agentproto.Header, instance string, items []commandItem) []byte {
 	b = appendHeader(b, h)
 	b = append(b, `,"instance":"`...)
@@ -29,7 +29,7 @@ func appendReply(b []byte, h agentproto.Header, instance string, items []command
 	return append(b, "]}"...)
 }
 
-// appendPrompt appends a [agentproto.Reply] with the success of every item.
+// appendPrompt appends to b a [agentproto.Reply] with a successful result of every item.
 func appendPrompt(b []byte, h agentproto.Header, instance string, items []commandItem, now time.Time) []byte {
 	b = appendHeader(b, h)
 	b = append(b, `,"instance":"`...)
@@ -48,7 +48,7 @@ func appendPrompt(b []byte, h agentproto.Header, instance string, items []comman
 	return append(b, "]}"...)
 }
 
-// appendResults appends [agentproto.Results] in which every item succeeded.
+// appendResults appends to b [agentproto.Results] with a successful result of every item.
 func appendResults(b []byte, h agentproto.Header, o *outcome) []byte {
 	b = appendHeader(b, h)
 	b = append(b, `,"task":"`...)
@@ -98,7 +98,7 @@ func statusText(action string) string {
 	return `"running":false,"supervised":false,"phase":"stopped"`
 }
 
-// plain reports whether text needs no escapes in JSON.
+// plain reports whether text consists of ASCII characters that JSON does not escape.
 func plain(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' })
 }

@@ -16,50 +16,53 @@ import (
 )
 
 const (
-	// queued is the maximum of pending messages of a link; NATS drops further ones, and
-	// the sender repeats them.
+	// queued is the maximum number of received messages that wait in a link. NATS drops
+	// further messages, and their senders repeat them.
 	queued = 64 << 10
-	// retryEvery is the pause after a failed connection, a failed send, or no
+	// retryEvery is the pause after a failed connection, a failed send, or a status of no
 	// responders.
 	retryEvery = time.Second
-	// receiptTimeout is the wait for a verified receipt before results are sent again.
+	// receiptTimeout is the time after which results without a verified receipt are sent
+	// again.
 	receiptTimeout = 5 * time.Second
-	// checkEvery is the interval at which results without a receipt are checked.
+	// checkEvery is the interval of the check for results without a receipt.
 	checkEvery = 100 * time.Millisecond
 )
 
 // traceHeader is the canonical name of the W3C trace context header.
 const traceHeader = "Traceparent"
 
-// link is a share of the agents and connections. Its run owns all mutable state.
+// link handles the messages of some agents and their connections. Only the goroutine of
+// [link.run] accesses the mutable state.
 type link struct {
 	cfg      Config
 	log      logrus.FieldLogger
-	agents   map[string]*agent // by subject; read-only
+	agents   map[string]*agent // agents by subject; read-only
 	commands chan *nats.Msg
 	receipts chan *nats.Msg
 
 	memory *memory
-	due    []outcome // results that are not due yet, earliest first
-	// unstored are results without a receipt, by the number of their message.
+	due    []outcome // results to be sent, earliest due time first
+	// unstored holds the sent results without a receipt, by message number.
 	unstored map[int64]*unstored
 	trace    string // traceparent of the current command
-	number   int64  // of the last message
+	number   int64  // number of the last sent message
 }
 
-// outcome is the results of a command's items with the time to send them.
+// outcome describes the results of a command and the time at which they are sent.
 type outcome struct {
 	command  *command
 	agent    *agent
-	trace    string // sent with the results
+	trace    string // traceparent that is sent with the results
 	accepted time.Time
 	at       time.Time
 }
 
-// unstored is a sent outcome. Its command has the items without a receipt.
+// unstored is a sent outcome that waits for a receipt. Its command contains only the items
+// that no receipt has confirmed yet.
 type unstored struct {
 	outcome
-	again time.Time // when to send it again
+	again time.Time // time at which the results are sent again
 }
 
 func newLink(cfg Config) *link {
@@ -95,7 +98,7 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// handle replies to one command or resend request.
+// handle replies to a command or a resend request.
 func (l *link) handle(msg *nats.Msg) {
 	a := l.agents[msg.Subject]
 	l.trace = msg.Header.Get(traceHeader)
@@ -117,13 +120,14 @@ func (l *link) handle(msg *nats.Msg) {
 	}
 }
 
-// reply sends the reply to the message with the given id.
+// reply is the encoded reply to the message with the id answers.
 type reply struct {
 	messageType, answers string
 	data                 []byte
 }
 
-// later queues a result. All results have the same latency, so the queue is sorted.
+// later queues results at the end of l.due. All results have the same latency, so l.due
+// remains sorted.
 func (l *link) later(o outcome) {
 	o.trace = l.trace
 	o.at = o.accepted.Add(l.cfg.Latency)
@@ -140,7 +144,8 @@ func (l *link) sendDue() {
 	l.due = slices.Delete(l.due, 0, done)
 }
 
-// send sends results and requests a receipt, unless workers have paused the agent.
+// send sends results and requests a receipt. If workers have paused the agent, it only
+// schedules the results for the end of the pause.
 func (l *link) send(number int64, u *unstored, now time.Time) {
 	u.again = now.Add(jittered(receiptTimeout))
 	if resume := u.agent.resume[u.command.Lane]; resume.After(now) {
@@ -165,12 +170,12 @@ func (l *link) request(number int64, u *unstored, now time.Time) error {
 	return a.conn.PublishMsg(&msg)
 }
 
-// received removes the results of a verified receipt. Without one the results are
-// sent again when due.
+// received removes the results that a verified receipt confirms. It ignores an unverified
+// receipt, so that the results are sent again.
 func (l *link) received(msg *nats.Msg, now time.Time) {
 	number, err := strconv.ParseInt(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], 10, 64)
 	if err != nil {
-		return // not a subject of this link
+		return // not a receipt subject of this link
 	}
 	u, waits := l.unstored[number]
 	if !waits {
@@ -190,10 +195,11 @@ func (l *link) received(msg *nats.Msg, now time.Time) {
 	}
 }
 
-// noResponders is the status of NATS' reply to a request without a subscriber.
+// noResponders is the status with which NATS replies to a request without a subscriber.
 const noResponders = "503"
 
-// settle removes the items of a receipt and schedules the others again.
+// settle removes the items that the receipt confirms and schedules the other items to be
+// sent again.
 func (u *unstored) settle(r *agentproto.Receipt, now time.Time) {
 	if r.Task == u.command.Task {
 		u.command.Items = slices.DeleteFunc(u.command.Items, func(i commandItem) bool {
@@ -215,8 +221,8 @@ func (l *link) sendAgain(now time.Time) {
 	}
 }
 
-// jittered returns d to 1.5 d, so that agents that fail together do not retry
-// together.
+// jittered returns a random duration from d to 1.5 d, so that agents that fail at the same
+// time do not retry at the same time.
 func jittered(d time.Duration) time.Duration { return d + rand.N(d/2) }
 
 func messageID(number int64) string { return "sim" + strconv.FormatInt(number, 36) }

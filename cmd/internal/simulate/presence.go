@@ -10,16 +10,18 @@ import (
 
 const (
 	presenceEvery = 30 * time.Second
-	// burst is the number of announcements per tick: 20,000 per second, which a worker
-	// stores without a queue.
+	// burst is the number of announcements per tick. The resulting rate, 20,000 per second,
+	// is low enough for a worker to store announcements without a queue.
 	burst = 200
 	tick  = 10 * time.Millisecond
-	// probeEvery is the interval of announcements until a worker replies.
+	// probeEvery is the interval at which the first agent announces itself until a worker
+	// replies.
 	probeEvery = time.Second
 )
 
-// announce announces every agent, calls Ready, and announces each agent every 30 s
-// until ctx ends. It announces all agents at once when the first worker appears.
+// announce announces every agent, calls Ready, and then announces each agent every 30 s
+// until ctx ends. If no worker replied at first, it waits for the first reply and then
+// immediately announces all agents again.
 func (f *Fleet) announce(ctx context.Context) {
 	heard := f.probe()
 	if !f.announceAll(ctx, tick, burst) {
@@ -41,7 +43,7 @@ func (f *Fleet) announce(ctx context.Context) {
 	}
 }
 
-// even divides a round into equal batches: n agents per interval.
+// even divides a round over all agents into equal batches of n agents per interval.
 func (f *Fleet) even(round time.Duration) (interval time.Duration, n int) {
 	const bursts = 300
 	n = (f.cfg.Agents + bursts - 1) / bursts
@@ -53,13 +55,13 @@ func (f *Fleet) even(round time.Duration) (interval time.Duration, n int) {
 func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) bool {
 	return f.inTurns(ctx, interval, n, func(a *agent) {
 		if data, err := f.presence(a); err == nil {
-			_ = a.conn.PublishMsg(a.signed(agentproto.PresenceSubject(f.cfg.Cloud), agentproto.TypePresence, "", data)) // see above
+			_ = a.conn.PublishMsg(a.signed(agentproto.PresenceSubject(f.cfg.Cloud), agentproto.TypePresence, "", data)) // the next round replaces a failed announcement
 		}
 	})
 }
 
-// inTurns calls do for n agents per interval until all agents are done, and reports
-// whether ctx is still active.
+// inTurns calls do once for each agent, n agents per interval. It returns false if ctx
+// ends before.
 func (f *Fleet) inTurns(ctx context.Context, interval time.Duration, n int, do func(*agent)) bool {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

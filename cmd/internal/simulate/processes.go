@@ -8,8 +8,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// report sends the processes of every agent every ReportEvery until ctx ends, evenly
-// spread over the interval.
+// report sends a process report of every agent once per ReportEvery until ctx ends. The
+// reports are evenly distributed over the interval.
 func (f *Fleet) report(ctx context.Context) {
 	if f.cfg.Processes == 0 {
 		return
@@ -25,8 +25,8 @@ func (f *Fleet) report(ctx context.Context) {
 	}
 }
 
-// processText is the encoded report of one process, before and after the time of its
-// status.
+// processText is the encoded report of one process, split at the time of its status:
+// before precedes the time, after follows it.
 type processText struct{ before, after string }
 
 func (f *Fleet) processTemplate() []processText {
@@ -47,8 +47,8 @@ func newProcessText(i int, started time.Time) processText {
 	}
 }
 
-// appendProcesses appends [agentproto.Processes]; the sequence number is the local
-// time.
+// appendProcesses appends to b [agentproto.Processes], with the local time as the sequence
+// number.
 func appendProcesses(b []byte, h agentproto.Header, a *agent, template []processText) []byte {
 	b = appendHeader(b, h)
 	b = append(b, `,"host":"`...)

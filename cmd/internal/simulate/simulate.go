@@ -1,6 +1,6 @@
-// Package simulate runs many light agents in one process, for scale tests. They
-// implement the agent protocol without processes: every known action succeeds
-// after a fixed time.
+// Package simulate runs many lightweight agents in one process, for scale tests. The agents
+// implement the agent protocol but run no processes: every known action succeeds after a
+// fixed time.
 package simulate
 
 import (
@@ -21,37 +21,37 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// maxLinks is the number of links that share the work, enough for all cores.
+// maxLinks is the maximum number of links. Each link handles messages in one goroutine.
 const maxLinks = 8
 
-// maxProcesses is the maximum of one report.
+// maxProcesses is the maximum number of processes in one report.
 const maxProcesses = 1000
 
 // MaxAgents is the number of addresses in 10.0.0.0/8.
 const MaxAgents = 1 << 24
 
-// Config of a simulated fleet.
+// Config holds the settings of a simulated fleet.
 type Config struct {
-	Agents      int   // 1 to MaxAgents
-	Connections int   // to NATS, shared by the agents; default 8, at most one each
+	Agents      int   // number of agents, 1 to MaxAgents
+	Connections int   // number of NATS connections, shared by the agents; default 8, at most one per agent
 	Cloud       int64 // cloud area of all agents
 	// Latency is the time from the acceptance of a command to its result; default 0.
 	Latency time.Duration
-	// Processes is the number of processes that each agent reports every ReportEvery;
-	// defaults 0, which disables reports, and 30 s.
+	// Processes is the number of processes in the reports of each agent; 0, the default,
+	// disables reports. ReportEvery is the interval of the reports; default 30 s.
 	Processes   int
 	ReportEvery time.Duration
 	URL         string
-	// Keys returns the fleet's current keys, from which the agents derive theirs;
-	// default nil: messages are unsigned.
+	// Keys returns the current keys of the fleet, from which host keys are derived. If Keys
+	// is nil, messages are unsigned.
 	Keys func() *fleetkey.Ring
-	TLS  *tlsfiles.Client // nil: default of URL
-	// Credentials are those of a NATS user with the rights of all agents; see
-	// [natsconn.Config].
+	TLS  *tlsfiles.Client // TLS settings; nil: TLS as the scheme of URL requires
+	// Credentials returns the credentials of a NATS user with the permissions of all agents,
+	// as in [natsconn.Config].
 	Credentials func() ([]byte, error)
 	Log         logrus.FieldLogger
-	// Ready is called once, when every agent has subscribed and announced itself. A
-	// worker stores the announcement.
+	// Ready is called once, after every agent has subscribed and announced itself. Workers
+	// may not have stored the announcements yet.
 	Ready func()
 }
 
@@ -64,7 +64,7 @@ type Fleet struct {
 	links   []*link
 }
 
-// New returns a fleet that is not connected yet.
+// New validates cfg and returns a fleet. The fleet connects in [Fleet.Run].
 func New(cfg Config) (*Fleet, error) {
 	cfg.Connections = min(cmp.Or(cfg.Connections, 8), max(cfg.Agents, 1))
 	cfg.ReportEvery = cmp.Or(cfg.ReportEvery, 30*time.Second)
@@ -90,7 +90,7 @@ func New(cfg Config) (*Fleet, error) {
 	return &Fleet{cfg: cfg}, nil
 }
 
-// Run connects, subscribes, announces and replies until ctx ends.
+// Run connects, subscribes and announces the agents, and replies to commands until ctx ends.
 func (f *Fleet) Run(ctx context.Context) error {
 	f.started = time.Now()
 	f.makeAgents()
@@ -114,8 +114,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return nil
 }
 
-// makeAgents creates agents, connections and links: every Connections-th agent shares
-// a connection, every maxLinks-th connection a link.
+// makeAgents creates agents, connections and links. Agents are distributed over the
+// connections round-robin, and connections over the links.
 func (f *Fleet) makeAgents() {
 	for range min(f.cfg.Connections, maxLinks) {
 		f.links = append(f.links, newLink(f.cfg))
@@ -137,17 +137,17 @@ func (f *Fleet) makeAgents() {
 	}
 }
 
-// agent is one simulated agent. Its texts are created once for all messages.
+// agent is one simulated agent. Its strings are created once and reused in all messages.
 type agent struct {
 	subject  string
 	host     string
-	instance string // unique per run, like its memory
+	instance string // unique per run, because each run starts with an empty memory
 	conn     *connection
 	keys     hostKeys
-	resume   map[string]time.Time // by lane: end of the pause that workers requested; owned by the link
+	resume   map[string]time.Time // end of the pause that workers requested, by lane; accessed only by the link
 }
 
-// wait pauses the results of the agent in a lane until a time.
+// wait pauses sending results of the agent in a lane until the given time.
 func (a *agent) wait(lane string, until time.Time) {
 	if a.resume == nil {
 		a.resume = make(map[string]time.Time, 1)
@@ -155,7 +155,7 @@ func (a *agent) wait(lane string, until time.Time) {
 	a.resume[lane] = until
 }
 
-// hostKeys are the keys of one host, derived again when the fleet's keys change.
+// hostKeys caches the keys of one host. They are derived again when the fleet's keys change.
 type hostKeys struct {
 	ring    func() *fleetkey.Ring
 	host    string
@@ -167,7 +167,7 @@ type derivedKeys struct {
 	keys *fleetkey.Host
 }
 
-// current returns the current keys, or nil if the fleet has none.
+// current returns the current keys of the host, or nil if the fleet has no keys.
 func (h *hostKeys) current() *fleetkey.Host {
 	ring := h.ring()
 	if ring == nil {
@@ -199,7 +199,7 @@ func (a *agent) sign(header nats.Header, messageType, answers string, data []byt
 	return header
 }
 
-// Address of agent i is 10.(i>>16).(i>>8&255).(i&255).
+// Address returns the address of agent i in 10.0.0.0/8: 10.0.0.0 plus i.
 func Address(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) //nolint:gosec // the conversion selects the lower bytes
 }
