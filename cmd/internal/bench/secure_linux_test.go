@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// TestWhatIsSecureLetsNobodyElseIn shows that what tables say is on is on: the
-// system works, and not for who lacks one part of it.
+// TestWhatIsSecureLetsNobodyElseIn checks that the features in table titles are enabled:
+// the system works, and rejects clients that lack one of the features.
 func TestWhatIsSecureLetsNobodyElseIn(t *testing.T) {
 	t.Parallel()
 	l := openSecure(t)
@@ -48,11 +48,11 @@ func TestWhatIsSecureLetsNobodyElseIn(t *testing.T) {
 
 	options := *l.redis.Options()
 	options.MaxRetries = -1
-	options.Dialer = nil // it has the certificate
+	options.Dialer = nil // the dialer would present the client certificate
 	options.TLSConfig = l.redisTLS.Config().Clone()
 	options.TLSConfig.Certificates = nil
 	bare := redis.NewClient(&options)
-	defer func() { _ = bare.Close() }() // it was only to be refused
+	defer func() { _ = bare.Close() }() // Redis is expected to reject this client
 	if err := bare.Ping(t.Context()).Err(); err == nil {
 		t.Error("Redis answers who has no certificate")
 	}
@@ -78,8 +78,8 @@ func TestWhatIsSecureLetsNobodyElseIn(t *testing.T) {
 	}
 }
 
-// openSecure opens a lab in which everything is on, its processes those of the
-// program and not of this test.
+// openSecure opens a lab with all security features. Its processes run the built program,
+// not this test binary.
 func openSecure(t *testing.T) *lab {
 	t.Helper()
 	redistest.Need(t)

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestAReadyAnswerOfWhoHandsOverIsNotTakenForTheDispatchers is for a post that
-// was cut off since it followed, on the same connection, an answer that said it
-// was the last.
+// TestAReadyAnswerOfWhoHandsOverIsNotTakenForTheDispatchers checks that a response with
+// "Connection: close" is an error. Otherwise the next request on this connection fails.
 func TestAReadyAnswerOfWhoHandsOverIsNotTakenForTheDispatchers(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ready") }))

@@ -107,7 +107,7 @@ func TestASimulatedAgentWaitsAsLongAsAWorkerSays(t *testing.T) {
 	}
 }
 
-// BenchmarkReceipt is what a simulated agent does with a receipt.
+// BenchmarkReceipt measures how a simulated agent handles a receipt.
 func BenchmarkReceipt(b *testing.B) {
 	for name, msg := range map[string][]byte{
 		"one item": []byte(`{"type":"` + agentproto.TypeReceipt + `","id":"0123456789abcdef","sent":"2026-01-02T03:04:05.678Z","task":"` + linkTask + `","stored":[70000]}`),

@@ -26,7 +26,7 @@ const (
 	task  = "GSETASK:20260102030405:6"
 )
 
-// start runs a fleet until the end of the test and returns when it is ready.
+// start runs a fleet until the end of the test and waits until the fleet is ready.
 func start(tb testing.TB, env *testenv.NATS, agents int, latency time.Duration) {
 	tb.Helper()
 	startOn(tb, env, agents, 2, latency)
@@ -104,7 +104,7 @@ func askCommand(t *testing.T, env *testenv.NATS, i int, c *agentproto.Command) a
 	return reply
 }
 
-// results are the requests with results that reach a worker.
+// results receives the results that agents send to workers.
 type results struct {
 	t   *testing.T
 	sub *nats.Subscription
@@ -138,7 +138,7 @@ func (r results) next() (*nats.Msg, agentproto.Results) {
 	return msg, got
 }
 
-// stored returns the next results after it has replied that the store has them.
+// stored returns the next results after it replied with a receipt for all of them.
 func (r results) stored() agentproto.Results {
 	r.t.Helper()
 	msg, got := r.next()
@@ -332,7 +332,7 @@ func TestEveryAgentIsAnnouncedToTheFirstWorker(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
 	const agents = 450
-	start(t, env, agents, 0) // nobody listens yet
+	start(t, env, agents, 0) // no worker is subscribed yet
 	heard := make(chan *nats.Msg, 10*agents)
 	sub, err := env.Conn.ChanSubscribe(agentproto.PresenceAll, heard)
 	if err != nil {
@@ -376,14 +376,14 @@ func TestImpossibleFleetsAreRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkCommand is one command answered and its result published, with
-// the requester and the server in the same process.
+// BenchmarkCommand measures one command with reply and published result. Requester and
+// NATS server run in the same process.
 func BenchmarkCommand(b *testing.B) {
 	env := testenv.StartNATS(b)
 	const agents = 1000
 	start(b, env, agents, 0)
 	inbox := nats.NewInbox()
-	replies := make(chan *nats.Msg, b.N) // NATS drops what does not fit
+	replies := make(chan *nats.Msg, b.N) // NATS drops messages beyond the capacity
 	if _, err := env.Conn.ChanSubscribe(inbox, replies); err != nil {
 		b.Fatal(err)
 	}
