@@ -1,4 +1,4 @@
-// Package agenttest runs the built procfleet-agent against a broker of the
-// test, as servers and hosts would, with programs for it to manage. Only tests
-// import it.
+// Package agenttest runs the built procfleet-agent against a NATS server of the test. It
+// simulates dispatchers and workers, and provides programs that the agent manages. Only
+// tests import it.
 package agenttest

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Link is a way to a server that can be cut.
+// Link is a TCP proxy to a server whose connections a test can cut.
 type Link struct {
 	URL string
 
@@ -16,11 +16,11 @@ type Link struct {
 	server   string
 	address  string
 	mu       sync.Mutex
-	listener net.Listener // nil while it is cut
+	listener net.Listener // nil while the link is cut
 	open     map[net.Conn]bool
 }
 
-// NewLink returns a way to the server of a URL.
+// NewLink returns a link to the server at a URL.
 func NewLink(tb testing.TB, server string) *Link {
 	tb.Helper()
 	u, err := url.Parse(server)
@@ -35,7 +35,7 @@ func NewLink(tb testing.TB, server string) *Link {
 	return l
 }
 
-// Mend lets connections through from now on.
+// Mend accepts connections again after Cut.
 func (l *Link) Mend() {
 	l.tb.Helper()
 	listener, err := net.Listen("tcp", l.address)
@@ -49,7 +49,7 @@ func (l *Link) Mend() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
-				return // it was cut
+				return // the link was cut
 			}
 			l.carry(conn)
 		}
@@ -72,13 +72,13 @@ func (l *Link) carry(near net.Conn) {
 	l.open[near], l.open[far] = true, true
 	for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
 		go func() {
-			_, _ = io.Copy(pair[0], pair[1]) // one side has gone: so does the other
+			_, _ = io.Copy(pair[0], pair[1]) // if one side closes, the other side is closed too
 			pair[0].Close()
 		}()
 	}
 }
 
-// Cut ends every connection and refuses new ones.
+// Cut closes every connection and refuses new connections.
 func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

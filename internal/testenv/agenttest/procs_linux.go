@@ -12,13 +12,13 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// Env is for everything that belongs to the host: by it the end of the test
-// finds what is left.
+// Env returns the environment that marks a process as part of the host. At the end of the
+// test all marked processes are killed.
 func (h *Host) Env() map[string]string {
 	return map[string]string{markVariable: h.mark, "AGENTTEST_LEASH": h.Data}
 }
 
-// Marked are the live processes that belong to the host, agents apart.
+// Marked returns the live processes that belong to the host, except agents.
 func (h *Host) Marked() []int {
 	entries, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -33,32 +33,32 @@ func (h *Host) Marked() []int {
 	return pids
 }
 
-// owns reports whether a process lives and belongs to the host.
+// owns reports whether a process is alive and belongs to the host.
 func (h *Host) owns(pid int) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	return err == nil && bytes.Contains(env, []byte(markVariable+"="+h.mark+"\x00")) && Alive(pid)
 }
 
-// killAll leaves nothing of the host behind.
+// killAll kills all processes that belong to the host.
 func (h *Host) killAll() {
 	h.tb.Helper()
 	testenv.Eventually(h.tb, Patience, func() bool {
 		left := h.Marked()
 		for _, pid := range left {
-			// Its mark was read a moment ago; pids are not used again that fast.
+			// The mark was read just now; the kernel does not reuse the pid so soon.
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		return len(left) == 0
 	}, "no process of the test is left")
 }
 
-// Alive reports whether a process exists and is no zombie.
+// Alive reports whether a process exists and is not a zombie.
 func Alive(pid int) bool {
 	state := State(pid)
 	return state != "" && state != "Z" && state != "X"
 }
 
-// State is the letter that the kernel has for a process, "" without one.
+// State returns the state letter of a process in /proc, or "" if the process does not exist.
 func State(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -68,15 +68,14 @@ func State(pid int) string {
 	return after[:1]
 }
 
-// End kills a process that a test knows to be its own, and waits until it is
-// gone.
+// End kills a process that the test started and waits until the process has ended.
 func (h *Host) End(pid int) {
 	h.tb.Helper()
 	h.Signal(pid, syscall.SIGKILL)
 	testenv.Eventually(h.tb, Patience, func() bool { return !Alive(pid) }, fmt.Sprintf("pid %d is gone", pid))
 }
 
-// Signal sends a signal to a process that a test knows to be its own.
+// Signal sends a signal to a process that the test started.
 func (h *Host) Signal(pid int, s syscall.Signal) {
 	h.tb.Helper()
 	if pid < 2 {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// clockSource makes the wall clock of a process movable: what it reads from
-// the file REDISTEST_CLOCK, in microseconds, is added to gettimeofday, from
-// which redis-server has all its wall clock time.
+// clockSource is the C source of a library that moves the wall clock of a process. It
+// overrides gettimeofday, from which redis-server reads its wall clock, and adds the number
+// of microseconds in the file REDISTEST_CLOCK.
 const clockSource = `
 #include <fcntl.h>
 #include <stdlib.h>
@@ -42,11 +42,10 @@ int gettimeofday(struct timeval *restrict tv, void *restrict tz) {
 }
 `
 
-// Clock makes servers whose clock can be moved. It works on Linux, with a C
-// compiler, which the race detector needs too.
+// Clock starts servers whose clock can be moved. It requires Linux and a C compiler.
 type Clock struct{ library string }
 
-// BuildClock builds the clock; one is enough for all servers of a test.
+// BuildClock builds a clock, which can be used for several servers.
 func BuildClock(tb testing.TB) Clock {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -60,12 +59,12 @@ func BuildClock(tb testing.TB) Clock {
 	return Clock{library: library}
 }
 
-// Library is the file to preload (LD_PRELOAD) into another redis-server, with
-// REDISTEST_CLOCK naming a file of 8 bytes: how many microseconds its clock is
-// ahead, in the byte order of the machine.
+// Library returns the path of a library for LD_PRELOAD, for a redis-server that the test
+// starts itself. The environment variable REDISTEST_CLOCK must contain the path of a file
+// of 8 bytes: the number of microseconds that the clock is ahead, in native byte order.
 func (c Clock) Library() string { return c.library }
 
-// Start is [Start] with a clock for [Server.Advance].
+// Start is [Start] for a server whose clock [Server.Advance] can move.
 func (c Clock) Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "clock")
@@ -77,7 +76,8 @@ func (c Clock) Start(tb testing.TB, args ...string) *Server {
 	return s
 }
 
-// Advance moves the clock of a server that a [Clock] started, also backwards.
+// Advance moves the clock of a server that a [Clock] started by d, backwards if d is
+// negative.
 func (s *Server) Advance(tb testing.TB, d time.Duration) {
 	tb.Helper()
 	s.ahead += d
@@ -86,7 +86,7 @@ func (s *Server) Advance(tb testing.TB, d time.Duration) {
 		tb.Fatalf("move the clock of redis-server: %v", err)
 	}
 	defer f.Close()
-	// In place: the server has this file mapped.
+	// Write in place, because the server has mapped this file into memory.
 	if _, err := f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(s.ahead.Microseconds())), 0); err != nil {
 		tb.Fatalf("move the clock of redis-server: %v", err)
 	}

@@ -12,16 +12,15 @@ import (
 
 const slots = 16384
 
-// StartCluster starts a Redis Cluster of n masters without replicas, the
-// slots shared evenly, and returns when each of them finds it complete; args
-// are added to their command lines. It needs Redis 7.
+// StartCluster starts a Redis Cluster of n masters without replicas and with evenly
+// distributed slots. It waits until every master reports a complete cluster. args are added
+// to the command lines. StartCluster requires Redis 7.
 func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	return startCluster(tb, n, func() []string { return args })
 }
 
-// StartTLSCluster is StartCluster with nodes that speak TLS, with each other
-// as with clients.
+// StartTLSCluster is [StartCluster] with TLS between nodes and to clients.
 func StartTLSCluster(tb testing.TB, n int, files TLS) []*Server {
 	tb.Helper()
 	return startCluster(tb, n, func() []string { return files.Args(tb) })
@@ -42,8 +41,8 @@ func startCluster(tb testing.TB, n int, args func() []string) []*Server {
 	return nodes
 }
 
-// Join adds an empty master to a cluster, of which all nodes are given, and
-// returns when all of them know it.
+// Join adds an empty master to a cluster and waits until all given nodes, which must be all
+// nodes of the cluster, know the master.
 func Join(tb testing.TB, cluster []*Server, args ...string) *Server {
 	tb.Helper()
 	node := startNode(tb, args)
@@ -52,8 +51,8 @@ func Join(tb testing.TB, cluster []*Server, args ...string) *Server {
 	return node
 }
 
-// Replicate makes an empty master the replica of another one, and returns
-// when that one sends it what happens.
+// Replicate changes an empty master to a replica of another master and waits until the
+// replica is online.
 func (s *Server) Replicate(tb testing.TB, master *Server) {
 	tb.Helper()
 	id, err := master.ask("CLUSTER MYID")
@@ -89,7 +88,7 @@ func awaitCluster(tb testing.TB, nodes []*Server) {
 
 func (s *Server) port() string { return s.Addr[strings.LastIndexByte(s.Addr, ':')+1:] }
 
-// must sends a command that answers OK.
+// must sends a command and fails the test unless the reply is OK.
 func (s *Server) must(tb testing.TB, command string) {
 	tb.Helper()
 	answer, err := s.ask(command)
@@ -98,8 +97,8 @@ func (s *Server) must(tb testing.TB, command string) {
 	}
 }
 
-// complete reports whether the node sees every slot served and knows so many
-// nodes, itself included.
+// complete reports whether the node knows the given number of nodes, itself included, and
+// every slot is served.
 func (s *Server) complete(nodes int) bool {
 	info, err := s.ask("CLUSTER INFO")
 	return err == nil && strings.Contains(info, "cluster_state:ok") &&

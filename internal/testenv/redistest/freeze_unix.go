@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Freeze stops the server where it is; its connections stay. It thaws when it
-// is killed, or with Thaw.
+// Freeze suspends the server with SIGSTOP; its connections remain open. Thaw resumes the
+// server. A suspended server can be killed.
 func (s *Server) Freeze(tb testing.TB) {
 	tb.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -16,7 +16,7 @@ func (s *Server) Freeze(tb testing.TB) {
 	}
 }
 
-// Thaw lets a frozen server go on.
+// Thaw resumes a server that Freeze suspended.
 func (s *Server) Thaw(tb testing.TB) {
 	tb.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {

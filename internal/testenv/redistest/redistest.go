@@ -1,5 +1,5 @@
-// Package redistest gives tests real Redis servers of their own, which they
-// may kill and start again. Only tests import it.
+// Package redistest starts real Redis servers for single tests, which may kill and restart
+// them. Only tests import it.
 package redistest
 
 import (
@@ -20,34 +20,33 @@ import (
 )
 
 const (
-	startTimeout = time.Minute      // for machines with much else to do
+	startTimeout = time.Minute      // sufficient on a busy machine
 	probeTimeout = 20 * time.Second // a command may wait until the disk has synced
 )
 
-// Server is a redis-server that belongs to one test, on loopback, with every
-// write on disk before it is answered (appendfsync always) in the test's
-// temporary folder. It ends with the test.
+// Server is a redis-server of one test on loopback. It syncs every write to disk before the
+// reply (appendfsync always). Its data is in the temporary folder of the test. The server is
+// stopped at the end of the test.
 type Server struct {
-	// Addr is the same over all restarts.
+	// Addr is the address of the server. It remains the same after restarts.
 	Addr string
-	// TLSAddr is where it speaks TLS, if it was started with [TLS.Args].
+	// TLSAddr is the address with TLS, if the server was started with [TLS.Args].
 	TLSAddr string
 
-	bus    string // port of a cluster's node for the others
+	bus    string // cluster bus port of a cluster node
 	binary string
 	dir    string
 	args   []string
-	env    []string // added to the environment
+	env    []string // additional environment variables
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when cmd has ended
+	exited chan struct{} // closed after cmd has ended
 
-	clock string        // file of the clock, see Advance
-	ahead time.Duration // what it says
+	clock string        // path of the clock file, see [Server.Advance]
+	ahead time.Duration // offset in the clock file
 }
 
-// Start starts a server; args are added to its command line, for example
-// "--maxmemory", "8mb". Without a redis-server on this machine the test is
-// skipped, but fails in CI and where PROCFLEET_REQUIRE names redis.
+// Start starts a server. args are added to the command line, for example "--maxmemory",
+// "8mb". If redis-server is not installed, Start calls [testenv.Missing].
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	s := &Server{args: durable(args)}
@@ -55,8 +54,8 @@ func Start(tb testing.TB, args ...string) *Server {
 	return s
 }
 
-// durable puts what makes a server keep everything before args, which may
-// say otherwise.
+// durable returns args after the settings that persist every write. args may override these
+// settings.
 func durable(args []string) []string {
 	return append([]string{"--save", "", "--appendonly", "yes", "--appendfsync", "always"}, args...)
 }
@@ -69,7 +68,7 @@ func (s *Server) begin(tb testing.TB) {
 		s.TLSAddr = net.JoinHostPort("127.0.0.1", s.args[at+1])
 	}
 	tb.Cleanup(func() { s.Stop(tb) })
-	// Another process may take the port between the choice and the start.
+	// Another process may bind the port before the server does, so retry.
 	for attempt := 1; ; attempt++ {
 		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(tb)))
 		err := s.start()
@@ -82,8 +81,8 @@ func (s *Server) begin(tb testing.TB) {
 	}
 }
 
-// Need is for tests of programs that start a redis-server themselves. Without
-// one on this machine the test is [testenv.Missing].
+// Need calls [testenv.Missing] if redis-server is not installed. Use it in tests of programs
+// that start redis-server themselves.
 func Need(tb testing.TB) {
 	tb.Helper()
 	lookUp(tb)
@@ -100,11 +99,11 @@ func lookUp(tb testing.TB) string {
 	return ""
 }
 
-// URL is where clients connect to.
+// URL returns the URL for clients.
 func (s *Server) URL() string { return "redis://" + s.Addr }
 
-// Stop kills the server with SIGKILL and waits until it is gone. Stopping a
-// stopped server does nothing.
+// Stop kills the server with SIGKILL and waits until it has ended. It does nothing if the
+// server is already stopped.
 func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
 	if s.cmd == nil {
@@ -117,8 +116,7 @@ func (s *Server) Stop(tb testing.TB) {
 	s.cmd = nil
 }
 
-// Restart kills the server if it runs, and starts it at the same address with
-// the data that it left.
+// Restart kills the server, if it runs, and starts it again with the same address and data.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	s.Stop(tb)
@@ -127,8 +125,8 @@ func (s *Server) Restart(tb testing.TB) {
 	}
 }
 
-// Backup kills the server, copies its data and starts it again. The copy is
-// for [Server.Restore].
+// Backup kills the server, copies its data for [Server.Restore], and starts the server
+// again.
 func (s *Server) Backup(tb testing.TB) string {
 	tb.Helper()
 	s.Stop(tb)
@@ -148,7 +146,7 @@ func (s *Server) Restore(tb testing.TB, backup string) {
 	s.Restart(tb)
 }
 
-// start returns when the server answers.
+// start starts the server and waits until it accepts commands.
 func (s *Server) start() error {
 	host, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {
@@ -164,13 +162,13 @@ func (s *Server) start() error {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // it ends by a signal; whoever waits for exited knows why
+		_ = cmd.Wait() // the server is expected to end by a signal
 	}()
 	s.cmd, s.exited = cmd, exited
 	if s.ready() {
 		return nil
 	}
-	_ = cmd.Process.Kill() // an error means that it is gone already
+	_ = cmd.Process.Kill() // an error means that the process has already ended
 	<-exited
 	s.cmd = nil
 	said, err := os.ReadFile(log)
@@ -180,7 +178,7 @@ func (s *Server) start() error {
 	return fmt.Errorf("not ready: %s", said)
 }
 
-// ready waits until the server answers or has ended.
+// ready waits until the server accepts commands or has ended.
 func (s *Server) ready() bool {
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
@@ -198,15 +196,15 @@ func (s *Server) ready() bool {
 	return true
 }
 
-// pong reports whether the server takes commands: while it loads its data it
-// answers a PING with an error.
+// pong reports whether the server accepts commands. A server that is loading its data
+// replies to PING with an error.
 func (s *Server) pong() bool {
 	answer, err := s.ask("PING")
 	return err == nil && strings.HasPrefix(answer, "+PONG")
 }
 
-// Do runs a command as the administrator, whose every right it has: no
-// password is set. The words are parted by spaces.
+// Do runs a command with all permissions of the default user, which has no password. The
+// words of the command are separated by spaces.
 func (s *Server) Do(tb testing.TB, command string) {
 	tb.Helper()
 	answer, err := s.ask(command)
@@ -215,14 +213,14 @@ func (s *Server) Do(tb testing.TB, command string) {
 	}
 }
 
-// ask sends one inline command on a connection of its own and returns the
-// answer: the line of a simple one, the content of a bulk string.
+// ask sends one inline command on a new connection. It returns the line of a simple reply,
+// or the content of a bulk string.
 func (s *Server) ask(command string) (string, error) {
 	conn, err := net.DialTimeout("tcp", s.Addr, probeTimeout)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = conn.Close() }() // the answer is all that counts
+	defer func() { _ = conn.Close() }() // the reply is already read
 	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
 		return "", err
 	}

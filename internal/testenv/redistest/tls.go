@@ -9,12 +9,12 @@ import (
 
 const tlsPort = "--tls-port"
 
-// TLS are the files of a server that speaks TLS, in PEM.
+// TLS holds the PEM files of a server with TLS.
 type TLS struct{ CA, Cert, Key string }
 
-// Args let one server speak TLS on a port of its own with clients that have a
-// certificate, and use it as replica, node of a cluster or Sentinel. The port
-// without TLS stays open for the functions of this package.
+// Args returns the arguments with which one server accepts TLS clients with a certificate on
+// an additional port, and uses TLS as a replica, cluster node or Sentinel. The port without
+// TLS remains open for the functions of this package.
 func (t TLS) Args(tb testing.TB) []string {
 	tb.Helper()
 	return []string{

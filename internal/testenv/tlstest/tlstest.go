@@ -1,4 +1,4 @@
-// Package tlstest makes certificates for tests. Only tests import it.
+// Package tlstest creates certificates for tests. Only tests import it.
 package tlstest
 
 import (
@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// day is how long certificates are good: longer than any test.
+// day is the validity of certificates, which is longer than any test.
 const day = 24 * time.Hour
 
-// CA signs certificates.
+// CA is a certificate authority of a test.
 type CA struct {
-	// File has its certificate.
+	// File is the path of the CA's certificate.
 	File string
 
 	dir  string
@@ -29,10 +29,10 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Pair are the files of a certificate and its key.
+// Pair holds the paths of a certificate and its key.
 type Pair struct{ Cert, Key string }
 
-// NewCA makes a CA with its files in a folder of the test's.
+// NewCA creates a CA with its files in a temporary folder of the test.
 func NewCA(tb testing.TB, name string) *CA {
 	tb.Helper()
 	ca := &CA{dir: tb.TempDir(), key: newKey(tb)}
@@ -55,10 +55,10 @@ func NewCA(tb testing.TB, name string) *CA {
 // Option changes a certificate before it is signed.
 type Option func(*x509.Certificate)
 
-// Expired ended a minute ago.
+// Expired is an [Option] for a certificate that expired a minute ago.
 func Expired(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
 
-// At is good for these addresses too.
+// At returns an [Option] for a certificate that is also valid for the given addresses.
 func At(addresses ...string) Option {
 	return func(c *x509.Certificate) {
 		for _, a := range addresses {
@@ -67,12 +67,11 @@ func At(addresses ...string) Option {
 	}
 }
 
-// ForServers is of no use to a client.
+// ForServers is an [Option] for a certificate that clients cannot present.
 func ForServers(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
 
-// Issue makes a certificate for localhost, 127.0.0.1 and ::1, good for servers
-// and clients, in files that are named after it. With the name of an earlier one
-// it takes its place, as a renewal does.
+// Issue creates a server and client certificate for localhost, 127.0.0.1 and ::1 in files
+// with the given name. Issuing the same name again replaces the files, like a renewal.
 func (ca *CA) Issue(tb testing.TB, name string, options ...Option) Pair {
 	tb.Helper()
 	key := newKey(tb)
@@ -99,7 +98,7 @@ func (ca *CA) Issue(tb testing.TB, name string, options ...Option) Pair {
 	return pair
 }
 
-// Pool believes this CA alone.
+// Pool returns a certificate pool with only this CA.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
@@ -124,7 +123,7 @@ func serial(tb testing.TB) *big.Int {
 	return n
 }
 
-// write replaces a file at once: nobody reads half of it.
+// write replaces a file atomically, so that no process reads partial content.
 func write(tb testing.TB, name, kind string, der []byte) {
 	tb.Helper()
 	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
@@ -136,8 +135,8 @@ func write(tb testing.TB, name, kind string, der []byte) {
 	}
 }
 
-// Replace puts the content of one file in the place of another at once, as who
-// renews a certificate should.
+// Replace atomically replaces the content of one file with the content of another, like a
+// correct renewal of a certificate.
 func Replace(tb testing.TB, name, by string) {
 	tb.Helper()
 	text, err := os.ReadFile(by)
