@@ -17,7 +17,7 @@ import (
 // restart and operations.
 type Supervise struct {
 	Config             // NATS, Redis and Start are ignored
-	Agent       string // path of the agent program; default procfleet-agent in the directory of this program, or else `procfleet agent`
+	Agent       string // path of the agent program; default procfleet-agent or else `procfleet agent`
 	Supervisord string // path of supervisord, which is measured for comparison; "" skips it
 	Processes   int
 	UpProcesses int           // number of processes of `procfleet up`; 0 skips this measurement

@@ -97,7 +97,7 @@ func (m Sweep) measure(ctx context.Context, l *lab, store *redisstore.Store, kin
 	if out.floor, err = m.floor(ctx, l, ids); err != nil {
 		return out, err
 	}
-	if err := m.postpone(ctx, store, ids, taskstore.MaxVisit); err != nil { // delay all visits until every task is created
+	if err := m.postpone(ctx, store, ids, taskstore.MaxVisit); err != nil { // no task is due before all exist
 		return out, err
 	}
 	var names []string

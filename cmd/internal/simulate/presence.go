@@ -55,7 +55,7 @@ func (f *Fleet) even(round time.Duration) (interval time.Duration, n int) {
 func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) bool {
 	return f.inTurns(ctx, interval, n, func(a *agent) {
 		if data, err := f.presence(a); err == nil {
-			_ = a.conn.PublishMsg(a.signed(agentproto.PresenceSubject(f.cfg.Cloud), agentproto.TypePresence, "", data)) // the next round replaces a failed announcement
+			_ = a.conn.PublishMsg(a.signed(agentproto.PresenceSubject(f.cfg.Cloud), agentproto.TypePresence, "", data)) // not retried
 		}
 	})
 }

@@ -22,7 +22,7 @@ type Program struct {
 	Spec agentproto.Spec
 }
 
-// Name is that of the program's file.
+// Name returns the name of the program file.
 const Name = "demo"
 
 // Program returns a resident daemon that starts well, is stopped by SIGTERM and
@@ -41,8 +41,7 @@ func (h *Host) Program() *Program {
 	return p
 }
 
-// Sleeper returns a resident daemon that costs nearly nothing, for tests with
-// many of them.
+// Sleeper returns a resident daemon that uses few resources, for tests with many daemons.
 func (h *Host) Sleeper() *Program {
 	h.tb.Helper()
 	p := h.Program()
@@ -51,7 +50,7 @@ func (h *Host) Sleeper() *Program {
 	return p
 }
 
-// Specs are those of several programs.
+// Specs returns the specs of several programs.
 func Specs(programs []*Program) []agentproto.Spec {
 	specs := make([]agentproto.Spec, len(programs))
 	for i, p := range programs {
@@ -66,7 +65,7 @@ func Daemon(flags string) string {
 	return "echo start >>starts; exec ./demo -d " + flags + " >/dev/null 2>&1 </dev/null"
 }
 
-// Demo is the program file of the demo.
+// Demo returns the path of the demo's program file.
 func (h *Host) Demo() string {
 	h.tb.Helper()
 	built, err := testenv.BuildPlain("./internal/testenv/agenttest/demo")
@@ -92,17 +91,17 @@ func (p *Program) Install(name string) {
 	}
 }
 
-// Path of a file in the program's folder.
+// Path returns the path of a file in the program's folder.
 func (p *Program) Path(name string) string { return filepath.Join(p.Dir, name) }
 
-// With is the spec with changes.
+// With returns the spec of the program with changes.
 func (p *Program) With(change func(*agentproto.Spec)) agentproto.Spec {
 	s := p.Spec
 	change(&s)
 	return s
 }
 
-// Write makes a file in the program's folder.
+// Write writes a file in the program's folder.
 func (p *Program) Write(name, text string) {
 	p.Host.tb.Helper()
 	if err := os.WriteFile(p.Path(name), []byte(text), 0o600); err != nil {
@@ -110,7 +109,7 @@ func (p *Program) Write(name, text string) {
 	}
 }
 
-// Lines counts those of a file in the program's folder; none without the file.
+// Lines returns the number of lines of a file in the program's folder; 0 without the file.
 func (p *Program) Lines(name string) int {
 	p.Host.tb.Helper()
 	text, err := os.ReadFile(p.Path(name))
@@ -120,11 +119,11 @@ func (p *Program) Lines(name string) int {
 	return strings.Count(string(text), "\n")
 }
 
-// Starts is how often the start command ran.
+// Starts returns how often the start command ran.
 func (p *Program) Starts() int { return p.Lines("starts") }
 
-// PID is what the pid file says, if that process lives and is one of the
-// host's; else 0.
+// PID returns the pid in the pid file if that process is alive and belongs to the host,
+// otherwise 0.
 func (p *Program) PID() int {
 	text, err := os.ReadFile(p.Spec.PidPath)
 	if err != nil {
@@ -137,7 +136,7 @@ func (p *Program) PID() int {
 	return pid
 }
 
-// Running are the live processes that run the program's file.
+// Running returns the live processes that run the program file.
 func (p *Program) Running() []int {
 	return slices.DeleteFunc(p.Host.Marked(), func(pid int) bool {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
@@ -187,7 +186,7 @@ func (p *Program) Background(cmd *exec.Cmd) *exec.Cmd {
 		p.Host.tb.Fatal(err)
 	}
 	p.Host.tb.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGKILL) // an error means that it is gone already
+		_ = cmd.Process.Signal(syscall.SIGKILL) // an error means that the process has already ended
 		_ = cmd.Wait()
 	})
 	return cmd
