@@ -283,7 +283,7 @@ type SweepStore interface {
 }
 
 const (
-	// PresenceTTL is the validity of an announcement: after it, the agent is not live.
+	// PresenceTTL is how long an agent counts as live after its last announcement.
 	PresenceTTL = 90 * time.Second
 	// InstanceMemory is how long the store retains the last instance of a host, with its
 	// Since, after the host's presence ended.

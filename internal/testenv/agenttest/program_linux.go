@@ -59,8 +59,8 @@ func Specs(programs []*Program) []agentproto.Spec {
 	return specs
 }
 
-// Daemon is a start command that counts its runs and returns when the demo
-// with these flags is up.
+// Daemon returns a start command that appends a line to the file "starts" and returns when
+// the demo with the given flags is ready.
 func Daemon(flags string) string {
 	return "echo start >>starts; exec ./demo -d " + flags + " >/dev/null 2>&1 </dev/null"
 }
@@ -75,7 +75,7 @@ func (h *Host) Demo() string {
 	return built
 }
 
-// Install puts the demo into the folder once more, under another name.
+// Install copies the demo into the program's folder under the given name.
 func (p *Program) Install(name string) {
 	p.Host.tb.Helper()
 	built := p.Host.Demo()
