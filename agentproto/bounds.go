@@ -3,7 +3,6 @@ package agentproto
 import (
 	"encoding/json"
 	"strings"
-	"unicode/utf8"
 )
 
 // Bounded returns a copy of r within [MaxMessage] and [MaxResult] that is valid
@@ -39,18 +38,8 @@ func (r *Result) encodedSize() int {
 	return len(data)
 }
 
-// clip returns s truncated to at most limit bytes of valid UTF-8.
+// clip returns s as valid UTF-8 of at most limit bytes.
 func clip(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	s = s[:limit]
-	for len(s) > 0 {
-		if r, size := utf8.DecodeLastRuneInString(s); r != utf8.RuneError || size != 1 {
-			return s
-		}
-		s = s[:len(s)-1]
-	}
-	return s
+	return strings.ToValidUTF8(s[:min(limit, len(s))], "")
 }

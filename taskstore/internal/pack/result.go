@@ -3,7 +3,6 @@ package pack
 import (
 	"encoding/binary"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/procfleet/procfleet"
 )
@@ -188,16 +187,10 @@ func limitWarnings(warnings []string, total int) []string {
 	return kept
 }
 
-// cut returns s as valid UTF-8 of at most n bytes. It never splits a character.
+// cut returns s as valid UTF-8 of at most n bytes.
 func cut(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
+	return strings.ToValidUTF8(s[:min(n, len(s))], "")
 }
 
 // Rejection returns the result of an item of a rejected task. It is computed from the
