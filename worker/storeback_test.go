@@ -23,7 +23,7 @@ func TestAStoreIsNotCalledBackBeforeItAnswered(t *testing.T) {
 	})
 	back := func() bool {
 		return slices.ContainsFunc(hook.AllEntries(), func(l *logrus.Entry) bool {
-			return l.Message == "task store available again" && l.Level == logrus.InfoLevel
+			return l.Message == "task store recovered" && l.Level == logrus.InfoLevel
 		})
 	}
 	e.eventually(func() bool { return e.store.holds("one") == taskstore.SweepShards }, "the worker has every lease")
@@ -33,8 +33,8 @@ func TestAStoreIsNotCalledBackBeforeItAnswered(t *testing.T) {
 	leased := e.store.called("Lease")
 	e.eventually(func() bool { return e.store.called("Lease") >= leased+taskstore.SweepShards }, "the sweep goes on trying")
 	for _, line := range hook.AllEntries() {
-		if line.Message == "task store available again" {
-			t.Fatal("the store was logged as available again while it was not")
+		if line.Message == "task store recovered" {
+			t.Fatal("the store was logged as recovered while it was not")
 		}
 	}
 	e.store.setUnavailable(false)
