@@ -44,9 +44,9 @@ type ProcessSpec struct {
 	InstanceID string `json:"instance_id,omitempty"`
 	Contact    string `json:"contact,omitempty"`
 
-	// Unregistered marks the spec of an operation on a registered process
-	// without a registration. Such a spec has only Namespace and Name and is
-	// sent to no host. Callers must not set it.
+	// Unregistered marks a spec that names a process by its registration, of
+	// which the store has none. Such a spec has only Namespace and Name and is
+	// not sent to the host. Callers must not set it.
 	Unregistered bool `json:"unregistered,omitempty"`
 }
 

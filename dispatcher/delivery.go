@@ -134,7 +134,7 @@ func (e *delivery) retry(ctx, pulling context.Context, err error) (task procflee
 	return task, err
 }
 
-// conclude ends the message. It returns broken if the message probably caused an
+// conclude acknowledges, rejects or postpones the message. It returns broken if the message probably caused an
 // internal error: the error is unclassified and the store is available.
 func (e *delivery) conclude(ctx context.Context, task procfleet.Task, err error) (o outcome, broken bool) {
 	if err == nil {

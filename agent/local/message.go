@@ -87,7 +87,7 @@ const (
 	NextWatch   = "watch"   // watch the process, and start it again if it ends
 	NextStart   = "start"   // start the process at NextAt
 	NextRun     = "run"     // run the periodic process at NextAt
-	NextAdopt   = "adopt"   // only rare probes: supervise the process again after an external start
+	NextAdopt   = "adopt"   // probe at long intervals, and supervise the process if it was started externally
 	NextFrozen  = "frozen"  // none until NextAt: automatic actions are frozen
 	NextHeld    = "held"    // none until the next operation on the process: the journal was damaged
 

@@ -90,8 +90,8 @@ func (a scheduler) tick(ctx context.Context) {
 	a.publish()
 }
 
-// await arms the timer of the first tick after now, which is a time of [clock.schedule]. A
-// sweep detects if the host's clock is set meanwhile.
+// await arms the timer for the first tick after now, a time that [clock.schedule] returned.
+// If the host's clock is set before the tick, the sweep arms the timer again.
 func (s *schedule) await(now time.Time, notify *mailbox) {
 	next := s.table.Next(now)
 	if next.IsZero() {

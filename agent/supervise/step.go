@@ -331,8 +331,9 @@ func (m *machine) gone(failed bool) {
 	m.retry()
 }
 
-// ranLong reports whether the end of the process is not part of a crash loop: it was proven,
-// or it ran for Policy.LongRun and its end is the first failure in a row.
+// ranLong reports whether the process ran long enough that its end does not count as part of
+// a crash loop: it ran for Policy.StableAfter, or this end is the first failure in a row and
+// it ran for Policy.LongRun.
 func (m *machine) ranLong() bool {
 	first := m.Main != (Identity{}) && m.Failures == 0
 	return m.Proven || first && m.now.since(m.Since) >= m.Policy.LongRun

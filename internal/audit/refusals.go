@@ -74,7 +74,7 @@ func (rs *refusals) count(r *Record) bool {
 	}
 	s.written++
 	s.record = *r
-	if key == (sort{reason: r.Reason}) { // later refusals of this sort may have other callers
+	if key == (sort{reason: r.Reason}) { // the key has no caller: later refusals may have others
 		s.record.Call, s.record.Application, s.record.Claimed, s.record.User, s.record.Address = "", "", "", "", ""
 	}
 	return true

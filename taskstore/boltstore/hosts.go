@@ -232,7 +232,8 @@ func (s *Store) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet
 	})
 }
 
-// claimants returns the hosts whose live agents announced an id last.
+// claimants returns the hosts whose live agents named this agent id in their last
+// announcement.
 func (t *tx) claimants(id []byte) ([]procfleet.Host, error) {
 	var hosts []procfleet.Host
 	c := t.Bucket(bucketIDs).Cursor()

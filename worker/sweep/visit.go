@@ -128,9 +128,9 @@ func (sh *shard) decide(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 	p.later(id, min(next, deadline.Sub(now)+time.Millisecond))
 }
 
-// decideAbsent handles an index entry without a task. Either the task has expired, or
-// its dispatcher died before writing it or is about to write it. A task number far in
-// the future was created while the store's clock was ahead.
+// decideAbsent handles an index entry without a task: the task has expired, its dispatcher
+// died before writing it, or its dispatcher is about to write it. A task number contains
+// the time of creation; a time far in the future means that the store's clock was ahead.
 func (sh *shard) decideAbsent(p *plan, visit taskstore.Visit) {
 	number, err := visit.Task.Number()
 	if err == nil && sh.cfg.Link.Clock.Now().Sub(number.Time()).Abs() < sh.cfg.Timing.AbsentAge {
