@@ -199,9 +199,9 @@ func TestWhatCannotBeReleasedStaysRegistered(t *testing.T) {
 		queue error
 		store brokenStore
 	}{
-		"queue away":                    {queue: bus.ErrUnavailable},
-		"nobody knows whether released": {queue: bus.ErrUnavailable, store: brokenStore{reject: taskstore.ErrUnavailable}},
-		"not unregistered":              {store: brokenStore{unregister: taskstore.ErrUnavailable}},
+		"queue away":       {queue: bus.ErrUnavailable},
+		"release unknown":  {queue: bus.ErrUnavailable, store: brokenStore{reject: taskstore.ErrUnavailable}},
+		"not unregistered": {store: brokenStore{unregister: taskstore.ErrUnavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -440,8 +440,8 @@ func TestOnlyTheRecordBeforeTheSpawnIsSynced(t *testing.T) {
 	}
 }
 
-// TestAPanicInAWriteFailsTheOtherChanges: whoever waits beside it neither hangs nor
-// takes its change for durable.
+// TestAPanicInAWriteFailsTheOtherChanges: callers that wait for the same
+// commit return with an error instead of hanging or reporting a durable change.
 func TestAPanicInAWriteFailsTheOtherChanges(t *testing.T) {
 	t.Parallel()
 	j, _ := mustOpen(t, t.TempDir())

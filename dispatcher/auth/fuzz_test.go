@@ -39,8 +39,8 @@ func FuzzLogin(f *testing.F) {
 	})
 }
 
-// FuzzAuthenticate gives every family of paths any credentials. Nobody is let in who
-// does not know a secret or a key.
+// FuzzAuthenticate sends any credentials to every family of paths: a caller without
+// a secret or key is never authenticated.
 func FuzzAuthenticate(f *testing.F) {
 	f.Add(`{"bk_app_code":"shop","bk_app_secret":"x"}`, "", "", "")
 	f.Add("", "Bearer shop.wrong", "", "")

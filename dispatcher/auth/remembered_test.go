@@ -35,28 +35,14 @@ func TestWhatIsRememberedOfSignaturesOutlastsThemAndHasBounds(t *testing.T) {
 	}
 }
 
-// loginServer answers as BlueKing's does: the user of the token "tok-<user>".
+// loginServer knows the user of the token "tok-<user>", and rejects other tokens.
 func loginServer(t *testing.T) (server *httptest.Server, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
-		token := r.URL.Query().Get("bk_token")
-		user, ok := strings.CutPrefix(token, "tok-")
-		switch {
-		case r.Method != http.MethodGet || r.URL.Path != "/accounts/is_login/":
-			http.NotFound(w, r)
-		case token == "page":
-			http.Redirect(w, r, "/login", http.StatusFound)
-		case token == "html":
-			fmt.Fprint(w, "<html>")
-		case !ok:
-			fmt.Fprint(w, `{"result":false,"message":"not logged in","data":""}`)
-		case user == "old":
-			fmt.Fprint(w, `{"result":true,"data":{"username":"old"}}`)
-		default:
-			fmt.Fprintf(w, `{"result":true,"code":0,"data":{"bk_username":%q}}`, user)
-		}
+		user, ok := strings.CutPrefix(r.URL.Query().Get("bk_token"), "tok-")
+		fmt.Fprintf(w, `{"result":%t,"code":0,"data":{"bk_username":%q}}`, ok, user)
 	}))
 	t.Cleanup(server.Close)
 	return server, asked
@@ -133,7 +119,7 @@ func TestTokensThatNobodyWaitsForAreNotPiledUp(t *testing.T) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return len(l.asking) == 0
-	}, "all who wait to be told")
+	}, "no caller waits for the login server")
 	if user, err := l.user(t.Context(), "tok-late"); user != "ann" || err != nil {
 		t.Errorf("afterwards: %q, %v", user, err)
 	}
