@@ -105,7 +105,7 @@ func withSentinel(t *testing.T, with func() fleet.Images) (outcomes []*outcome) 
 		o := &outcome{name: fmt.Sprintf("random faults, seed %d", rs.schedule.Seed)}
 		outcomes = append(outcomes, o)
 		o.play(t, f, "random", rs.run)
-		o.story = fmt.Sprintf("%d times one or two nodes are killed, paused, cut off, slowed down or restarted", rs.done)
+		o.story = fmt.Sprintf("%d steps: in each, one or two nodes are killed, paused, cut off, delayed or restarted", rs.done)
 	})
 	return outcomes
 }
@@ -129,7 +129,7 @@ func anySelected(t *testing.T, of []scenario, suffix string) bool {
 // a cluster.
 func withRedisCluster(t *testing.T, with func() fleet.Images) (outcomes []*outcome) {
 	t.Helper()
-	const suffix = ", of a cluster"
+	const suffix = ", Redis Cluster"
 	if !anySelected(t, scenarios, suffix) {
 		return nil
 	}

@@ -20,14 +20,14 @@ import (
 // its replica, so that it forgets what it had said.
 func withoutConfirmation(t *testing.T, with func() fleet.Images) []*outcome {
 	t.Helper()
-	const name = "a fail-over forgets results that were told, and a task"
+	const name = "a fail-over loses notified results and a task"
 	if !selected(t, name) {
 		return nil
 	}
 	o := &outcome{
 		name:   name,
-		story:  "`--redis-wait-replicas 0`: the replica is cut off from the master, a task ends and another is accepted, and the master is killed before the replica has heard of either",
-		result: "the results come again, the task is gone",
+		story:  "`--redis-wait-replicas 0`: the replica is cut off from the master; one task ends and another is accepted; the master is killed before the replica has received either",
+		result: "agents send the results again; the task is lost",
 	}
 	began := time.Now()
 	o.failed = !t.Run("Redis confirms nothing", func(t *testing.T) {

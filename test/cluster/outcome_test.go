@@ -20,7 +20,7 @@ import (
 // outcome is a row of the table of docs/faults.md.
 type outcome struct {
 	name, story string
-	result      string       // if it was right; default: nothing lost, nothing twice
+	result      string       // if it was right; default: nothing lost, nothing run twice
 	under       check.Totals // the load meanwhile
 	took        time.Duration
 	ran, failed bool // neither, if it was not asked for
@@ -64,7 +64,7 @@ func (o *outcome) verdict() string {
 	if o.failed {
 		return "**failed**"
 	}
-	return cmp.Or(o.result, "nothing lost, nothing twice")
+	return cmp.Or(o.result, "nothing lost, nothing run twice")
 }
 
 // row is that of the table.
@@ -92,7 +92,7 @@ func source(outcomes []*outcome) (string, error) {
 	for _, o := range outcomes {
 		took += o.took
 	}
-	return fmt.Sprintf("From a run of commit %s, %.0f minutes without the time to start the fleets.\n\n", bytes.TrimSpace(commit), took.Minutes()), nil
+	return fmt.Sprintf("From a run of commit %s, %.0f minutes without the start of the fleets.\n\n", bytes.TrimSpace(commit), took.Minutes()), nil
 }
 
 // writeOutcomes puts the table in its place in a document.
@@ -113,7 +113,7 @@ func writeOutcomes(document string, outcomes []*outcome) error {
 	}
 	var table strings.Builder
 	table.WriteString(from)
-	table.WriteString("| scenario | what is done | tasks meanwhile | outcome |\n| --- | --- | --- | --- |\n")
+	table.WriteString("| scenario | fault | load | outcome |\n| --- | --- | --- | --- |\n")
 	for _, o := range outcomes {
 		if o.ran {
 			table.WriteString(o.row())

@@ -57,13 +57,13 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Kill, short) },
 	},
 	{
-		name: "all workers are paused", story: "all three workers are frozen for 30 s, while agents have results for them, and go on with what waits in their connections",
+		name: "all workers are paused", story: "all three workers are frozen for 30 s while agents send results, then process the messages that arrived in their connections",
 		do: func(s *stage) error {
 			return errors.Join(s.all((*fleet.Node).Pause, s.Nodes(fleet.Worker)...), s.hold(long))
 		},
 	},
 	{
-		name: "a NATS server is cut off", story: "one of three NATS servers is out of the network for 30 s",
+		name: "a NATS server is cut off", story: "one of three NATS servers is disconnected from the network for 30 s",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Cut, "nats-2") },
 	},
 	{
@@ -71,23 +71,23 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.Nodes(fleet.NATS)...) },
 	},
 	{
-		name: "Redis' master is killed", cluster: "SIGKILL of one of three masters; its replica takes over; it comes back after 30 s as a replica",
-		story: "SIGKILL of the master; a Sentinel promotes the replica; the old master comes back after 30 s as its replica", failsOver: true,
+		name: "the Redis master is killed", cluster: "SIGKILL of one of three masters; its replica is promoted; the old master returns after 30 s as a replica",
+		story: "SIGKILL of the master; a Sentinel promotes the replica; the old master returns after 30 s as its replica", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Kill, long) },
 	},
 	{
-		name: "Redis' master is paused and comes back", cluster: "one of three masters is frozen for 30 s, meanwhile replaced, and goes on as if it were a master",
-		cut: true, story: "the master is frozen for 30 s, meanwhile replaced, and goes on as if it were the master", failsOver: true,
+		name: "the Redis master is paused and resumes", cluster: "one of three masters is frozen for 30 s; its replica is promoted; the old master resumes and still considers itself a master",
+		cut: true, story: "the master is frozen for 30 s; a Sentinel promotes the replica; the old master resumes and still considers itself the master", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Pause, long) },
 	},
 	{
-		name: "Redis' master is cut off with its clients", story: "for 30 s the master reaches dispatchers and workers, but neither its replica nor a Sentinel: two masters, until the old one is demoted", failsOver: true,
+		name: "the Redis master is cut off from replica and Sentinels", story: "for 30 s the master is connected to dispatchers and workers, but neither to its replica nor to a Sentinel: there are two masters until the old one is demoted", failsOver: true,
 		do: func(s *stage) error {
 			return s.master(func(m *fleet.Node) error { return m.Wall(s.besides(m, fleet.Redis, fleet.Sentinel)...) }, long)
 		},
 	},
 	{
-		name: "Redis' replica is killed", story: "SIGKILL of the replica for 12 s: nothing can be confirmed by two servers", failsOver: true,
+		name: "the Redis replica is killed", story: "SIGKILL of the replica, started again after 12 s; meanwhile no replica confirms writes", failsOver: true,
 		do: func(s *stage) error { return s.replica((*fleet.Node).Kill, short) },
 	},
 	{
@@ -95,13 +95,13 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "dispatcher-1") },
 	},
 	{
-		name: "both dispatchers are killed one after the other", story: "SIGKILL of the second 6 s after the first; both away for 6 s",
+		name: "one dispatcher is killed after the other", story: "SIGKILL of one dispatcher and, 6 s later, of the other; both are down for 6 s",
 		do: func(s *stage) error {
 			return errors.Join(s.begin((*fleet.Node).Kill, "dispatcher-1"), s.hold(short/2), s.during(short/2, (*fleet.Node).Kill, "dispatcher-2"))
 		},
 	},
 	{
-		name: "a dispatcher is cut off from NATS", story: "one dispatcher reaches Redis but no NATS server for 30 s",
+		name: "a dispatcher is cut off from NATS", story: "for 30 s one dispatcher is connected to Redis but to no NATS server",
 		do: func(s *stage) error { return s.wall(long, "dispatcher-1", fleet.NATS) },
 	},
 	{
@@ -109,15 +109,15 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1") },
 	},
 	{
-		name: "a worker is paused for longer than its messages wait", cut: true, story: "one worker is frozen for 30 s, three times what a message waits for its acknowledgement, and goes on with what others have done meanwhile",
+		name: "a worker is paused beyond the acknowledgement timeout", cut: true, story: "one worker is frozen for 30 s, three times the acknowledgement timeout of its messages, then resumes chunks that other workers have already processed",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "worker-1") },
 	},
 	{
-		name: "a worker is cut off from Redis", story: "one worker reaches NATS but no Redis server and no Sentinel for 30 s",
+		name: "a worker is cut off from Redis", story: "for 30 s one worker is connected to NATS but to no Redis server and no Sentinel",
 		do: func(s *stage) error { return s.wall(long, "worker-2", fleet.Redis, fleet.Sentinel) },
 	},
 	{
-		name: "a worker is cut off from NATS", story: "one worker reaches Redis but no NATS server for 30 s",
+		name: "a worker is cut off from NATS", story: "for 30 s one worker is connected to Redis but to no NATS server",
 		do: func(s *stage) error { return s.wall(long, "worker-3", fleet.NATS) },
 	},
 	{
@@ -125,7 +125,7 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1", "worker-3") },
 	},
 	{
-		name: "agents are killed in the middle of commands", cut: true, story: "SIGKILL of two agents with all processes of their hosts, three times, each in another area",
+		name: "agents are killed during commands", cut: true, story: "SIGKILL of two agents in different areas, with all processes of their hosts, three times",
 		do: func(s *stage) error {
 			for range 3 {
 				if err := s.during(short/4, (*fleet.Node).Kill, "agent-1", "agent-12"); err != nil {
@@ -139,11 +139,11 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "agents are paused", story: "two hosts are frozen for 30 s with all their processes",
+		name: "agents are paused", story: "two hosts are frozen with all their processes for 30 s",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "agent-2", "agent-11") },
 	},
 	{
-		name: "a cloud area is away", story: "the leaf node of the second area is out of its network to the middle for 60 s, longer than tasks of the load wait: its hosts are 117, or come back true",
+		name: "a cloud area is disconnected", story: "the leaf node of the second area is disconnected from the central NATS servers for 60 s, longer than the tasks' timeout: items of its hosts end with 117 or with their true result",
 		do: func(s *stage) error { return s.during(2*long, (*fleet.Node).Cut, "leaf") },
 	},
 	{
@@ -151,31 +151,31 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "leaf") },
 	},
 	{
-		name: "Redis is slow", story: "for 30 s every packet of both Redis servers takes 200 ms longer, give or take 100 ms",
+		name: "Redis is slow", story: "for 30 s every packet of both Redis servers is delayed by 100 to 300 ms",
 		do: func(s *stage) error { return s.during(long, slower(200*time.Millisecond), "redis-1", "redis-2") },
 	},
 	{
-		name: "the way to a cloud area is slow", story: "for 30 s every packet of the leaf node takes 300 ms longer, give or take 150 ms",
+		name: "the link to a cloud area is slow", story: "for 30 s every packet of the leaf node is delayed by 150 to 450 ms",
 		do: func(s *stage) error { return s.during(long, slower(300*time.Millisecond), "leaf") },
 	},
 	{
-		name: "a NATS server and Redis' master are killed at once", story: "SIGKILL of the NATS server that leads `PROCFLEET_EVENTS` and of Redis' master; both start again after 30 s", failsOver: true,
+		name: "a NATS server and the Redis master are killed at once", story: "SIGKILL of the NATS server that leads `PROCFLEET_EVENTS` and of the Redis master; both are started again after 30 s", failsOver: true,
 		do: func(s *stage) error {
 			return errors.Join(s.leader("PROCFLEET_EVENTS", (*fleet.Node).Kill, 0), s.master((*fleet.Node).Kill, long))
 		},
 	},
 	{
-		name: "the fleet's key is replaced", story: "a second key for dispatchers and workers, new identities for all agents, the old key removed, 6 s of tasks after each step",
+		name: "the fleet key is rotated", story: "add a second key, enroll all agents again, remove the old key, enroll all agents again; 6 s of load after each step",
 		do: func(s *stage) error { return s.inTurn(s.AddKey, s.Enroll, s.RemoveKey, s.Enroll) },
 	},
 	{
-		name: "the identities of two hosts are revoked", story: "`procfleet revoke` for a host of each area, in the middle of commands: NATS disconnects their agents and their signatures are rejected; enrolled again after 30 s",
+		name: "the identities of two hosts are revoked", story: "`procfleet revoke` for a host of each area during commands: NATS disconnects their agents, and workers reject their signatures; the hosts are enrolled again after 30 s",
 		do: func(s *stage) error {
 			return errors.Join(s.Revoke(s.ctx, s.Node("agent-3"), s.Node("agent-10")), s.hold(long), s.Enroll(s.ctx))
 		},
 	},
 	{
-		name: "an upgrade rolls over everything", story: "SIGTERM and start of every node, one after the other, in the order of [the upgrade guide](how-to/upgrade.md); each has to be ready before the next", failsOver: true,
+		name: "a rolling upgrade restarts every node", story: "SIGTERM and start of every node, one after the other, in the order of [the upgrade guide](how-to/upgrade.md); each node must be ready before the next one is restarted", failsOver: true,
 		do: (*stage).upgrade,
 	},
 	{
