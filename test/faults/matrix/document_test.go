@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// maxNotRun is how many rows may stand without a test.
+// maxNotRun is the maximum number of rows without a test.
 const maxNotRun = 10
 
 func TestDocumentIsThatOfTheMatrix(t *testing.T) {

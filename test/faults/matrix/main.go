@@ -1,5 +1,5 @@
-// Command matrix reads what `go test -json` writes of every TestFaultMatrix and
-// writes the fault matrix as a document. It writes none if a row failed or is
+// Command matrix reads the output of `go test -json` for every TestFaultMatrix and
+// writes the fault matrix as a document. It writes nothing if a row failed or is
 // missing.
 package main
 
@@ -37,12 +37,12 @@ func run(in io.Reader, args []string) error {
 	return os.WriteFile(args[0], []byte(text), 0o644) //nolint:gosec // a document is for everybody
 }
 
-// outcome is what the tests of one row came to together.
+// outcome is the combined result of the tests of one row.
 type outcome struct {
 	passed, failed int
-	skipped        string // why, if one was
+	skipped        string // reason of a skipped test
 	seconds        float64
-	parts          float64 // the longest part of one
+	parts          float64 // duration of the longest subtest
 }
 
 // testEvent is a line of `go test -json`.
@@ -54,7 +54,7 @@ type testEvent struct {
 var rowName = regexp.MustCompile(`^TestFaultMatrix/F(\d+)_[^/]+(/.+)?$`)
 
 func read(in io.Reader) (map[int]*outcome, error) {
-	outcomes, said := map[int]*outcome{}, map[string]string{}
+	outcomes, reasons := map[int]*outcome{}, map[string]string{}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
@@ -79,14 +79,14 @@ func read(in io.Reader) (map[int]*outcome, error) {
 			outcomes[number] = o
 		}
 		name := e.Package + " " + e.Test
-		if match[2] != "" { // a part of a row: only its time may be missing in the row's own
+		if match[2] != "" { // a subtest: a parallel one is not in the time of its row
 			o.parts = max(o.parts, e.Elapsed)
 			continue
 		}
 		switch e.Action {
 		case "output":
 			if _, why, found := strings.Cut(e.Output, "NOT CHECKED: "); found {
-				said[name] = strings.TrimSpace(why)
+				reasons[name] = strings.TrimSpace(why)
 			}
 		case "pass":
 			o.passed++
@@ -94,7 +94,7 @@ func read(in io.Reader) (map[int]*outcome, error) {
 			o.failed++
 			fmt.Fprintln(os.Stderr, name, "failed")
 		case "skip":
-			o.skipped = said[name]
+			o.skipped = reasons[name]
 		}
 		o.seconds += e.Elapsed
 	}
@@ -103,12 +103,13 @@ func read(in io.Reader) (map[int]*outcome, error) {
 
 const preamble = `# Fault matrix
 
-What can go wrong on a host, and what came of it when it was made to go wrong: ` + "`make fault-matrix`" + ` does all of it and
-writes this file. Each row is a test of the same number (` + "`TestFaultMatrix/F12_…`" + `), with the built agent, a real NATS and real
-processes in ` + "[test/faults](../test/faults)" + `, and where nothing of that is needed in the package that it is about.
+This page shows how an agent handles faults on its host. ` + "`make fault-matrix`" + ` causes each fault in a test, and writes this
+page. The test of a row has the row's number (` + "`TestFaultMatrix/F12_…`" + `). Most tests are in [test/faults](../test/faults) and
+use the built agent, a real NATS server and real processes. A test that needs none of them is in the package that it
+tests.
 
-Levels: U without processes, P with real ones, R as root, N in namespaces, B in the benchmark, W on Windows. Seconds are those of
-all tests of a row; rows run beside each other.
+The level of a row is what its tests need: U no processes, P real processes, R root, N namespaces, B the benchmark,
+W commands for Windows. The seconds are the sum over all tests of a row; rows run concurrently.
 
 | number | fault | level | outcome | seconds |
 |---|---|---|---|---|
