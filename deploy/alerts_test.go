@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// anchors returns the links that a page's headings can be reached by.
+// anchors returns the anchors of a page's headings.
 func anchors(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -24,8 +24,8 @@ func anchors(t *testing.T, page string) []string {
 	return found
 }
 
-// metricLabels returns the labels of every metric in docs/reference/metrics.md,
-// which the end-to-end tests compare with what a running system shows.
+// metricLabels returns the labels of every metric in docs/reference/metrics.md. The
+// end-to-end tests compare this page with a running system.
 func metricLabels(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/reference/metrics.md")
@@ -43,7 +43,7 @@ func metricLabels(t *testing.T) map[string]string {
 	return known
 }
 
-func TestEveryAlertFiresWhenItShouldAndLeadsToItsRunbook(t *testing.T) {
+func TestEveryAlertFiresAndLinksToItsRunbook(t *testing.T) {
 	t.Parallel()
 	var alerts []struct {
 		Alert, Expr   string
@@ -55,7 +55,7 @@ func TestEveryAlertFiresWhenItShouldAndLeadsToItsRunbook(t *testing.T) {
 	for _, a := range alerts {
 		expressions = append(expressions, a.Expr)
 		if !a.Fired || !a.Silent {
-			t.Errorf("the tests of %s show that it fires: %v, that it does not: %v", a.Alert, a.Fired, a.Silent)
+			t.Errorf("the tests of %s cover that it fires: %v, and that it does not fire: %v", a.Alert, a.Fired, a.Silent)
 		}
 		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
 		page, ours := strings.CutPrefix(page, "https://github.com/procfleet/procfleet/blob/main/docs/")
@@ -69,7 +69,8 @@ func TestEveryAlertFiresWhenItShouldAndLeadsToItsRunbook(t *testing.T) {
 	mustUseWhatIsThere(t, expressions)
 }
 
-// mustUseWhatIsThere looks whether PromQL names metrics and labels that exist.
+// mustUseWhatIsThere checks that PromQL expressions use only existing metrics and
+// labels.
 func mustUseWhatIsThere(t *testing.T, expressions []string) {
 	t.Helper()
 	asked, err := json.Marshal(expressions)
@@ -93,7 +94,7 @@ func mustUseWhatIsThere(t *testing.T, expressions []string) {
 			}
 			labels, there := known[name]
 			if !there {
-				t.Errorf("%s: there is no metric %s", expressions[i], u.Metric)
+				t.Errorf("%s: unknown metric %s", expressions[i], u.Metric)
 			}
 			for _, l := range u.Labels {
 				if l != "le" && !strings.Contains(labels, "`"+l+"`") {

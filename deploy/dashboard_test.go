@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// panel is what is looked at of a panel of a Grafana dashboard.
+// panel has the checked fields of a panel of a Grafana dashboard.
 type panel struct {
 	ID                       int
 	Type, Title, Description string
@@ -41,23 +41,23 @@ func dashboard(t *testing.T) (source string, panels []panel) {
 			return "${" + v.Name + "}", d.Panels
 		}
 	}
-	t.Fatal("no variable chooses the Prometheus that is asked")
+	t.Fatal("no variable selects the Prometheus data source")
 	return "", nil
 }
 
-func TestEveryPanelSaysWhatItShowsAndAsksTheChosenSource(t *testing.T) {
+func TestEveryPanelHasADescriptionAndTheSelectedSource(t *testing.T) {
 	t.Parallel()
 	source, panels := dashboard(t)
 	titles, ids, place := map[string]bool{}, map[int]bool{}, map[[2]int]string{}
 	for _, p := range panels {
 		if p.Title == "" || titles[p.Title] || p.ID == 0 || ids[p.ID] {
-			t.Errorf("panel %d %q: each has a title and an id of its own", p.ID, p.Title)
+			t.Errorf("panel %d %q: title or id is missing or not unique", p.ID, p.Title)
 		}
 		titles[p.Title], ids[p.ID] = true, true
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if over := place[[2]int{x, y}]; over != "" || x >= 24 {
-					t.Fatalf("%q lies over %q, or outside", p.Title, over)
+					t.Fatalf("%q overlaps %q or exceeds the grid", p.Title, over)
 				}
 				place[[2]int{x, y}] = p.Title
 			}
@@ -70,19 +70,19 @@ func TestEveryPanelSaysWhatItShowsAndAsksTheChosenSource(t *testing.T) {
 		}
 		for _, q := range p.Targets {
 			if q.Datasource.UID != source {
-				t.Errorf("%q: query %s asks %q", p.Title, q.RefID, q.Datasource.UID)
+				t.Errorf("%q: query %s has the data source %q", p.Title, q.RefID, q.Datasource.UID)
 			}
 		}
 	}
 }
 
-func TestDashboardUsesMetricsAndLabelsThatAreThere(t *testing.T) {
+func TestDashboardUsesExistingMetricsAndLabels(t *testing.T) {
 	t.Parallel()
 	_, panels := dashboard(t)
 	var expressions []string
 	for _, p := range panels {
 		for _, q := range p.Targets {
-			// Grafana puts the variable's value in before Prometheus sees it.
+			// Grafana replaces the variable before Prometheus parses the query.
 			expressions = append(expressions, strings.ReplaceAll(q.Expr, "$__rate_interval", "1m"))
 			var kept []string
 			for _, by := range regexp.MustCompile(`by \(([a-z_, ]+)\)`).FindAllStringSubmatch(q.Expr, -1) {
@@ -90,7 +90,7 @@ func TestDashboardUsesMetricsAndLabelsThatAreThere(t *testing.T) {
 			}
 			for _, label := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(q.LegendFormat, -1) {
 				if !strings.Contains(" "+strings.Join(kept, " ")+" ", " "+label[1]+" ") {
-					t.Errorf("%q: the legend names %s, which %s does not keep", p.Title, label[1], q.Expr)
+					t.Errorf("%q: the legend names the label %s, which is not in the result of %s", p.Title, label[1], q.Expr)
 				}
 			}
 		}

@@ -1,5 +1,5 @@
-// Package deploy_test parses, builds or starts every file of this folder, so
-// that none of them rots.
+// Package deploy_test parses, builds or starts every file of this folder, so that
+// an outdated file fails a test.
 package deploy_test
 
 import (
@@ -47,7 +47,7 @@ func TestComposeFileKeepsEverythingOnLoopback(t *testing.T) {
 		roles[strings.TrimRight(name, "-0123456789")]++
 		for _, port := range s.Ports {
 			if !strings.HasPrefix(port, "127.0.0.1:") {
-				t.Errorf("service %s publishes %s; ports belong on 127.0.0.1", name, port)
+				t.Errorf("service %s publishes %s, want a port on 127.0.0.1", name, port)
 			}
 		}
 	}
@@ -58,9 +58,9 @@ func TestComposeFileKeepsEverythingOnLoopback(t *testing.T) {
 	}
 }
 
-// TestComposeCommandsAreOnesThatTheBinariesKnow asks each binary for help
-// with the file's own flags, which fails for a flag that does not exist.
-func TestComposeCommandsAreOnesThatTheBinariesKnow(t *testing.T) {
+// TestComposeCommandsExist runs each binary with --help and
+// the flags of the file, which fails for an unknown flag.
+func TestComposeCommandsExist(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../docker-compose.yml")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestComposeCommandsAreOnesThatTheBinariesKnow(t *testing.T) {
 		}
 	}
 	if checked != 10 {
-		t.Errorf("%d services run our binaries, want 10", checked)
+		t.Errorf("%d services run the module's binaries, want 10", checked)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestComposeToolReadsTheFile(t *testing.T) {
 
 func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
 	if testing.Short() {
-		t.Skip("links both binaries and builds their images, for minutes")
+		t.Skip("links both binaries and builds their images, which takes minutes")
 	}
 	t.Parallel()
 	testenv.Need(t, "docker", "apt-get install docker")
@@ -138,7 +138,7 @@ func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
 			t.Errorf("build %s: %v\n%s", target, err, out)
 			continue
 		}
-		t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", image).Run() }) // a leftover image harms nobody
+		t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", image).Run() }) // a leftover image is harmless
 		if out, err := exec.Command("docker", append([]string{"run", "--rm", "--network", "none", image}, command...)...).CombinedOutput(); err != nil {
 			t.Errorf("run %s: %v\n%s", target, err, out)
 		}
@@ -151,9 +151,9 @@ func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
 	}
 }
 
-// TestImagesSayWhatTheyAre reads the labels of each image where there is no
-// docker: its name, licence, source and version.
-func TestImagesSayWhatTheyAre(t *testing.T) {
+// TestImagesHaveLabels reads the labels of each image from the Dockerfile, also
+// without docker: name, license, source and version.
+func TestImagesHaveLabels(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("Dockerfile")
 	if err != nil {
@@ -169,13 +169,13 @@ func TestImagesSayWhatTheyAre(t *testing.T) {
 		}
 		want := map[string]string{"title": title, "source": "https://github.com/procfleet/procfleet", "licenses": "Apache-2.0", "version": "$VERSION"}
 		if !maps.Equal(labels, want) || !strings.Contains(stage, "\nARG VERSION\n") {
-			t.Errorf("the labels of %s are %v, want %v, and VERSION an argument", title, labels, want)
+			t.Errorf("the labels of %s are %v, want %v, and VERSION as an argument", title, labels, want)
 		}
 	}
 }
 
-// natsFile is a configuration with what it includes, in a folder of its own
-// for whatever it keeps, and with the pairs of old and new text replaced.
+// natsFile copies a configuration and its included files into a folder for the
+// server's data, and replaces pairs of old and new text.
 func natsFile(t *testing.T, name string, authority *natsauth.Authority, oldnew ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)
@@ -226,24 +226,24 @@ func TestNATSReadsItsConfigurations(t *testing.T) {
 			t.Errorf("%s: %d routes, leaf node port %d", file, len(options.Routes), options.LeafNode.Port)
 		}
 		if len(options.TrustedOperators) != 1 {
-			t.Errorf("%s believes whoever reaches it", file)
+			t.Errorf("%s requires no credentials", file)
 		}
 		if _, keeps := options.AccountResolver.(*server.DirAccResolver); !keeps {
-			t.Errorf("%s: the server hears of no revocation while it runs, or forgets it: resolver %T", file, options.AccountResolver)
+			t.Errorf("%s: the server receives no revocations while it runs, or does not store them: resolver %T", file, options.AccountResolver)
 		}
 		if options.Cluster.Port != 0 && (options.Cluster.Username == "" || options.Cluster.Password == "") {
-			t.Errorf("%s: whoever reaches its port for routes is one of the cluster", file)
+			t.Errorf("%s: the cluster port requires no authentication", file)
 		}
 		if options.HTTPPort != 0 && options.HTTPHost != "127.0.0.1" {
-			t.Errorf("%s: monitoring, which asks nobody who he is, listens on %s", file, options.HTTPHost)
+			t.Errorf("%s: monitoring, which requires no credentials, listens on %s", file, options.HTTPHost)
 		}
 		if options.PingInterval != 20*time.Second || options.MaxPingsOut != 2 {
-			t.Errorf("%s: a host that is gone is noticed after %d pings of %v", file, options.MaxPingsOut, options.PingInterval)
+			t.Errorf("%s: a lost connection is detected after %d pings of %v", file, options.MaxPingsOut, options.PingInterval)
 		}
 	}
 }
 
-// startNATS starts a server with a configuration that was read.
+// startNATS starts a server with parsed options.
 func startNATS(t *testing.T, options *server.Options) *server.Server {
 	t.Helper()
 	options.NoSigs, options.NoLog = true, true
@@ -254,14 +254,15 @@ func startNATS(t *testing.T, options *server.Options) *server.Server {
 	go broker.Start()
 	t.Cleanup(func() { broker.Shutdown(); broker.WaitForShutdown() })
 	if !broker.ReadyForConnections(time.Minute) {
-		t.Fatal("it does not start")
+		t.Fatal("the server does not start")
 	}
 	return broker
 }
 
-// TestALeafNodePassesOnWhatConcernsItsAreaAlone starts nats.conf in the middle
-// and nats-leaf.conf in area 3, in which somebody has every right.
-func TestALeafNodePassesOnWhatConcernsItsAreaAlone(t *testing.T) {
+// TestALeafNodeForwardsOnlyItsArea starts nats.conf as the central
+// server and nats-leaf.conf in area 3. A client with all rights is connected to the
+// leaf node.
+func TestALeafNodeForwardsOnlyItsArea(t *testing.T) {
 	t.Parallel()
 	authority, err := natsauth.Create(t.TempDir())
 	if err != nil {
@@ -313,7 +314,7 @@ func TestALeafNodePassesOnWhatConcernsItsAreaAlone(t *testing.T) {
 			defer sub.Unsubscribe()
 		}
 		arrived := false
-		testenv.Eventually(t, time.Minute, func() bool { // until it is known who listens
+		testenv.Eventually(t, time.Minute, func() bool { // until the interest is known
 			for _, subject := range append(published, last) {
 				if err := errors.Join(from.Publish(subject, []byte("x")), from.Flush()); err != nil {
 					t.Fatal(err)
@@ -322,14 +323,15 @@ func TestALeafNodePassesOnWhatConcernsItsAreaAlone(t *testing.T) {
 			for len(heard) > 0 {
 				m := <-heard
 				if m.Subject != last {
-					t.Fatalf("%s is passed on", m.Subject)
+					t.Fatalf("the leaf node forwards %s", m.Subject)
 				}
 				arrived = true
 			}
 			return arrived
 		}, last+" is passed on")
 	}
-	// From when the two have told each other who listens where, they tell it in order.
+	// When both servers have exchanged their subscriptions, messages arrive in
+	// order.
 	only(inMiddle, inArea, nil, nil, "procfleet.agent.3.10-0-0-2")
 	only(inArea, inMiddle, nil, nil, "procfleet.event.3")
 	only(inMiddle, inArea,
@@ -341,9 +343,9 @@ func TestALeafNodePassesOnWhatConcernsItsAreaAlone(t *testing.T) {
 		"procfleet.presence.3")
 }
 
-// TestNATSHearsOfRevocationsWhileItRuns starts nats.conf and tells it with the
-// command that operators use.
-func TestNATSHearsOfRevocationsWhileItRuns(t *testing.T) {
+// TestNATSReceivesRevocationsWhileItRuns starts nats.conf and sends a revocation
+// with the command for operators.
+func TestNATSReceivesRevocationsWhileItRuns(t *testing.T) {
 	t.Parallel()
 	dir, procfleet := t.TempDir(), testenv.BuildBinary(t, "./cmd/procfleet")
 	run := func(args ...string) string {
@@ -380,20 +382,20 @@ func TestNATSHearsOfRevocationsWhileItRuns(t *testing.T) {
 	run("revoke", "--host", "3:10.0.0.1", "--data", keys, "--nats", broker.ClientURL())
 	testenv.Eventually(t, time.Minute, func() bool { return !stolen.IsConnected() }, "the revoked agent is disconnected")
 	if !other.IsConnected() {
-		t.Error("another agent is disconnected as well")
+		t.Error("another agent was disconnected as well")
 	}
 	run("enroll", "--data", keys, "--host", "3:10.0.0.1", "--out", identities+"/")
 	if next := agent("3-10.0.0.1"); !next.IsConnected() {
-		t.Error("a host that was enrolled again does not join")
+		t.Error("a host that was enrolled again cannot connect")
 	}
 	if out := run("nats-auth", "push", "--nats", broker.ClientURL(), "--nats-auth", filepath.Join(keys, "nats-auth")); !strings.Contains(out, "1 NATS servers") {
-		t.Errorf("push says %s", out)
+		t.Errorf("output of push: %s", out)
 	}
 }
 
-// TestUnitsStandUpToSystemd has systemd read every unit, and looks whether
-// the command in it is one that our binaries know.
-func TestUnitsStandUpToSystemd(t *testing.T) {
+// TestUnitsAreValid verifies every unit with systemd, and checks that the
+// binaries know the command in it.
+func TestUnitsAreValid(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "systemd-analyze", "apt-get install systemd")
 	binaries := map[string]string{
@@ -418,7 +420,7 @@ func TestUnitsStandUpToSystemd(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 		args := append(strings.Fields(line[2]), "--help")
-		usage := "\n  " + filepath.Base(line[1]) + line[2] // of that command, not of all
+		usage := "\n  " + filepath.Base(line[1]) + line[2] // usage of this command, not of all commands
 		if out, err := exec.Command(binaries[line[1]], args...).CombinedOutput(); err != nil || !strings.Contains(string(out), usage) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
@@ -430,10 +432,10 @@ func TestUnitsStandUpToSystemd(t *testing.T) {
 	}
 }
 
-// TestUnitsOfServersExposeLittle: systemd's own measure of what a break-in
-// could do, 0 to 10, in tenths. The rest is what they need: the network, and
-// to be reached.
-func TestUnitsOfServersExposeLittle(t *testing.T) {
+// TestUnitsOfServersHaveLowExposure checks systemd's exposure level, 0 to 10, in
+// tenths. The remaining exposure is necessary: the roles use the network and accept
+// connections.
+func TestUnitsOfServersHaveLowExposure(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "systemd-analyze", "apt-get install systemd")
 	for _, unit := range []string{"procfleet-dispatcher.service", "procfleet-worker.service"} {
@@ -443,8 +445,8 @@ func TestUnitsOfServersExposeLittle(t *testing.T) {
 	}
 }
 
-// TestAgentUnitLeavesProcessesAlone: with any other KillMode a restart of the
-// agent would kill everything that it supervises.
+// TestAgentUnitLeavesProcessesAlone checks KillMode. With any other value a restart
+// of the agent would kill every supervised process.
 func TestAgentUnitLeavesProcessesAlone(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("procfleet-agent.service")
@@ -462,14 +464,14 @@ func TestAgentUnitLeavesProcessesAlone(t *testing.T) {
 	}
 	for _, word := range []string{"PrivateTmp", "Protect", "MemoryMax", "NoNewPrivileges"} {
 		if strings.Contains(unit, word) {
-			t.Errorf("the unit sets %s, which would reach every supervised process", word)
+			t.Errorf("the unit sets %s, which would apply to every supervised process", word)
 		}
 	}
 }
 
-// TestOperatorsAreSentToWhatIsThere verifies that each metric named in
-// docs/how-to exists.
-func TestOperatorsAreSentToWhatIsThere(t *testing.T) {
+// TestHowTosNameExistingMetrics verifies that each metric named in docs/how-to
+// exists.
+func TestHowTosNameExistingMetrics(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../docs/how-to/*.md")
 	if err != nil {

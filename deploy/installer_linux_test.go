@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// node is a folder in the place of a node's root, and what was asked of the
-// node's systemd.
+// node is a folder that replaces a node's root, and the recorded calls of the
+// node's systemctl.
 type node struct {
 	root, path, asked, settings, ca string
 }
@@ -48,7 +48,7 @@ func (n *node) set(t *testing.T, name, value string) {
 	}
 }
 
-// enroll makes this node the host 0:10.0.0.1.
+// enroll creates the identity of the host 0:10.0.0.1 for this node.
 func (n *node) enroll(t *testing.T) (identity string) {
 	t.Helper()
 	identity = filepath.Join(n.root, n.read(t, filepath.Join(n.settings, "PROCFLEET_IDENTITY")))
@@ -67,15 +67,15 @@ func (n *node) enroll(t *testing.T) (identity string) {
 	return identity
 }
 
-// command is the installer as the pod runs it, but for where things are.
+// command is the installer with the arguments of the pod and the paths of the test.
 func (n *node) command(agent string) *exec.Cmd {
 	cmd := exec.Command("sh", "kubernetes/agents/install.sh", n.settings, n.ca)
 	cmd.Env = append(os.Environ(), "PATH="+n.path+":"+os.Getenv("PATH"), "NODE_ROOT="+n.root, "AGENT="+agent)
 	return cmd
 }
 
-// install runs the installer until it has nothing left to do, and returns what
-// it asked of systemd.
+// install runs the installer until it has nothing left to do, and returns its calls
+// of systemctl.
 func (n *node) install(t *testing.T, agent string) string {
 	t.Helper()
 	if err := os.WriteFile(n.asked, nil, 0o600); err != nil {
@@ -85,7 +85,7 @@ func (n *node) install(t *testing.T, agent string) string {
 	child.WaitOutput(t, time.Minute, "done")
 	child.Signal(15)
 	if code := child.Wait(t, time.Minute); code != 0 {
-		t.Errorf("told to stop, the installer ends with %d", code)
+		t.Errorf("exit code %d after SIGTERM", code)
 	}
 	return n.read(t, n.asked)
 }
@@ -99,7 +99,7 @@ func (n *node) read(t *testing.T, path string) string {
 	return string(text)
 }
 
-func TestInstallerPutsTheAgentOnTheNodeAndRestartsItForChangesAlone(t *testing.T) {
+func TestInstallerRestartsTheAgentOnlyForChanges(t *testing.T) {
 	t.Parallel()
 	all := manifests(t, "kubernetes/agents")
 	pod := with(t, all, "DaemonSet")[0].Spec.Template.Spec
@@ -107,18 +107,18 @@ func TestInstallerPutsTheAgentOnTheNodeAndRestartsItForChangesAlone(t *testing.T
 	n := newNode(t, configMap(t, all, pod.Volumes[0].ConfigMap.Name))
 	unknown := testenv.StartCommand(t, n.command(agent))
 	if code := unknown.Wait(t, time.Minute); code == 0 || !strings.Contains(unknown.WholeOutput(t, time.Minute), "enroll it") {
-		t.Errorf("on a node without an identity it ends with %d", code)
+		t.Errorf("exit code %d on a node without an identity", code)
 	}
 	identity := n.enroll(t)
 
 	const begin = "systemctl daemon-reload\nsystemctl enable --quiet procfleet-agent\n"
 	const restarted, left = begin + "systemctl restart --no-block procfleet-agent\n", begin + "systemctl start --no-block procfleet-agent\n"
 	if asked := n.install(t, agent); asked != restarted {
-		t.Errorf("the first time systemd was asked:\n%s", asked)
+		t.Errorf("systemctl calls of the first run:\n%s", asked)
 	}
 	unit := n.read(t, filepath.Join(n.root, "etc/systemd/system/procfleet-agent.service"))
 	if unit != n.read(t, "procfleet-agent.service") {
-		t.Error("kubernetes/agents/procfleet-agent.service is not what deploy/procfleet-agent.service is: copy it")
+		t.Error("kubernetes/agents/procfleet-agent.service differs from deploy/procfleet-agent.service: copy it")
 	}
 	env := filepath.Join(n.root, "etc/procfleet/agent.env")
 	if info, err := os.Stat(env); err != nil || info.Mode() != 0o600 || !strings.Contains(unit, "EnvironmentFile="+strings.TrimPrefix(env, n.root)) {
@@ -131,28 +131,28 @@ func TestInstallerPutsTheAgentOnTheNodeAndRestartsItForChangesAlone(t *testing.T
 	}
 
 	if asked := n.install(t, agent); asked != left {
-		t.Errorf("nothing changed, and systemd was asked:\n%s", asked)
+		t.Errorf("systemctl calls without a change:\n%s", asked)
 	}
 	n.set(t, "PROCFLEET_LOG_LEVEL", "debug")
 	if asked := n.install(t, agent); asked != restarted {
-		t.Errorf("a setting changed, and systemd was asked:\n%s", asked)
+		t.Errorf("systemctl calls after a changed setting:\n%s", asked)
 	}
 }
 
-// TestInstallerGivesTheAgentTheCAOfItsBrokers: with the secret that may be left
-// out, the agent of the node joins a broker whose certificate that CA signed.
-func TestInstallerGivesTheAgentTheCAOfItsBrokers(t *testing.T) {
+// TestInstallerInstallsTheCAOfTheBrokers checks that with the optional secret
+// the agent of the node connects to a broker with a certificate of that CA.
+func TestInstallerInstallsTheCAOfTheBrokers(t *testing.T) {
 	t.Parallel()
 	all := manifests(t, "kubernetes/agents")
 	pod := with(t, all, "DaemonSet")[0].Spec.Template.Spec
 	c := pod.Containers[0]
 	given := slices.IndexFunc(pod.Volumes, func(v volume) bool { return v.Secret.SecretName == "nats-ca" })
 	if given < 0 || !pod.Volumes[given].Secret.Optional || len(pod.Volumes[given].Secret.Items) != 1 {
-		t.Fatalf("no secret nats-ca that may be left out in %+v", pod.Volumes)
+		t.Fatalf("no optional secret nats-ca in %+v", pod.Volumes)
 	}
 	mounted := slices.IndexFunc(c.VolumeMounts, func(m volumeMount) bool { return m.Name == "nats-ca" })
 	if mounted < 0 || c.Command[3] != c.VolumeMounts[mounted].MountPath {
-		t.Fatalf("%q does not name where %+v is", c.Command, c.VolumeMounts)
+		t.Fatalf("%q does not name the mount path of %+v", c.Command, c.VolumeMounts)
 	}
 
 	agent := testenv.BuildBinary(t, "./cmd/procfleet-agent")
@@ -161,7 +161,7 @@ func TestInstallerGivesTheAgentTheCAOfItsBrokers(t *testing.T) {
 	n.install(t, agent)
 	env := filepath.Join(n.root, "etc/procfleet/agent.env")
 	if text := n.read(t, env); strings.Contains(text, "PROCFLEET_NATS_CA") {
-		t.Errorf("without the secret there is a CA: %s", text)
+		t.Errorf("settings contain a CA without the secret: %s", text)
 	}
 	ca := tlstest.NewCA(t, "brokers")
 	if err := os.Mkdir(n.ca, 0o755); err != nil {
@@ -169,16 +169,16 @@ func TestInstallerGivesTheAgentTheCAOfItsBrokers(t *testing.T) {
 	}
 	copied(t, ca.File, filepath.Join(n.ca, pod.Volumes[given].Secret.Items[0].Path))
 	if asked := n.install(t, agent); !strings.Contains(asked, "restart") {
-		t.Errorf("the CA came, and systemd was asked:\n%s", asked)
+		t.Errorf("systemctl calls after the CA was added:\n%s", asked)
 	}
 
-	broker, status := startTLSBroker(t, ca.Issue(t, "broker")), net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	broker, status := startTLSBroker(t, ca.Issue(t, "broker")), testenv.FreeAddress(t)
 	settings := strings.Fields(strings.ReplaceAll(n.read(t, env), "=/etc/procfleet/", "="+n.root+"/etc/procfleet/"))
 	settings = append(settings, "PROCFLEET_NATS=tls://"+broker, "PROCFLEET_STATUS_HTTP="+status, "PROCFLEET_DATA="+filepath.Join(t.TempDir(), "data"))
 	testenv.StartChild(t, settings, filepath.Join(n.root, "usr/local/bin/procfleet-agent")).WaitHTTP(t, time.Minute, "http://"+status+"/readyz")
 }
 
-// startTLSBroker starts a NATS server that speaks TLS alone.
+// startTLSBroker starts a NATS server that accepts only TLS.
 func startTLSBroker(t *testing.T, own tlstest.Pair) (address string) {
 	t.Helper()
 	port := strconv.Itoa(testenv.FreePort(t))
@@ -187,9 +187,9 @@ func startTLSBroker(t *testing.T, own tlstest.Pair) (address string) {
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
-// TestAgentPodAsksWhereItsAgentAnswers: the probe and Prometheus are sent to
-// the port that the agent is told to listen on.
-func TestAgentPodAsksWhereItsAgentAnswers(t *testing.T) {
+// TestAgentPodProbesThePortOfTheAgent checks that the probe and Prometheus use the
+// port on which the agent listens.
+func TestAgentPodProbesThePortOfTheAgent(t *testing.T) {
 	t.Parallel()
 	all := manifests(t, "kubernetes/agents")
 	set := with(t, all, "DaemonSet")[0]
@@ -198,7 +198,7 @@ func TestAgentPodAsksWhereItsAgentAnswers(t *testing.T) {
 		t.Errorf("image %s", c.Image)
 	}
 	if every := set.Spec.Template.Spec.Tolerations; len(every) != 1 || every[0].Operator != "Exists" || every[0].Key != "" || every[0].Effect != "" {
-		t.Errorf("nodes are left out that others keep away from: %+v", every)
+		t.Errorf("the DaemonSet does not tolerate all taints: %+v", every)
 	}
 	if !selects(set.chosen(t), set.Spec.Template.Metadata.Labels) {
 		t.Error("the DaemonSet does not select its pods")
@@ -206,7 +206,7 @@ func TestAgentPodAsksWhereItsAgentAnswers(t *testing.T) {
 	listens := configMap(t, all, set.Spec.Template.Spec.Volumes[0].ConfigMap.Name)["PROCFLEET_STATUS_HTTP"]
 	for _, port := range []int{c.port(t, c.ReadinessProbe.HTTPGet.Port), atoi(t, set.Spec.Template.Metadata.Annotations["prometheus.io/port"])} {
 		if listens != ":"+strings.TrimPrefix(listens, ":") || atoi(t, strings.TrimPrefix(listens, ":")) != port {
-			t.Errorf("the agent listens on %s and is asked at %d", listens, port)
+			t.Errorf("the agent listens on %s, but the probe uses port %d", listens, port)
 		}
 	}
 }

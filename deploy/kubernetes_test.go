@@ -3,7 +3,6 @@ package deploy_test
 import (
 	"encoding/json"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -20,8 +19,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// object is what these tests look at of a Kubernetes object. That all of it is
-// as Kubernetes wants it, deploycheck has said before.
+// object has the checked fields of a Kubernetes object. deploycheck validates the
+// objects.
 type object struct {
 	Kind     string
 	Metadata struct {
@@ -35,7 +34,7 @@ type object struct {
 		Strategy       struct {
 			RollingUpdate struct{ MaxSurge, MaxUnavailable any }
 		}
-		Selector    json.RawMessage // of a Service it is only labels
+		Selector    json.RawMessage // of a Service: only labels
 		PodSelector selector
 		Template    struct {
 			Metadata struct{ Labels, Annotations map[string]string }
@@ -127,7 +126,7 @@ type volumeMount struct {
 
 type probe struct{ HTTPGet struct{ Path, Port string } }
 
-// probes are the paths that Kubernetes asks, "" where it does not.
+// probes returns the paths of the probes, "" for a missing probe.
 func (c container) probes() (startup, readiness, liveness string) {
 	path := func(p *probe) string {
 		if p == nil {
@@ -150,8 +149,8 @@ func (c container) port(t *testing.T, name string) int {
 	return 0
 }
 
-// deploycheck runs the program that has Kubernetes' and Prometheus' own
-// libraries and reads its answer.
+// deploycheck runs the program with the libraries of Kubernetes and Prometheus, and
+// decodes its output.
 func deploycheck(t *testing.T, into any, stdin string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(testenv.BuildTool(t, "deploy/testdata/deploycheck", "github.com/procfleet/procfleet/deploy/testdata/deploycheck"), args...)
@@ -174,12 +173,12 @@ func manifests(t *testing.T, folder string) []object {
 	return all
 }
 
-// with returns the objects of a kind, of which there has to be one.
+// with returns the objects of a kind, at least one.
 func with(t *testing.T, all []object, kind string) []object {
 	t.Helper()
 	of := slices.DeleteFunc(slices.Clone(all), func(o object) bool { return o.Kind != kind })
 	if len(of) == 0 {
-		t.Fatalf("there is no %s", kind)
+		t.Fatalf("no object of kind %s", kind)
 	}
 	return of
 }
@@ -197,7 +196,7 @@ func (o object) chosen(t *testing.T) map[string]string {
 	return s.MatchLabels
 }
 
-// selects reports whether labels have all that is asked for.
+// selects reports whether labels contain all wanted labels.
 func selects(want, labels map[string]string) bool {
 	for name, value := range want {
 		if labels[name] != value {
@@ -262,14 +261,14 @@ func TestKubernetesNetworkPoliciesOpenPortsThatPodsHave(t *testing.T) {
 			}
 		}
 		if found == 0 {
-			t.Errorf("policy %s is for no pod", policy.Metadata.Name)
+			t.Errorf("policy %s selects no pod", policy.Metadata.Name)
 		}
 	}
 }
 
-// TestKubernetesRolesMayDoNothingThatTheyNeedNot has what the strictest of the
-// pod security standards asks for, and what it forgets.
-func TestKubernetesRolesMayDoNothingThatTheyNeedNot(t *testing.T) {
+// TestKubernetesRolesHaveMinimalRights checks the requirements of the
+// strictest pod security standard, and some more.
+func TestKubernetesRolesHaveMinimalRights(t *testing.T) {
 	t.Parallel()
 	for _, d := range with(t, manifests(t, "kubernetes/servers"), "Deployment") {
 		p := d.Spec.Template.Spec
@@ -296,23 +295,24 @@ func TestKubernetesRolesMayDoNothingThatTheyNeedNot(t *testing.T) {
 	}
 }
 
-// TestKubernetesRestartsNobodyForWhatIsAway: only the process itself may be
-// what a restart is for, a dispatcher that once was ready goes on to answer
-// 503 by itself, and an update waits for workers that are ready.
-func TestKubernetesRestartsNobodyForWhatIsAway(t *testing.T) {
+// TestKubernetesProbesIgnoreUnavailableServers checks that Kubernetes restarts a pod
+// only for a fault of its process, that a dispatcher which was once ready stays in
+// the service and responds 503, and that an update waits for ready workers.
+func TestKubernetesProbesIgnoreUnavailableServers(t *testing.T) {
 	t.Parallel()
 	want := map[string][3]string{"dispatcher": {"/readyz", "/healthz", "/healthz"}, "worker": {"", "/readyz", "/healthz"}}
 	for _, d := range with(t, manifests(t, "kubernetes/servers"), "Deployment") {
 		var got [3]string
 		got[0], got[1], got[2] = d.Spec.Template.Spec.Containers[0].probes()
 		if got != want[d.Metadata.Name] {
-			t.Errorf("%s is asked for startup, readiness and liveness at %q, want %q", d.Metadata.Name, got, want[d.Metadata.Name])
+			t.Errorf("%s has the startup, readiness and liveness probes %q, want %q", d.Metadata.Name, got, want[d.Metadata.Name])
 		}
 	}
 }
 
-// TestKubernetesRolesAreGivenTheSecretsThatTheyUse and no others.
-func TestKubernetesRolesAreGivenTheSecretsThatTheyUse(t *testing.T) {
+// TestKubernetesRolesHaveTheSecretsThatTheyUse checks that each role has the
+// secrets that it uses and no others.
+func TestKubernetesRolesHaveTheSecretsThatTheyUse(t *testing.T) {
 	t.Parallel()
 	for _, d := range with(t, manifests(t, "kubernetes/servers"), "Deployment") {
 		p := d.Spec.Template.Spec
@@ -320,27 +320,27 @@ func TestKubernetesRolesAreGivenTheSecretsThatTheyUse(t *testing.T) {
 			for _, item := range v.Secret.Items {
 				file := "=" + p.Containers[0].VolumeMounts[i].MountPath + "/" + item.Path
 				if !slices.ContainsFunc(p.Containers[0].Args, func(arg string) bool { return strings.HasSuffix(arg, file) }) {
-					t.Errorf("%s is given %s and not told to use it", d.Metadata.Name, item.Key)
+					t.Errorf("%s has the secret %s but no flag for it", d.Metadata.Name, item.Key)
 				}
 			}
 		}
 		if slices.ContainsFunc(p.Containers[0].Args, func(arg string) bool { return strings.HasPrefix(arg, "--allow-unauthenticated") }) {
-			t.Errorf("%s lets in who has none", d.Metadata.Name)
+			t.Errorf("%s accepts unauthenticated callers", d.Metadata.Name)
 		}
 		if user := "rediss://" + d.Metadata.Name + "@"; !strings.Contains(strings.Join(p.Containers[0].Args, " "), user) {
-			t.Errorf("%s is not the user of Redis whose password it is given: %s", d.Metadata.Name, user)
+			t.Errorf("%s has no Redis URL with %s, the user whose password it has", d.Metadata.Name, user)
 		}
 	}
 }
 
-// TestKubernetesLetsNobodyInUnlessItIsSaid: everything is closed but for what
-// a policy opens, to somebody in particular, and no callback reaches what gives
-// a node's own credentials away.
-func TestKubernetesLetsNobodyInUnlessItIsSaid(t *testing.T) {
+// TestKubernetesPoliciesDenyByDefault checks that the policies close
+// everything except connections from named peers, and that no callback can connect
+// to the metadata service with a node's credentials.
+func TestKubernetesPoliciesDenyByDefault(t *testing.T) {
 	t.Parallel()
 	all := manifests(t, "kubernetes/servers")
 	if level := with(t, all, "Namespace")[0].Metadata.Labels["pod-security.kubernetes.io/enforce"]; level != "restricted" {
-		t.Errorf("the namespace takes pods that are %q", level)
+		t.Errorf("the namespace enforces the pod security level %q, want restricted", level)
 	}
 	closed := false
 	for _, policy := range with(t, all, "NetworkPolicy") {
@@ -348,21 +348,21 @@ func TestKubernetesLetsNobodyInUnlessItIsSaid(t *testing.T) {
 		closed = closed || len(spec.PodSelector.MatchLabels) == 0 && len(spec.Ingress)+len(spec.Egress) == 0 && len(spec.PolicyTypes) == 2
 		for _, in := range spec.Ingress {
 			if len(in.From) == 0 {
-				t.Errorf("%s opens %v to everybody", policy.Metadata.Name, in.Ports)
+				t.Errorf("%s opens %v to all peers", policy.Metadata.Name, in.Ports)
 			}
 		}
 		for _, out := range spec.Egress {
 			for _, to := range out.To {
 				for _, metadata := range []string{"169.254.169.254", "fd00:ec2::254", "fe80::1"} {
 					if to.IPBlock.has(netip.MustParseAddr(metadata)) {
-						t.Errorf("%s reaches %s", policy.Metadata.Name, metadata)
+						t.Errorf("%s permits connections to %s", policy.Metadata.Name, metadata)
 					}
 				}
 			}
 		}
 	}
 	if !closed {
-		t.Error("no policy closes what the others do not open")
+		t.Error("no policy denies by default")
 	}
 }
 
@@ -370,26 +370,26 @@ func (b *ipBlock) has(addr netip.Addr) bool {
 	return b != nil && b.CIDR.Contains(addr) && !slices.ContainsFunc(b.Except, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// TestKubernetesTakesOneOfARoleAwayAtATime, when nodes are drained and when
-// the roles are updated.
-func TestKubernetesTakesOneOfARoleAwayAtATime(t *testing.T) {
+// TestKubernetesDisruptsOnePodAtATime checks drains of nodes and updates of
+// roles.
+func TestKubernetesDisruptsOnePodAtATime(t *testing.T) {
 	t.Parallel()
 	all := manifests(t, "kubernetes/servers")
 	for _, d := range with(t, all, "Deployment") {
 		if update := d.Spec.Strategy.RollingUpdate; d.Spec.Replicas < 2 || update.MaxUnavailable != float64(0) || update.MaxSurge != float64(1) {
-			t.Errorf("%s: %d of it, updated with %+v", d.Metadata.Name, d.Spec.Replicas, update)
+			t.Errorf("%s: %d replicas, updated with %+v", d.Metadata.Name, d.Spec.Replicas, update)
 		}
 	}
 	for _, budget := range with(t, all, "PodDisruptionBudget") {
 		if budget.Spec.MaxUnavailable != float64(1) {
-			t.Errorf("of %s %v may be away", budget.Metadata.Name, budget.Spec.MaxUnavailable)
+			t.Errorf("%s permits %v unavailable pods", budget.Metadata.Name, budget.Spec.MaxUnavailable)
 		}
 	}
 }
 
-// TestKubernetesRolesCollectGarbageBeforeTheKernelEndsThem compares what Go
-// is told with the limit of the container.
-func TestKubernetesRolesCollectGarbageBeforeTheKernelEndsThem(t *testing.T) {
+// TestKubernetesRolesHaveGOMEMLIMIT compares GOMEMLIMIT with
+// the memory limit of the container.
+func TestKubernetesRolesHaveGOMEMLIMIT(t *testing.T) {
 	t.Parallel()
 	for _, d := range with(t, manifests(t, "kubernetes/servers"), "Deployment") {
 		c := d.Spec.Template.Spec.Containers[0]
@@ -406,7 +406,7 @@ func TestKubernetesRolesCollectGarbageBeforeTheKernelEndsThem(t *testing.T) {
 	}
 }
 
-// drain is what a role is told of it, in seconds.
+// drain returns the value of --drain of a role in seconds.
 func drain(t *testing.T, c container) int {
 	t.Helper()
 	for _, arg := range c.Args {
@@ -418,14 +418,13 @@ func drain(t *testing.T, c container) int {
 			return int(d.Seconds())
 		}
 	}
-	t.Fatalf("%q say nothing of draining", c.Args)
+	t.Fatalf("no --drain in %q", c.Args)
 	return 0
 }
 
-// TestKubernetesRolesStartAndAnswerTheirProbes starts each role as its pod
-// does, with the files of the secret in a folder of the test's own and on
-// other ports.
-func TestKubernetesRolesStartAndAnswerTheirProbes(t *testing.T) {
+// TestKubernetesRolesStartAndRespondToProbes starts each role with the arguments
+// of its pod, with the secret's files in a folder of the test and with other ports.
+func TestKubernetesRolesStartAndRespondToProbes(t *testing.T) {
 	t.Parallel()
 	all := manifests(t, "kubernetes/servers")
 	for _, d := range with(t, all, "Deployment") {
@@ -449,12 +448,13 @@ func TestKubernetesRolesStartAndAnswerTheirProbes(t *testing.T) {
 			}
 			local := map[int]string{}
 			for _, port := range c.Ports {
-				local[port.ContainerPort] = net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+				local[port.ContainerPort] = testenv.FreeAddress(t)
 				for i := range args {
 					args[i] = strings.Replace(args[i], "=:"+strconv.Itoa(port.ContainerPort), "="+local[port.ContainerPort], 1)
 				}
 			}
-			// A name that does not exist: the role waits, and answers its probes.
+			// An unknown name: the role waits for its servers and responds to its
+			// probes.
 			child := testenv.StartChild(t, append(env, "PROCFLEET_NATS=nats://127.0.0.1:1"), binary, args...)
 			for _, pr := range []*probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
 				if pr == nil {
@@ -462,7 +462,7 @@ func TestKubernetesRolesStartAndAnswerTheirProbes(t *testing.T) {
 				}
 				url := "http://" + local[c.port(t, pr.HTTPGet.Port)] + pr.HTTPGet.Path
 				want := map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable}[pr.HTTPGet.Path]
-				testenv.Eventually(t, time.Minute, func() bool { return status(t, url) == want }, url+" answers")
+				testenv.Eventually(t, time.Minute, func() bool { return status(t, url) == want }, url+" responds")
 			}
 			scraped := "http://" + local[atoi(t, d.Spec.Template.Metadata.Annotations["prometheus.io/port"])] + d.Spec.Template.Metadata.Annotations["prometheus.io/path"]
 			if got := status(t, scraped); got != http.StatusOK {
@@ -473,7 +473,7 @@ func TestKubernetesRolesStartAndAnswerTheirProbes(t *testing.T) {
 	}
 }
 
-// status is 0 if nobody answers.
+// status returns the HTTP status, or 0 if there was no response.
 func status(t *testing.T, url string) int {
 	t.Helper()
 	resp, err := http.Get(url)
@@ -515,11 +515,11 @@ func configMap(t *testing.T, all []object, name string) map[string]string {
 			return m.Data
 		}
 	}
-	t.Fatalf("there is no ConfigMap %s", name)
+	t.Fatalf("no ConfigMap %s", name)
 	return nil
 }
 
-// expand returns args with the values of variables, as Kubernetes does.
+// expand returns args with the values of variables, like Kubernetes.
 func expand(args, env []string) []string {
 	var oldnew []string
 	for _, entry := range env {
@@ -533,7 +533,7 @@ func expand(args, env []string) []string {
 	return out
 }
 
-// inFolder returns args with another folder in place of one.
+// inFolder returns args with a folder replaced by another one.
 func inFolder(args []string, old, folder string) []string {
 	out := make([]string, len(args))
 	for i, arg := range args {
@@ -542,7 +542,7 @@ func inFolder(args []string, old, folder string) []string {
 	return out
 }
 
-// secrets makes the files that a pod has of a secret, as the pod has them.
+// secrets creates the files that a pod mounts from a secret.
 func secrets(t *testing.T, binary string, v volume) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -574,7 +574,7 @@ func secrets(t *testing.T, binary string, v volume) (folder string) {
 				t.Fatal(err)
 			}
 		default:
-			t.Fatalf("nobody says how %s is made", item.Key)
+			t.Fatalf("no rule to create %s", item.Key)
 		}
 		if err := os.Chmod(path, v.Secret.DefaultMode); err != nil {
 			t.Fatal(err)

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// longestPage is how many lines a reader can be expected to search.
+// longestPage is the maximum number of lines of a page.
 const longestPage = 400
 
-// TestLinksOfTheDocumentsLeadSomewhere reads each page as it is shown: a heading
-// that was renamed or moved takes its links along.
-func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
+// TestLinksOfDocumentsExist checks that the target of every link exists,
+// including the heading.
+func TestLinksOfDocumentsExist(t *testing.T) {
 	t.Parallel()
 	var pages []string
 	for _, pattern := range []string{"../*.md", "../docs/*.md", "../docs/*/*.md"} {

@@ -9,9 +9,10 @@ import (
 	"testing"
 )
 
-// TestLogrotateRenamesTheAuditLog: whoever rotates it in another way loses
-// records, or has a file that others may read. Where logrotate is installed it
-// rotates a file; internal/audit tests that a renamed one is left alone.
+// TestLogrotateRenamesTheAuditLog checks that the configuration renames the file
+// and keeps its mode: any other rotation loses records or exposes the file. If
+// logrotate is installed, the test rotates a file; internal/audit tests the
+// reaction to a renamed file.
 func TestLogrotateRenamesTheAuditLog(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("logrotate-procfleet")
@@ -26,11 +27,11 @@ func TestLogrotateRenamesTheAuditLog(t *testing.T) {
 	}
 	for word, want := range map[string]bool{"nocreate": true, "delaycompress": true, "copytruncate": false, "create": false, "/var/log/procfleet/*.jsonl": true} {
 		if said[word] != want {
-			t.Errorf("it says %s: %v", word, said[word])
+			t.Errorf("the configuration sets %s: %v", word, said[word])
 		}
 	}
 	for _, unit := range []string{"procfleet-dispatcher.service", "procfleet-worker.service"} {
-		// It is made for the role, which may write nowhere else.
+		// The unit creates this folder for the role, which may write nowhere else.
 		if text, err := os.ReadFile(unit); err != nil || !strings.Contains(string(text), "\nLogsDirectory=procfleet\n") {
 			t.Errorf("%s has no folder /var/log/procfleet, %v", unit, err)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// startRedis starts redis-server with a file of this folder in which the
-// pairs of old and new text were replaced, and returns its address.
+// startRedis starts redis-server with a file of this folder, in which pairs of old
+// and new text are replaced, and returns its address.
 func startRedis(t *testing.T, file string, args []string, oldnew ...string) string {
 	t.Helper()
 	testenv.Need(t, "redis-server", "apt-get install redis-server")
@@ -27,7 +27,7 @@ func startRedis(t *testing.T, file string, args []string, oldnew ...string) stri
 	}
 	for i := 0; i < len(oldnew); i += 2 {
 		if !strings.Contains(string(text), oldnew[i]) {
-			t.Fatalf("%s does not say %q", file, oldnew[i])
+			t.Fatalf("%s lacks %q", file, oldnew[i])
 		}
 	}
 	conf := filepath.Join(t.TempDir(), file)
@@ -49,11 +49,11 @@ func startRedis(t *testing.T, file string, args []string, oldnew ...string) stri
 	return addr
 }
 
-// redisUsers are the users of redis-users.acl with the passwords that
-// procfleet redis-users made.
+// redisUsers are the users of redis-users.acl with passwords by procfleet
+// redis-users.
 type redisUsers struct{ acl, passwords string }
 
-// withPasswords has passwords made.
+// withPasswords creates the passwords of all users.
 func withPasswords(t *testing.T) redisUsers {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func withPasswords(t *testing.T) redisUsers {
 	return u
 }
 
-// make has those passwords made that are missing.
+// make creates the missing passwords.
 func (u redisUsers) make(t *testing.T) {
 	t.Helper()
 	args := []string{"redis-users", "--rights", "redis-users.acl", "--passwords", u.passwords, "--out", u.acl}
@@ -71,7 +71,7 @@ func (u redisUsers) make(t *testing.T) {
 	}
 }
 
-// password of a user.
+// password returns the password of a user.
 func (u redisUsers) password(t *testing.T, user string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(u.passwords, user+".password"))
@@ -88,9 +88,8 @@ func client(t *testing.T, addr, user, password string) *redis.Client {
 	return c
 }
 
-// TestUsersSufficeForReplicasAndSentinel starts a master, a replica and a
-// Sentinel with the files of this folder, and has the Sentinel put the replica
-// in the master's place.
+// TestUsersSufficeForReplicasAndSentinel starts a master, a replica and a Sentinel
+// with the files of this folder, and lets the Sentinel promote the replica.
 func TestUsersSufficeForReplicasAndSentinel(t *testing.T) {
 	t.Parallel()
 	users := withPasswords(t)
@@ -107,7 +106,7 @@ func TestUsersSufficeForReplicasAndSentinel(t *testing.T) {
 			return err == nil && strings.Contains(info, part)
 		}
 	}
-	testenv.Eventually(t, time.Minute, has(master, "state=online"), "the replica follows")
+	testenv.Eventually(t, time.Minute, has(master, "state=online"), "the replica is connected")
 	if !has(master, "maxmemory_policy:noeviction")() {
 		t.Error("redis.conf lets Redis evict tasks")
 	}
@@ -124,12 +123,13 @@ func TestUsersSufficeForReplicasAndSentinel(t *testing.T) {
 	testenv.Eventually(t, time.Minute, func() bool {
 		return asked.Do(t.Context(), "SENTINEL", "FAILOVER", "fleet").Err() == nil
 	}, "Sentinel begins a fail-over")
-	testenv.Eventually(t, time.Minute, has(replica, "role:master"), "the replica takes over")
+	testenv.Eventually(t, time.Minute, has(replica, "role:master"), "the replica becomes the master")
 	testenv.Eventually(t, time.Minute, has(master, fmt.Sprintf("master_port:%s", replica[strings.LastIndexByte(replica, ':')+1:])), "the old master follows the new one")
 }
 
-// refusesStrangers: who has no name, a wrong password or another's, is not let
-// in, and health checks may do nothing else.
+// refusesStrangers checks that Redis rejects connections without a user, with a
+// wrong password or with another user's password, and that the user for health
+// checks may do nothing else.
 func refusesStrangers(t *testing.T, addr string, users redisUsers) {
 	t.Helper()
 	for name, c := range map[string]*redis.Client{
@@ -140,7 +140,7 @@ func refusesStrangers(t *testing.T, addr string, users redisUsers) {
 		"the user that all had at once": client(t, addr, "procfleet", users.password(t, "worker")),
 	} {
 		if answer, err := c.Ping(t.Context()).Result(); err == nil {
-			t.Errorf("%s is answered %s", name, answer)
+			t.Errorf("%s: reply %s", name, answer)
 		}
 	}
 	health := client(t, addr, "health", "none")
@@ -165,9 +165,10 @@ func refusesStrangers(t *testing.T, addr string, users redisUsers) {
 	}
 }
 
-// TestWhatUsersWroteIsThereAfterARestart: Redis reads its append-only file as
-// the user "default", and leaves out transactions that this user may not do.
-func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
+// TestWritesOfUsersSurviveARestart checks that Redis replays all writes.
+// Redis replays its append-only file as the user "default", and omits transactions
+// for which this user has no rights.
+func TestWritesOfUsersSurviveARestart(t *testing.T) {
 	t.Parallel()
 	users, dir := withPasswords(t), t.TempDir()
 	start := func() string {
@@ -181,9 +182,9 @@ func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
 	}
 	operator := client(t, first, "operator", users.password(t, "operator"))
 	if how, err := operator.ConfigGet(t.Context(), "appendfsync").Result(); err != nil || how["appendfsync"] != "everysec" {
-		t.Errorf("a crash of the machine may take what was confirmed: %v, %v", how, err)
+		t.Errorf("a crash of the machine may lose confirmed writes: %v, %v", how, err)
 	}
-	_ = operator.Shutdown(t.Context()).Err() // who ends does not answer
+	_ = operator.Shutdown(t.Context()).Err() // the server ends without a reply
 	second := start()
 	again := client(t, second, "worker", users.password(t, "worker"))
 	var there int64
@@ -193,14 +194,14 @@ func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
 		return err == nil
 	}, "Redis has read its file")
 	if there != int64(len(keys)) {
-		t.Errorf("%d of %d keys are there after a restart", there, len(keys))
+		t.Errorf("%d of %d keys exist after a restart", there, len(keys))
 	}
 	if err := client(t, second, "", "").Ping(t.Context()).Err(); err == nil {
-		t.Error("Redis takes commands of who has no user")
+		t.Error("Redis accepts commands without a user")
 	}
 }
 
-// TestAnOperatorReplacesAPassword as docs/how-to/create-redis-users.md says it.
+// TestAnOperatorReplacesAPassword follows docs/how-to/create-redis-users.md.
 func TestAnOperatorReplacesAPassword(t *testing.T) {
 	t.Parallel()
 	users := withPasswords(t)
@@ -218,6 +219,6 @@ func TestAnOperatorReplacesAPassword(t *testing.T) {
 		t.Errorf("the new password: %v", err)
 	}
 	if err := client(t, addr, "worker", before).Ping(t.Context()).Err(); err == nil {
-		t.Error("the old password is still good")
+		t.Error("the old password is still valid")
 	}
 }

@@ -4,13 +4,16 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -158,6 +161,24 @@ func (c *Child) follow(tb testing.TB, r io.Reader) {
 
 // PID returns the process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
+
+var peakMemory = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// PeakMemory returns the maximum resident memory of the process so far, in bytes. It
+// requires Linux.
+func (c *Child) PeakMemory(tb testing.TB) int {
+	tb.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.PID()))
+	found := peakMemory.FindSubmatch(status)
+	if err != nil || found == nil {
+		tb.Fatalf("read the memory of process %d: %v", c.PID(), err)
+	}
+	kib, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return kib << 10
+}
 
 // Kill sends SIGKILL and waits until the process has ended. It may be called again.
 func (c *Child) Kill() {

@@ -145,3 +145,9 @@ func FreePort(tb testing.TB) int {
 	tb.Fatalf("find a free port: %v", err)
 	return 0
 }
+
+// FreeAddress returns 127.0.0.1 with a [FreePort].
+func FreeAddress(tb testing.TB) string {
+	tb.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(tb)))
+}

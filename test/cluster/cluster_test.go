@@ -43,29 +43,29 @@ func buildImages(t *testing.T, b images.Builder) fleet.Images {
 }
 
 var (
-	seed   = flag.Uint64("seed", 0, "what the random faults are made from; 0 draws one, and prints it")
-	random = flag.Duration("random", 10*time.Minute, "how long random faults go on")
-	only   = flag.String("only", "", "regular expression of the scenarios to run, by name; empty is all")
-	cut    = flag.Bool("cut", false, "only a few scenarios, and a few random faults from a fixed seed")
-	write  = flag.String("write", "", "document to write the table of outcomes to")
+	seed   = flag.Uint64("seed", 0, "seed of the random faults; 0 draws and prints one")
+	random = flag.Duration("random", 10*time.Minute, "duration of the random faults")
+	only   = flag.String("only", "", "regular expression for the names of scenarios to run (default: all)")
+	cut    = flag.Bool("cut", false, "few scenarios, and few random faults from a fixed seed")
+	write  = flag.String("write", "", "document that gets the table of outcomes")
 )
 
-// lightAgents are the hosts of tasks of up to 5,000 items.
+// lightAgents is the number of simulated agents, for tasks of up to 5,000 items.
 const lightAgents = 1250
 
-// cutTime is after how long of them no more scenarios are begun with -cut.
+// cutTime is the time after which -cut begins no further scenario.
 const cutTime = 3 * time.Minute
 
-// TestCluster is one test, because starting the fleet is what takes the time.
+// TestCluster is one test, because the start of a fleet takes most of the time.
 func TestCluster(t *testing.T) {
 	with := sync.OnceValue(func() fleet.Images { return buildImages(t, images.Builder{}) })
 	outcomes := withSentinel(t, with)
 	if !*cut {
-		outcomes = append(outcomes, withHardships(t)...)
+		outcomes = append(outcomes, withClocksAndDisks(t)...)
 		outcomes = append(outcomes, withRedisCluster(t, with)...)
 		outcomes = append(outcomes, withoutConfirmation(t, with)...)
 	}
-	tell(t, outcomes)
+	logOutcomes(t, outcomes)
 	if *write != "" {
 		if err := writeOutcomes(*write, outcomes); err != nil {
 			t.Error(err)
@@ -84,7 +84,7 @@ func withSentinel(t *testing.T, with func() fleet.Images) (outcomes []*outcome) 
 		began := time.Now()
 		list := scenarios
 		if *cut {
-			list = slices.Concat(scenarios, hardships)
+			list = slices.Concat(scenarios, clockAndDiskScenarios)
 		}
 		for i, sc := range list {
 			switch {
@@ -110,7 +110,7 @@ func withSentinel(t *testing.T, with func() fleet.Images) (outcomes []*outcome) 
 	return outcomes
 }
 
-// selected is whether -only has a scenario run.
+// selected reports whether -only matches the name of a scenario.
 func selected(t *testing.T, name string) bool {
 	t.Helper()
 	pattern, err := regexp.Compile(*only)
@@ -125,8 +125,8 @@ func anySelected(t *testing.T, of []scenario, suffix string) bool {
 	return slices.ContainsFunc(of, func(sc scenario) bool { return selected(t, sc.name+suffix) })
 }
 
-// withRedisCluster runs the scenarios that are about Redis alone with Redis as
-// a cluster.
+// withRedisCluster runs the scenarios with faults of Redis alone on a fleet with a
+// Redis Cluster.
 func withRedisCluster(t *testing.T, with func() fleet.Images) (outcomes []*outcome) {
 	t.Helper()
 	const suffix = ", Redis Cluster"
@@ -146,23 +146,23 @@ func withRedisCluster(t *testing.T, with func() fleet.Images) (outcomes []*outco
 	return outcomes
 }
 
-// run does what the scenario is about.
+// run causes the faults of the scenario.
 func (sc *scenario) run(s *stage, load *check.Load) error {
 	if !sc.failsOver {
 		return sc.do(s)
 	}
 	over := load.Failover()
 	defer over()
-	return errors.Join(sc.do(s), s.Heal(), s.settle())
+	return errors.Join(sc.do(s), s.Repair(), s.settle())
 }
 
-// startLoad begins a load and waits until it has some commands run.
+// startLoad begins a load and waits until it has run some commands.
 func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
 	t.Helper()
 	marks := func() ([]check.Mark, error) { return marksOf(f) }
 	load, err := check.Start(t.Context(), check.Config{
 		Run: run, Seed: 1, Most: 5000, Pause: 500 * time.Millisecond, Timeout: 40 * time.Second,
-		Doors: f.Dispatchers(), Hosts: hostsOf(t, f), Absent: absentHosts(t), Light: parseHosts(t, f.LightHosts()),
+		Dispatchers: f.Dispatchers(), Hosts: hostsOf(t, f), Absent: absentHosts(t), Light: parseHosts(t, f.LightHosts()),
 		Folder: fleet.MarkFolder, Marks: marks,
 		Deaths:  func() []check.Loss { return losses(t, f, (*fleet.Node).Deaths) },
 		Wipes:   func() []check.Loss { return losses(t, f, (*fleet.Node).Wipes) },
@@ -188,7 +188,7 @@ func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
 	return load
 }
 
-// connect is a connection to NATS with a user's credentials.
+// connect returns a connection to NATS with a user's credentials.
 func connect(t *testing.T, f *fleet.Fleet, role natsauth.Role, user func() ([]byte, error)) *nats.Conn {
 	t.Helper()
 	ca, err := tlsfiles.Files{CA: f.CA()}.Client(testenv.Log(t))
@@ -236,7 +236,7 @@ func parseHosts(t *testing.T, names []string) []procfleet.Host {
 	return hosts
 }
 
-// losses are the deaths and the wipes of all hosts.
+// losses returns the deaths or the wipes of all hosts.
 func losses(t *testing.T, f *fleet.Fleet, of func(*fleet.Node) []fleet.Span) []check.Loss {
 	t.Helper()
 	var all []check.Loss
@@ -248,7 +248,7 @@ func losses(t *testing.T, f *fleet.Fleet, of func(*fleet.Node) []fleet.Span) []c
 	return all
 }
 
-// absentHosts are one of each area that nobody announced.
+// absentHosts returns one host of each area that no agent announces.
 func absentHosts(t *testing.T) []procfleet.Host {
 	t.Helper()
 	var hosts []procfleet.Host

@@ -16,8 +16,8 @@ import (
 	"github.com/procfleet/procfleet/test/cluster/fleet"
 )
 
-// withoutConfirmation has Redis fail over in a fleet that does not wait for
-// its replica, so that it forgets what it had said.
+// withoutConfirmation causes a fail-over of Redis in a fleet that does not wait for
+// its replica, so that confirmed writes are lost.
 func withoutConfirmation(t *testing.T, with func() fleet.Images) []*outcome {
 	t.Helper()
 	const name = "a fail-over loses notified results and a task"
@@ -34,20 +34,20 @@ func withoutConfirmation(t *testing.T, with func() fleet.Images) []*outcome {
 		o.ran = true
 		f := fleet.Start(t, fleet.Config{Images: with()})
 		began = time.Now()
-		forgets(t, &stage{Fleet: f, ctx: t.Context(), log: t.Logf}, o)
+		loseTask(t, &stage{Fleet: f, ctx: t.Context(), log: t.Logf}, o)
 	})
 	o.took = time.Since(began)
 	return []*outcome{o}
 }
 
-func forgets(t *testing.T, s *stage, o *outcome) {
+func loseTask(t *testing.T, s *stage, o *outcome) {
 	c, err := client.New(client.Config{URL: strings.Join(s.Dispatchers(), ",")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	hosts := hostsOf(t, s.Fleet)
 	known := submitGated(t, c, "known", hosts...)
-	eventually(t, "every host has accepted the first task", func() bool {
+	eventually(t, "every host accepts the first task", func() bool {
 		return count(t, c, known, procfleet.StateDelivered) == len(hosts)
 	})
 	master, err := s.Master(s.ctx)
@@ -57,13 +57,13 @@ func forgets(t *testing.T, s *stage, o *outcome) {
 	if err := s.Replicated(s.ctx); err != nil {
 		t.Fatal(err)
 	}
-	replica := s.besides(master, fleet.Redis)[0]
-	if err := master.Wall(replica); err != nil {
+	replica := s.others(master, fleet.Redis)[0]
+	if err := master.Isolate(replica); err != nil {
 		t.Fatal(err)
 	}
 	forgotten := submitGated(t, c, "forgotten", hosts[0])
 	for _, n := range s.Nodes(fleet.Agent) {
-		if err := n.Leave("go", ""); err != nil {
+		if err := n.WriteFile("go", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,23 +75,23 @@ func forgets(t *testing.T, s *stage, o *outcome) {
 	if err := master.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the replica is the master", func() bool { now, err := s.Master(s.ctx); return err == nil && now == replica })
-	eventually(t, "the end of the first task is forgotten", func() bool {
+	eventually(t, "the replica becomes the master", func() bool { now, err := s.Master(s.ctx); return err == nil && now == replica })
+	eventually(t, "the end of the first task is lost", func() bool {
 		task, err := c.Task(t.Context(), known)
 		return err == nil && task.State == procfleet.TaskRunning
 	})
 
-	// The agents still have every result, and are asked for it.
+	// The agents still have every result, and workers request it.
 	eventually(t, "the first task ends again", func() bool { return count(t, c, known, procfleet.StateSucceeded) == len(hosts) })
 	var failure *client.Error
 	if task, err := c.Task(t.Context(), forgotten); !errors.As(err, &failure) || failure.Status != http.StatusNotFound {
-		t.Errorf("the task that no surviving server knew is %+v, %v", task, err)
+		t.Errorf("the task that no remaining server has is %+v, %v", task, err)
 	}
-	if err := errors.Join(s.Heal(), s.settle()); err != nil {
+	if err := errors.Join(s.Repair(), s.settle()); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(t, c, known, procfleet.StateSucceeded); n != len(hosts) {
-		t.Errorf("when the old master is back, %d of %d results are there", n, len(hosts))
+		t.Errorf("after the return of the old master the task has %d of %d results", n, len(hosts))
 	}
 	for i, n := range s.Nodes(fleet.Agent) {
 		marks, err := n.Marks("marks")
@@ -102,8 +102,8 @@ func forgets(t *testing.T, s *stage, o *outcome) {
 	o.under.Submissions, o.under.Items = 2, len(hosts)+1
 }
 
-// submitGated starts a program on hosts, whose start command ends when there
-// is a file named go.
+// submitGated starts a program on hosts. Its start command ends when the file go
+// exists.
 func submitGated(t *testing.T, c *client.Client, name string, hosts ...procfleet.Host) procfleet.TaskID {
 	t.Helper()
 	spec := procfleet.DefaultSpec()
@@ -121,7 +121,8 @@ func submitGated(t *testing.T, c *client.Client, name string, hosts ...procfleet
 	return id
 }
 
-// count is how many items of a task are in a state; none while nobody answers.
+// count returns the number of items of a task in a state, or 0 if no dispatcher
+// responds.
 func count(t *testing.T, c *client.Client, id procfleet.TaskID, state procfleet.State) int {
 	t.Helper()
 	task, err := c.Task(t.Context(), id)
@@ -131,7 +132,7 @@ func count(t *testing.T, c *client.Client, id procfleet.TaskID, state procfleet.
 	return task.Counts[state]
 }
 
-// eventually waits for what must happen in the end, on a machine that is busy.
+// eventually waits for a condition, with a timeout for a busy machine.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	const patience = 3 * time.Minute
@@ -139,7 +140,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 		if done() {
 			return true
 		}
-		<-time.After(200 * time.Millisecond) // a question is not to be repeated at once
+		<-time.After(200 * time.Millisecond) // limits the rate of requests
 		return false
 	}, what)
 }

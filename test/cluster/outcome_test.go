@@ -20,14 +20,14 @@ import (
 // outcome is a row of the table of docs/faults.md.
 type outcome struct {
 	name, story string
-	result      string       // if it was right; default: nothing lost, nothing run twice
-	under       check.Totals // the load meanwhile
+	result      string       // of a passed scenario; default: nothing lost, nothing run twice
+	under       check.Totals // the load during the scenario
 	took        time.Duration
-	ran, failed bool // neither, if it was not asked for
+	ran, failed bool // neither, if it did not run
 }
 
-// play is a test of its own: it breaks the fleet, by do, under a load, which
-// must come out of it without a violation.
+// play runs do under a load as a subtest, and checks the load's history for
+// violations.
 func (o *outcome) play(t *testing.T, f *fleet.Fleet, run string, do func(s *stage, load *check.Load) error) {
 	t.Helper()
 	settled := false
@@ -40,7 +40,7 @@ func (o *outcome) play(t *testing.T, f *fleet.Fleet, run string, do func(s *stag
 		if err := do(s, load); err != nil {
 			t.Error(err)
 		}
-		if err := errors.Join(s.Heal(), s.settle()); err != nil {
+		if err := errors.Join(s.Repair(), s.settle()); err != nil {
 			t.Fatal(err)
 		}
 		settled = true
@@ -56,7 +56,7 @@ func (o *outcome) play(t *testing.T, f *fleet.Fleet, run string, do func(s *stag
 	})
 	o.took = time.Since(began)
 	if o.failed && !settled {
-		t.Fatal("what follows would say nothing")
+		t.Fatal("the fleet is not settled, so further scenarios would have no meaning")
 	}
 }
 
@@ -67,13 +67,13 @@ func (o *outcome) verdict() string {
 	return cmp.Or(o.result, "nothing lost, nothing run twice")
 }
 
-// row is that of the table.
+// row returns the row of the table.
 func (o *outcome) row() string {
 	return fmt.Sprintf("| %s | %s | %d with %d items | %s |\n", o.name, o.story, o.under.Submissions, o.under.Items, o.verdict())
 }
 
-// tell logs what came of everything, and how long it took.
-func tell(t *testing.T, outcomes []*outcome) {
+// logOutcomes logs the outcome and duration of every scenario.
+func logOutcomes(t *testing.T, outcomes []*outcome) {
 	t.Helper()
 	for _, o := range outcomes {
 		if o.ran {
@@ -82,11 +82,11 @@ func tell(t *testing.T, outcomes []*outcome) {
 	}
 }
 
-// source says what the table is from.
+// source returns the line above the table, which names the commit and the duration.
 func source(outcomes []*outcome) (string, error) {
 	commit, err := exec.Command("git", "log", "-1", "--format=%h of %cs").Output()
 	if err != nil {
-		return "", fmt.Errorf("ask git for the commit: %w", err)
+		return "", fmt.Errorf("get the commit from git: %w", err)
 	}
 	var took time.Duration
 	for _, o := range outcomes {
@@ -95,7 +95,7 @@ func source(outcomes []*outcome) (string, error) {
 	return fmt.Sprintf("From a run of commit %s, %.0f minutes without the start of the fleets.\n\n", bytes.TrimSpace(commit), took.Minutes()), nil
 }
 
-// writeOutcomes puts the table in its place in a document.
+// writeOutcomes replaces the table in a document.
 func writeOutcomes(document string, outcomes []*outcome) error {
 	const begin, end = "<!-- outcomes -->\n", "<!-- end of outcomes -->\n"
 	old, err := os.ReadFile(document)
@@ -105,7 +105,7 @@ func writeOutcomes(document string, outcomes []*outcome) error {
 	before, rest, begun := bytes.Cut(old, []byte(begin))
 	_, after, ended := bytes.Cut(rest, []byte(end))
 	if !begun || !ended {
-		return fmt.Errorf("%s has no place for the outcomes", document)
+		return fmt.Errorf("%s has no markers of the table", document)
 	}
 	from, err := source(outcomes)
 	if err != nil {

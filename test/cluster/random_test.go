@@ -13,14 +13,14 @@ import (
 	"github.com/procfleet/procfleet/test/cluster/fleet"
 )
 
-// randomSteps are faults by the schedule of a seed, step after step.
+// randomSteps are successive faults of a seed's schedule.
 type randomSteps struct {
 	schedule check.Schedule
-	most     time.Duration // after which no more are begun
+	most     time.Duration // begins no step after this time
 	done     int
 }
 
-// randomFaults are what the flags ask for.
+// randomFaults returns the random faults that the flags select.
 func randomFaults(f *fleet.Fleet) *randomSteps {
 	const (
 		manySteps         = 200
@@ -47,7 +47,7 @@ func (r *randomSteps) run(s *stage, load *check.Load) error {
 	return nil
 }
 
-// step is one step of a schedule, from a fleet that works to one that does.
+// step executes one step of a schedule. The fleet works before and after it.
 func (s *stage) step(step check.Step, load *check.Load) error {
 	if err := s.hold(step.After); err != nil {
 		return err
@@ -58,14 +58,14 @@ func (s *stage) step(step check.Step, load *check.Load) error {
 	}
 	defer func() { over() }()
 	var broken []error
-	for _, blow := range step.Blows {
-		broken = append(broken, s.begin(blows[blow.Fault], blow.Node.Name))
+	for _, blow := range step.NodeFaults {
+		broken = append(broken, s.begin(faultFuncs[blow.Fault], blow.Node.Name))
 	}
-	return errors.Join(errors.Join(broken...), s.hold(step.For), s.Heal(), s.settle())
+	return errors.Join(errors.Join(broken...), s.hold(step.For), s.Repair(), s.settle())
 }
 
-// blows are the faults of a schedule.
-var blows = map[check.Fault]func(*fleet.Node) error{
+// faultFuncs are the methods that cause the faults of a schedule.
+var faultFuncs = map[check.Fault]func(*fleet.Node) error{
 	check.Kill:    (*fleet.Node).Kill,
 	check.Pause:   (*fleet.Node).Pause,
 	check.Cut:     (*fleet.Node).Cut,
@@ -75,7 +75,7 @@ var blows = map[check.Fault]func(*fleet.Node) error{
 
 func nodesOf(f *fleet.Fleet) []check.Node {
 	var nodes []check.Node
-	for _, n := range f.Broken() {
+	for _, n := range f.FaultTargets() {
 		nodes = append(nodes, check.Node{Name: n.Name, Kind: check.Kind(n.Kind)})
 	}
 	return nodes

@@ -10,28 +10,29 @@ import (
 	"github.com/procfleet/procfleet/test/cluster/fleet"
 )
 
-// scenario is one thing that goes wrong while operations run.
+// scenario is one fault under load.
 type scenario struct {
 	name  string
-	story string // what is done, for docs/faults.md
-	// failsOver is whether Redis may fail over because of it.
+	story string // the fault, for docs/faults.md
+	// failsOver states that the fault may cause a fail-over of Redis.
 	failsOver bool
-	// cluster is the story with Redis as a cluster; empty if it is not run with one.
+	// cluster is the story on a fleet with a Redis Cluster; empty if the scenario
+	// does not run there.
 	cluster string
-	cut     bool // whether it is one of the few of -cut; these set no clocks
-	// do breaks the fleet, for as long as it takes. What it leaves broken is
-	// healed after it.
+	cut     bool // -cut runs the scenario; it sets no clock
+	// do causes the faults and blocks for their duration. The caller ends faults
+	// that remain.
 	do func(s *stage) error
 }
 
-// stage is a fleet under load, and a scenario's way to it.
+// stage is a fleet under load in a scenario.
 type stage struct {
 	*fleet.Fleet
 	ctx context.Context
 	log func(format string, args ...any)
 }
 
-// hold lets things be as they are for a while.
+// hold waits for d.
 func (s *stage) hold(d time.Duration) error {
 	select {
 	case <-s.ctx.Done():
@@ -42,15 +43,15 @@ func (s *stage) hold(d time.Duration) error {
 }
 
 const (
-	// short is how long most faults last: long enough for connections and leases
-	// to notice.
+	// short is the duration of most faults: connections and leases time out within
+	// it.
 	short = 12 * time.Second
-	// long is longer than a worker may keep a chunk to itself, and than NATS
-	// takes a silent server for one that is there.
+	// long exceeds the acknowledgement timeout of a worker's messages, and the time
+	// after which NATS considers a peer disconnected.
 	long = 30 * time.Second
 )
 
-// scenarios are run in this order on one fleet, which settles in between.
+// scenarios run in this order on one fleet, which settles after each.
 var scenarios = []scenario{
 	{
 		name: "the leader of the operations stream is killed", cut: true, story: "SIGKILL of the NATS server that leads `PROCFLEET_OPS`; started again after 12 s",
@@ -83,7 +84,7 @@ var scenarios = []scenario{
 	{
 		name: "the Redis master is cut off from replica and Sentinels", story: "for 30 s the master is connected to dispatchers and workers, but neither to its replica nor to a Sentinel: there are two masters until the old one is demoted", failsOver: true,
 		do: func(s *stage) error {
-			return s.master(func(m *fleet.Node) error { return m.Wall(s.besides(m, fleet.Redis, fleet.Sentinel)...) }, long)
+			return s.master(func(m *fleet.Node) error { return m.Isolate(s.others(m, fleet.Redis, fleet.Sentinel)...) }, long)
 		},
 	},
 	{
@@ -102,7 +103,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "a dispatcher is cut off from NATS", story: "for 30 s one dispatcher is connected to Redis but to no NATS server",
-		do: func(s *stage) error { return s.wall(long, "dispatcher-1", fleet.NATS) },
+		do: func(s *stage) error { return s.isolate(long, "dispatcher-1", fleet.NATS) },
 	},
 	{
 		name: "a worker is killed", story: "SIGKILL of one worker; started again after 12 s",
@@ -114,11 +115,11 @@ var scenarios = []scenario{
 	},
 	{
 		name: "a worker is cut off from Redis", story: "for 30 s one worker is connected to NATS but to no Redis server and no Sentinel",
-		do: func(s *stage) error { return s.wall(long, "worker-2", fleet.Redis, fleet.Sentinel) },
+		do: func(s *stage) error { return s.isolate(long, "worker-2", fleet.Redis, fleet.Sentinel) },
 	},
 	{
 		name: "a worker is cut off from NATS", story: "for 30 s one worker is connected to Redis but to no NATS server",
-		do: func(s *stage) error { return s.wall(long, "worker-3", fleet.NATS) },
+		do: func(s *stage) error { return s.isolate(long, "worker-3", fleet.NATS) },
 	},
 	{
 		name: "two workers are killed at once", story: "SIGKILL of two of three workers; started again after 12 s",
@@ -131,7 +132,7 @@ var scenarios = []scenario{
 				if err := s.during(short/4, (*fleet.Node).Kill, "agent-1", "agent-12"); err != nil {
 					return err
 				}
-				if err := errors.Join(s.heal("agent-1", "agent-12"), s.hold(short/4)); err != nil {
+				if err := errors.Join(s.repair("agent-1", "agent-12"), s.hold(short/4)); err != nil {
 					return err
 				}
 			}
@@ -180,11 +181,11 @@ var scenarios = []scenario{
 	},
 	{
 		name: "everything restarts at once", story: "SIGTERM and start of all 26 nodes at the same time", failsOver: true,
-		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.Broken()...) },
+		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.FaultTargets()...) },
 	},
 }
 
-// begin does something to nodes and leaves them so.
+// begin calls do for nodes.
 func (s *stage) begin(do func(*fleet.Node) error, names ...string) error {
 	var nodes []*fleet.Node
 	for _, name := range names {
@@ -193,14 +194,14 @@ func (s *stage) begin(do func(*fleet.Node) error, names ...string) error {
 	return s.all(do, nodes...)
 }
 
-// during does something to nodes and leaves it so for a while.
+// during calls do for nodes and waits for d.
 func (s *stage) during(d time.Duration, do func(*fleet.Node) error, names ...string) error {
 	return errors.Join(s.begin(do, names...), s.hold(d))
 }
 
-func (s *stage) heal(names ...string) error { return s.begin((*fleet.Node).Heal, names...) }
+func (s *stage) repair(names ...string) error { return s.begin((*fleet.Node).Repair, names...) }
 
-// inTurn does one step after the other, with a while after each.
+// inTurn calls the steps one after the other, with a pause after each.
 func (s *stage) inTurn(steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := errors.Join(step(s.ctx), s.hold(short/2)); err != nil {
@@ -210,7 +211,7 @@ func (s *stage) inTurn(steps ...func(context.Context) error) error {
 	return nil
 }
 
-// all does something to nodes at the same time.
+// all calls do for nodes concurrently.
 func (s *stage) all(do func(*fleet.Node) error, nodes ...*fleet.Node) error {
 	done := make(chan error)
 	for _, n := range nodes {
@@ -223,7 +224,7 @@ func (s *stage) all(do func(*fleet.Node) error, nodes ...*fleet.Node) error {
 	return err
 }
 
-// leader does something to the server that leads a stream.
+// leader calls do for the server that leads a stream.
 func (s *stage) leader(stream string, do func(*fleet.Node) error, d time.Duration) error {
 	n, err := s.StreamLeader(s.ctx, stream)
 	if err != nil {
@@ -232,7 +233,7 @@ func (s *stage) leader(stream string, do func(*fleet.Node) error, d time.Duratio
 	return s.during(d, do, n.Name)
 }
 
-// master does something to Redis' master.
+// master calls do for the Redis master.
 func (s *stage) master(do func(*fleet.Node) error, d time.Duration) error {
 	n, err := s.Master(s.ctx)
 	if err != nil {
@@ -241,22 +242,22 @@ func (s *stage) master(do func(*fleet.Node) error, d time.Duration) error {
 	return s.during(d, do, n.Name)
 }
 
-// replica does something to the Redis that is not the master.
+// replica calls do for a Redis replica.
 func (s *stage) replica(do func(*fleet.Node) error, d time.Duration) error {
 	master, err := s.Master(s.ctx)
 	if err != nil {
 		return err
 	}
-	return s.during(d, do, s.besides(master, fleet.Redis)[0].Name)
+	return s.during(d, do, s.others(master, fleet.Redis)[0].Name)
 }
 
-// wall cuts a node off from all nodes of some kinds for a while.
-func (s *stage) wall(d time.Duration, name string, kinds ...fleet.Kind) error {
-	return s.during(d, func(n *fleet.Node) error { return n.Wall(s.Nodes(kinds...)...) }, name)
+// isolate disconnects a node from all nodes of some kinds for a while.
+func (s *stage) isolate(d time.Duration, name string, kinds ...fleet.Kind) error {
+	return s.during(d, func(n *fleet.Node) error { return n.Isolate(s.Nodes(kinds...)...) }, name)
 }
 
-// besides are the nodes of some kinds but one.
-func (s *stage) besides(but *fleet.Node, kinds ...fleet.Kind) []*fleet.Node {
+// others returns all nodes of some kinds except one.
+func (s *stage) others(but *fleet.Node, kinds ...fleet.Kind) []*fleet.Node {
 	var others []*fleet.Node
 	for _, n := range s.Nodes(kinds...) {
 		if n != but {
@@ -266,12 +267,12 @@ func (s *stage) besides(but *fleet.Node, kinds ...fleet.Kind) []*fleet.Node {
 	return others
 }
 
-// slower delays all packets of a node, give or take a half.
+// slower delays all packets of a node by d, plus or minus up to half of it.
 func slower(d time.Duration) func(*fleet.Node) error {
 	return func(n *fleet.Node) error { return n.Delay(d, d/2) }
 }
 
-// upgrade restarts every node, each when the one before is ready.
+// upgrade restarts the nodes one after the other, each when the fleet has settled.
 func (s *stage) upgrade() error {
 	for _, n := range s.Nodes(fleet.Sentinel, fleet.Redis, fleet.NATS, fleet.Leaf, fleet.Worker, fleet.Dispatcher, fleet.Agent) {
 		if err := n.Restart(); err != nil {
@@ -284,8 +285,7 @@ func (s *stage) upgrade() error {
 	return nil
 }
 
-// settle waits until everything works, as long as that may take on a machine
-// that is busy.
+// settle waits until the fleet has settled, with a timeout for a busy machine.
 func (s *stage) settle() error {
 	const patience = 3 * time.Minute
 	ctx, cancel := context.WithTimeout(s.ctx, patience)

@@ -13,9 +13,9 @@ import (
 	"github.com/procfleet/procfleet/test/internal/images"
 )
 
-// TestComposeFileRidesOutWhatHappensToIt is one test, because starting the
-// file is what takes the time.
-func TestComposeFileRidesOutWhatHappensToIt(t *testing.T) {
+// TestComposeFileSurvivesFaults is one test, because the start of the
+// services takes most of the time.
+func TestComposeFileSurvivesFaults(t *testing.T) {
 	images.Require(t, "docker", "docker-compose")
 	f := up(t, buildImages(t))
 	f.wait()
@@ -30,9 +30,9 @@ func TestComposeFileRidesOutWhatHappensToIt(t *testing.T) {
 		f.check(samples...)
 	}
 	succeeds(sample{name: "first"})
-	first := f.submit(a, sample{name: "first"}) // runs already
+	first := f.submit(a, sample{name: "first"}) // already runs
 
-	t.Log("two of the three workers and a dispatcher are killed in the middle of a task")
+	t.Log("two of the three workers and a dispatcher are killed during a task")
 	var slow []sample
 	for i := range 4 {
 		slow = append(slow, sample{name: fmt.Sprintf("slow-%d", i), slow: 4})
@@ -50,10 +50,10 @@ func TestComposeFileRidesOutWhatHappensToIt(t *testing.T) {
 	f.succeeded(b, id)
 	f.check(slow...)
 	for _, service := range []string{"worker-1", "worker-2", "dispatcher-1"} {
-		testenv.Eventually(t, patience, func() bool { return f.running(service) || pause() }, service+" is back")
+		testenv.Eventually(t, patience, func() bool { return f.running(service) || pause() }, service+" runs again")
 	}
 	f.wait()
-	// The workers that came back have to do it alone.
+	// The restarted workers must do this alone.
 	f.kill("worker-3")
 	succeeds(sample{name: "second"})
 	f.start("worker-3")
@@ -63,14 +63,14 @@ func TestComposeFileRidesOutWhatHappensToIt(t *testing.T) {
 		f.compose("restart", service)
 		f.wait()
 		if done := f.finished(a, first); done.Counts["unchanged"] != len(f.hosts) {
-			t.Errorf("after the restart of %s, a task of before is %+v", service, done)
+			t.Errorf("after the restart of %s, an earlier task is %+v", service, done)
 		}
 		succeeds(sample{name: "after-" + service})
 	}
 }
 
-// refusesStrangers: nobody else may call, and an application that is added
-// while the dispatchers run may.
+// refusesStrangers checks that unknown callers are rejected, and that an
+// application can call that is added while the dispatchers run.
 func (f *fleet) refusesStrangers() {
 	f.t.Helper()
 	mine := f.token
@@ -80,7 +80,7 @@ func (f *fleet) refusesStrangers() {
 		f.token = token
 		for _, door := range f.doors {
 			if status := f.call(door, http.MethodGet, "/v1/tasks", nil, &answer); status != http.StatusUnauthorized {
-				f.t.Errorf("a call with token %q is answered %d %v", token, status, answer)
+				f.t.Errorf("response to a call with token %q: %d %v", token, status, answer)
 			}
 		}
 	}
@@ -92,7 +92,8 @@ func (f *fleet) refusesStrangers() {
 	}
 }
 
-// redisRefusesStrangers: who has no user of Redis reads and writes nothing.
+// redisRefusesStrangers checks that clients without a Redis user can neither read
+// nor write.
 func (f *fleet) redisRefusesStrangers() {
 	f.t.Helper()
 	for args, want := range map[string]string{
@@ -103,12 +104,12 @@ func (f *fleet) redisRefusesStrangers() {
 	} {
 		command := append([]string{"exec", f.container("redis"), "redis-cli"}, strings.Fields(args)...)
 		if said := docker(f.t, command...); !strings.Contains(said, want) {
-			f.t.Errorf("redis-cli %s is told %q, want %s", args, said, want)
+			f.t.Errorf("redis-cli %s: reply %q, want %s", args, said, want)
 		}
 	}
 }
 
-// succeeded waits for the end of a task of which every item must succeed.
+// succeeded waits for the end of a task, of which every item must have succeeded.
 func (f *fleet) succeeded(door, id string) {
 	f.t.Helper()
 	if done := f.finished(door, id); done.Counts["succeeded"] != done.Items || done.Items == 0 {

@@ -1,4 +1,4 @@
-// Package compose starts docker-compose.yml as an operator would and breaks
-// it. It knows the HTTP API and the docker commands, nothing else. It needs
-// docker, so it only runs with the build tag: make compose-test.
+// Package compose starts docker-compose.yml as an operator does, and causes faults.
+// It uses only the HTTP API and docker commands. It needs docker, so its tests have
+// a build tag: make compose-test.
 package compose

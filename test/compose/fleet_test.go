@@ -22,20 +22,20 @@ import (
 	"github.com/procfleet/procfleet/test/internal/images"
 )
 
-// patience is how long anything may take that must happen in the end, on a
-// machine that is busy.
+// patience is the timeout for a busy machine.
 const patience = 90 * time.Second
 
-// fleet is docker-compose.yml, up.
+// fleet is the running docker-compose.yml.
 type fleet struct {
 	t     *testing.T
 	env   []string
-	hosts []string // of agent-1 and so on
+	hosts []string // of agent-1, agent-2, …
 	doors []string // URLs of the dispatchers
 	token string   // of an application
 }
 
-// up starts the file as a project of its own, which goes with the test.
+// up starts the file as a separate project, which is removed at the end of the
+// test.
 func up(t *testing.T, with made) *fleet {
 	t.Helper()
 	f := &fleet{t: t}
@@ -72,21 +72,22 @@ func (f *fleet) compose(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// addApplication makes an application with the command that the file itself
-// names, and returns its secret.
+// addApplication adds an application with the command in the comments of the file,
+// and returns its secret.
 func (f *fleet) addApplication(code string) string {
 	f.t.Helper()
 	out := f.compose("run", "--rm", "--no-deps", "-T", "dispatcher-1", "app", "add", code)
-	for line := range strings.Lines(out) { // what docker-compose and the command say beside it has spaces
+	for line := range strings.Lines(out) { // other output of docker-compose and the command contains spaces
 		if line = strings.TrimSpace(line); len(line) == 43 && !strings.Contains(line, " ") {
 			return line
 		}
 	}
-	f.t.Fatalf("app add wrote no secret:\n%s", out)
+	f.t.Fatalf("no secret in the output of app add:\n%s", out)
 	return ""
 }
 
-// down removes everything, after a failure with what the containers said.
+// down removes everything. If the test failed, it first logs the output of the
+// containers.
 func (f *fleet) down() {
 	if f.t.Failed() {
 		for _, args := range [][]string{{"ps"}, {"logs", "--no-color", "--tail=80"}} {
@@ -99,13 +100,13 @@ func (f *fleet) down() {
 	}
 }
 
-// container is the id of a service's container.
+// container returns the id of a service's container.
 func (f *fleet) container(service string) string {
 	f.t.Helper()
 	return f.compose("ps", "-q", service)
 }
 
-// kill ends services by SIGKILL.
+// kill sends SIGKILL to services.
 func (f *fleet) kill(services ...string) {
 	f.t.Helper()
 	for _, s := range services {
@@ -124,14 +125,13 @@ func (f *fleet) in(service, command string) string {
 	return docker(f.t, "exec", f.container(service), "/bin/sh", "-c", command)
 }
 
-// running is whether docker has the service running, and healthy if it can
-// tell.
+// running reports whether a service runs and, if it has a health check, is healthy.
 func (f *fleet) running(service string) bool {
 	state := docker(f.t, "inspect", "--format", "{{.State.Status}} {{with .State.Health}}{{.Status}}{{end}}", f.container(service))
 	return state == "running" || state == "running healthy"
 }
 
-// call makes one request; the status is 0 if nobody answered.
+// call sends one request; the status is 0 if there was no response.
 func (f *fleet) call(door, method, path string, body, into any) int {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 15*time.Second)
@@ -160,7 +160,7 @@ func (f *fleet) call(door, method, path string, body, into any) int {
 	return resp.StatusCode
 }
 
-// wait waits until every dispatcher is ready and knows every host.
+// wait waits until every dispatcher is ready and lists every host.
 func (f *fleet) wait() {
 	f.t.Helper()
 	for _, door := range f.doors {
@@ -186,18 +186,18 @@ func (f *fleet) wait() {
 	}
 }
 
-// pause is false, a moment later: a docker command or a request is not to be
-// repeated at once.
+// pause returns false after a moment. It limits the rate of docker commands and
+// requests.
 func pause() bool {
 	<-time.After(200 * time.Millisecond)
 	return false
 }
 
-// sample is a process that every host has under this name: a copy of sleep.
-// Its start command notes that it ran, and takes a while.
+// sample is a process that every host has under this name: a copy of sleep. Its
+// start command records that it ran, and is slow.
 type sample struct {
 	name string
-	slow int // seconds that the start takes
+	slow int // duration of the start in seconds
 }
 
 func (s sample) dir() string { return "/srv/" + s.name }
@@ -213,7 +213,7 @@ func (s sample) spec() map[string]any {
 	}
 }
 
-// install puts the samples on every host.
+// install copies the samples to every host.
 func (f *fleet) install(samples ...sample) {
 	f.t.Helper()
 	var script strings.Builder
@@ -225,7 +225,7 @@ func (f *fleet) install(samples ...sample) {
 	}
 }
 
-// submit starts the samples on every host, as one task, and returns its id.
+// submit starts the samples on every host as one task, and returns its id.
 func (f *fleet) submit(door string, samples ...sample) string {
 	f.t.Helper()
 	var operations []map[string]any
@@ -260,7 +260,7 @@ func (f *fleet) finished(door, id string) task {
 	return last
 }
 
-// check looks into the containers: each sample was started once and runs.
+// check verifies in the containers that each sample was started once and runs.
 func (f *fleet) check(samples ...sample) {
 	f.t.Helper()
 	for i := range f.hosts {
@@ -270,7 +270,7 @@ func (f *fleet) check(samples ...sample) {
 				f.t.Errorf("%s: %s was started %d times", agent, s.name, len(lines))
 			}
 			if comm := f.in(agent, "cat /proc/$(cat "+s.dir()+"/pid)/comm"); comm != s.name {
-				f.t.Errorf("%s: behind the pid of %s is %q", agent, s.name, comm)
+				f.t.Errorf("%s: the pid of %s has the command name %q", agent, s.name, comm)
 			}
 		}
 	}

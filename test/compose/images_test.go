@@ -13,14 +13,14 @@ import (
 	"github.com/procfleet/procfleet/test/internal/images"
 )
 
-// made are the names of images that the test built.
+// made are the names of the images that the test built.
 type made struct{ server, agent string }
 
 func buildImages(t *testing.T) made {
 	t.Helper()
 	server, agent := images.Builder{}.Procfleet(t, fmt.Sprintf(":compose-test-%d", os.Getpid()), "id", "sleep", "cat", "cp", "mkdir")
-	// These have the names that the file uses. One that is here already is the
-	// real thing, and better.
+	// These images have the names in the file. The test does not replace an
+	// existing image, which is the published one.
 	if name := imageOf(t, "nats"); !images.There(name) {
 		images.Builder{}.NATS(t, name)
 	}
@@ -30,8 +30,8 @@ func buildImages(t *testing.T) made {
 	return made{server: server, agent: agent}
 }
 
-// imageOf is the image that docker-compose.yml names for a service whose
-// image has the service's name.
+// imageOf returns the image in docker-compose.yml for a service. The image has the
+// service's name.
 func imageOf(t *testing.T, service string) string {
 	t.Helper()
 	file, err := os.ReadFile(filepath.Join(testenv.ModuleRoot(), "docker-compose.yml"))
@@ -40,7 +40,7 @@ func imageOf(t *testing.T, service string) string {
 	}
 	found := regexp.MustCompile(`(?m)^\s+image: (` + service + `:\S+)$`).FindSubmatch(file)
 	if found == nil {
-		t.Fatalf("docker-compose.yml names no image of %s", service)
+		t.Fatalf("no image of %s in docker-compose.yml", service)
 	}
 	return string(found[1])
 }

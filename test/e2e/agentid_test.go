@@ -11,15 +11,16 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// byID is an operation on the host of an agent id.
+// byID returns an operation on the host of an agent id.
 func byID(action string, p proc, agentID string) map[string]any {
 	return map[string]any{"action": action, "process": p.spec(), "agents": []string{agentID}}
 }
 
-// TestAClaimedAgentIDReceivesNoOrders: a host that announces the agent id of
-// another gets no order that names the id, whether the other is connected or
-// not, whether the server has bound the id or not, and is reported.
-func TestAClaimedAgentIDReceivesNoOrders(t *testing.T) {
+// TestAClaimedAgentIDReceivesNoCommands checks that a host which announces the agent
+// id of another host receives no command for that id. This holds whether or not the
+// other host is connected, and whether or not a caller bound the id. The worker
+// reports the host.
+func TestAClaimedAgentIDReceivesNoCommands(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
@@ -43,13 +44,13 @@ func TestAClaimedAgentIDReceivesNoOrders(t *testing.T) {
 	p := f.procs.new(thief.host(), "claimed")
 	refused := c.wait(c.submit(byID("start", p, id)))
 	if r := c.results(refused.ID, 1)[0]; r.Code != 117 || p.starts() != 0 {
-		t.Errorf("an order to the claimed id: %+v, started %d times", r, p.starts())
+		t.Errorf("a command to the claimed id: %+v, started %d times", r, p.starts())
 	}
 	if done := c.wait(c.submit(operation("status", []proc{p}))); done.Counts["succeeded"]+done.Counts["unchanged"] != 1 {
 		t.Errorf("the host by its address: %v", done.Counts)
 	}
 
-	// A binding of the server leads to its host, however often the id is claimed.
+	// A binding refers to its host, regardless of announcements.
 	binding := map[string]any{"bindings": []any{map[string]any{"host": owner.host(), "agent_id": boundID}}}
 	if status, answer, ok := c.call(http.MethodPost, "/v1/agents/bindings", "", binding); !ok || status != http.StatusOK {
 		t.Fatalf("bind: %d %s", status, answer)
@@ -64,10 +65,10 @@ func TestAClaimedAgentIDReceivesNoOrders(t *testing.T) {
 		t.Errorf("by the bound id: %+v", c.results(done.ID, 1))
 	}
 	if r := c.onlyHost(t, byID("status", bound, boundID)); r.Host != owner.host() {
-		t.Errorf("the bound id led to host %s", r.Host)
+		t.Errorf("the bound id refers to host %s", r.Host)
 	}
 
-	// The host that was enrolled with the id has it.
+	// The id belongs to the host that was enrolled with it.
 	owner.stop()
 	f.keys.enrollAs(owner.host(), id, owner.identity)
 	owner.start()
@@ -77,7 +78,8 @@ func TestAClaimedAgentIDReceivesNoOrders(t *testing.T) {
 	}, "the id leads to the host that holds it")
 }
 
-// TestAnAgentIDOfTwoHostsLeadsToNeither until one of the two is gone.
+// TestAnAgentIDOfTwoHostsLeadsToNeither checks that the id is ambiguous until one
+// of the two agents has stopped.
 func TestAnAgentIDOfTwoHostsLeadsToNeither(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)

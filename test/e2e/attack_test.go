@@ -20,8 +20,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// attacker may do everything on the bus, and has heard every message. It has
-// no key.
+// attacker has all rights on the broker and has recorded every message. It has no
+// key.
 type attacker struct {
 	t     *testing.T
 	conn  *nats.Conn
@@ -70,12 +70,12 @@ func next(t *testing.T, heard *nats.Subscription, messageType string) *nats.Msg 
 	}
 }
 
-// order sends a command to a host's subject and returns what its agent answers.
+// order sends a command to a host's subject and returns the reply of its agent.
 func (a *attacker) order(subject string, header nats.Header, data []byte) agentproto.Reply {
 	a.t.Helper()
 	msg, err := a.conn.RequestMsg(&nats.Msg{Subject: subject, Header: header, Data: data}, startTimeout)
 	if err != nil {
-		a.t.Fatalf("nobody answers on %s: %v", subject, err)
+		a.t.Fatalf("no reply on %s: %v", subject, err)
 	}
 	var reply agentproto.Reply
 	if err := agentproto.Decode(msg.Data, agentproto.TypeReply, &reply); err != nil {
@@ -84,8 +84,8 @@ func (a *attacker) order(subject string, header nats.Header, data []byte) agentp
 	return reply
 }
 
-// request sends a message as agents do, and returns the receipt for it. The
-// store has the message then, or has rejected it.
+// request sends a message like an agent, and returns its receipt. The store then
+// has the message or has rejected it.
 func (a *attacker) request(subject string, header nats.Header, data []byte) agentproto.Receipt {
 	a.t.Helper()
 	msg, err := a.conn.RequestMsg(&nats.Msg{Subject: subject, Header: header, Data: data}, startTimeout)
@@ -99,8 +99,8 @@ func (a *attacker) request(subject string, header nats.Header, data []byte) agen
 	return receipt
 }
 
-// publish sends a message that no worker replies to, where the workers reply
-// to the next one that is signed.
+// publish sends a message to which workers do not reply, and then a signed one, and
+// waits for the reply to the latter.
 func (a *attacker) publish(subject string, header nats.Header, data []byte) {
 	a.t.Helper()
 	if err := a.conn.PublishMsg(&nats.Msg{Subject: subject, Header: header, Reply: a.conn.NewInbox(), Data: data}); err != nil {
@@ -108,7 +108,7 @@ func (a *attacker) publish(subject string, header nats.Header, data []byte) {
 	}
 }
 
-// encode writes a message.
+// encode encodes a message.
 func encode(t *testing.T, m agentproto.Message) []byte {
 	t.Helper()
 	data, err := agentproto.Encode(m)
@@ -118,7 +118,7 @@ func encode(t *testing.T, m agentproto.Message) []byte {
 	return data
 }
 
-// signedBy returns the headers of a message from a host of the ring.
+// signedBy returns the headers of a message of a host that the ring signed.
 func signedBy(ring *fleetkey.Ring, host, messageType string, data []byte) nats.Header {
 	header := nats.Header{}
 	ring.Host(host).Sign(header, &fleetkey.Message{Purpose: messageType, Body: data})
@@ -129,7 +129,7 @@ func header(messageType string) agentproto.Header {
 	return agentproto.Header{Type: messageType, ID: "attack", Sent: time.Now().UTC()}
 }
 
-// mentions reports whether some file of a folder has the text in it.
+// mentions reports whether a file of a folder contains the text.
 func mentions(t *testing.T, folder, text string) bool {
 	t.Helper()
 	found := false
@@ -139,7 +139,7 @@ func mentions(t *testing.T, folder, text string) bool {
 		}
 		data, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a temporary file that has got its name meanwhile
+			return nil // a temporary file that was renamed meanwhile
 		}
 		found = found || strings.Contains(string(data), text)
 		return err
@@ -150,10 +150,10 @@ func mentions(t *testing.T, folder, text string) bool {
 	return found
 }
 
-// TestWhoOwnsTheBusCannotOrderAHost: commands that are forged, changed,
-// redirected or sent again by somebody with every right on the bus run nothing
-// and leave nothing in the journal.
-func TestWhoOwnsTheBusCannotOrderAHost(t *testing.T) {
+// TestAttackerOnTheBrokerCannotCommandAHost checks that forged, changed, redirected and
+// repeated commands of a client with all rights on the broker run nothing and leave
+// nothing in the journal.
+func TestAttackerOnTheBrokerCannotCommandAHost(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
@@ -173,9 +173,9 @@ func TestWhoOwnsTheBusCannotOrderAHost(t *testing.T) {
 		}
 	}
 
-	// Sent again as it is, it is answered with what is known.
+	// A repeated command gets the stored reply.
 	if reply := thief.order(command.Subject, command.Header, command.Data); reply.Refused == "" && len(reply.Items) != 1 {
-		t.Errorf("the command again: %+v", reply)
+		t.Errorf("reply to the repeated command: %+v", reply)
 	}
 	once("the command again")
 
@@ -197,7 +197,7 @@ func TestWhoOwnsTheBusCannotOrderAHost(t *testing.T) {
 		"redirected and changed":              {otherSubject, command.Header, otherHost},
 	} {
 		if reply := thief.order(forged.subject, forged.header, forged.data); reply.Refused != agentproto.RefusedSignature {
-			t.Errorf("%s: answered %+v, want refused as %q", what, reply, agentproto.RefusedSignature)
+			t.Errorf("%s: reply %+v, want refused as %q", what, reply, agentproto.RefusedSignature)
 		}
 	}
 	for _, a := range f.agents {
@@ -213,7 +213,7 @@ func TestWhoOwnsTheBusCannotOrderAHost(t *testing.T) {
 	host.start()
 	host.waitReady()
 	if reply := thief.order(command.Subject, command.Header, command.Data); reply.Refused != agentproto.RefusedIncarnation {
-		t.Errorf("the restarted agent answers %+v, want refused as %q", reply, agentproto.RefusedIncarnation)
+		t.Errorf("reply of the restarted agent: %+v, want refused as %q", reply, agentproto.RefusedIncarnation)
 	}
 	once("after a restart of the agent")
 
@@ -222,15 +222,15 @@ func TestWhoOwnsTheBusCannotOrderAHost(t *testing.T) {
 	host.start()
 	host.waitReady()
 	if reply := thief.order(command.Subject, command.Header, command.Data); reply.Refused != agentproto.RefusedInstance {
-		t.Errorf("a new instance answers %+v, want refused as %q", reply, agentproto.RefusedInstance)
+		t.Errorf("reply of a new instance: %+v, want refused as %q", reply, agentproto.RefusedInstance)
 	}
 	once("at another instance")
 }
 
-// TestWhoOwnsTheBusCannotForgeAnOutcome: an item keeps its state whatever is
-// put among the results, by somebody without a key and by a host that speaks
-// for another one.
-func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
+// TestAttackerOnTheBrokerCannotForgeAnOutcome checks that forged results do not change
+// the state of an item, neither from a client without a key nor from a host in the
+// name of another.
+func TestAttackerOnTheBrokerCannotForgeAnOutcome(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
@@ -256,7 +256,7 @@ func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
 		thief.publish(subject, signedBy(newKeys(t).ring(), host, agentproto.TypeResults, forged), forged)
 		thief.publish(subject, signedBy(f.keys.ring(), other, agentproto.TypeResults, forged), forged)
 		thief.publish(subject, signedBy(f.keys.ring(), host, agentproto.TypeEvent, forged), forged)
-		own := forge(other) // true in all but whose item it is
+		own := forge(other) // correct except for the owner of the item
 		receipt := thief.request(subject, signedBy(f.keys.ring(), other, agentproto.TypeResults, own), own)
 		if !slices.Equal(receipt.Rejected, agentproto.ItemList{0}) || len(receipt.Stored) != 0 {
 			t.Errorf("the receipt for another host's item: %+v", receipt)
@@ -264,14 +264,14 @@ func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
 	}
 	attack()
 	if now := c.task(id); now.State != "running" || now.Counts["delivered"] != 1 {
-		t.Errorf("forged results made it %s with %v", now.State, now.Counts)
+		t.Errorf("after forged results the task is %s with %v", now.State, now.Counts)
 	}
 	worker.WaitOutput(t, startTimeout, "message rejected")
 	worker.WaitOutput(t, startTimeout, "items of another host")
 
 	p.release(t)
 	genuine := thief.recorded(agentproto.TypeResults)
-	for !strings.Contains(string(genuine.Data), `"message":"success"`) { // it hears its own as well
+	for !strings.Contains(string(genuine.Data), `"message":"success"`) { // the attacker also hears its own messages
 		genuine = thief.recorded(agentproto.TypeResults)
 	}
 	outcome := func() (task, result) {
@@ -287,13 +287,13 @@ func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
 		t.Errorf("the receipt for the recorded result: %+v", receipt)
 	}
 	if after, again := outcome(); after.Counts["succeeded"] != 1 || again.Message != r.Message || again.Late {
-		t.Errorf("afterwards: %v, %+v", after.Counts, again)
+		t.Errorf("after the repeated results: %v, %+v", after.Counts, again)
 	}
 }
 
-// TestWhoOwnsTheBusCannotSpeakForAHost: what is said of a host that nobody
-// enrolled, or was said by one a while ago, is not believed.
-func TestWhoOwnsTheBusCannotSpeakForAHost(t *testing.T) {
+// TestAttackerOnTheBrokerCannotActAsAHost checks that workers reject messages of hosts
+// that are not enrolled, and old announcements.
+func TestAttackerOnTheBrokerCannotActAsAHost(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
@@ -354,20 +354,21 @@ func TestWhoOwnsTheBusCannotSpeakForAHost(t *testing.T) {
 	known := func() bool { return strings.Contains(strings.Join(c.hosts(), " "), replayed) }
 	for _, sent := range []time.Time{time.Now().Add(-10 * time.Minute), time.Now().Add(10 * time.Minute)} {
 		if !announce(sent) || known() {
-			t.Errorf("an announcement of %s counts at %s", sent, time.Now())
+			t.Errorf("an announcement of %s was accepted at %s", sent, time.Now())
 		}
 	}
 	if announce(time.Now()) || !known() {
-		t.Error("one of now does not count")
+		t.Error("a current announcement was rejected")
 	}
 	if strings.Contains(strings.Join(c.hosts(), " "), forged) {
 		t.Errorf("hosts: %v", c.hosts())
 	}
 }
 
-// TestHostsThatAreNotBelievedEndWithWhatToDo: a host that was revoked does
-// nothing and says why, and is well again once it is enrolled again.
-func TestHostsThatAreNotBelievedEndWithWhatToDo(t *testing.T) {
+// TestRevokedHostsReportWhatToDo checks that a revoked host executes
+// nothing and its result says what to do, and that the host works again after it is
+// enrolled.
+func TestRevokedHostsReportWhatToDo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
@@ -391,10 +392,9 @@ func TestHostsThatAreNotBelievedEndWithWhatToDo(t *testing.T) {
 	}
 }
 
-// TestTheFleetsKeyIsReplacedWithoutAGap: while tasks go on, a second key is
-// added and the first taken away, one role after the other, and every task
-// succeeds.
-func TestTheFleetsKeyIsReplacedWithoutAGap(t *testing.T) {
+// TestTheFleetKeyIsRotatedWithoutAGap adds a second key and removes the first,
+// one role after the other, while tasks run. Every task must succeed.
+func TestTheFleetKeyIsRotatedWithoutAGap(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	atDispatcher, atWorker := f.keys, &keys{t, filepath.Join(t.TempDir(), "worker.key")}
@@ -442,6 +442,6 @@ func TestTheFleetsKeyIsReplacedWithoutAGap(t *testing.T) {
 	}
 	slow.release(t)
 	if done := c.wait(running); done.Counts["succeeded"] != 1 || slow.starts() != 1 {
-		t.Errorf("what ran meanwhile: %v, started %d times: %+v", done.Counts, slow.starts(), c.results(running, 1))
+		t.Errorf("the task during the rotation: %v, started %d times: %+v", done.Counts, slow.starts(), c.results(running, 1))
 	}
 }

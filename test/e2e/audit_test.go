@@ -15,14 +15,14 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// auditRecord is what these tests read of a line of the audit log.
+// auditRecord has the fields of an audit record that these tests read.
 type auditRecord struct {
 	ID, Event, Task, Request, Address, State string
 	Items                                    int
 	Counts                                   map[string]int
 }
 
-// auditRecords reads the files of a folder, which may end within a line.
+// auditRecords reads the files of a folder. The last line may be incomplete.
 func auditRecords(t *testing.T, folder string) map[string]auditRecord {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.jsonl"))
@@ -45,10 +45,10 @@ func auditRecords(t *testing.T, folder string) map[string]auditRecord {
 	return records
 }
 
-// TestNoTaskWithoutItsRecord kills dispatchers between storing a task and
-// queueing it, before and after they kept its record, and a worker before it
-// told the end. With the audit log required, every task that ran has a record
-// that it was accepted, by whom, and one that it ended.
+// TestNoTaskWithoutItsRecord kills dispatchers after they stored a task and before
+// they queued it, before and after they wrote its record, and kills a worker before
+// it notified the end. With --audit-required every task that ran must have a record
+// of its acceptance with the caller, and a record of its end.
 func TestNoTaskWithoutItsRecord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -66,7 +66,7 @@ func TestNoTaskWithoutItsRecord(t *testing.T) {
 	for i, point := range []string{"dispatcher.stored", "dispatcher.audited"} {
 		dying, first := f.dispatcher(point, required(point)...)
 		if status, data, ok := first.call(http.MethodPost, "/v1/tasks", "", operation("status", all[i:i+1])); ok {
-			t.Fatalf("the dispatcher answered %d %s and should have died at %s", status, data, point)
+			t.Fatalf("response %d %s, but the dispatcher should have died at %s", status, data, point)
 		}
 		dying.Wait(t, startTimeout)
 	}
@@ -89,8 +89,9 @@ func TestNoTaskWithoutItsRecord(t *testing.T) {
 	f.killAll(c, all)
 }
 
-// TestAFullDiskUnderTheAuditLog: required, nothing is accepted; not required,
-// work goes on, and metrics tell of the loss.
+// TestAFullDiskUnderTheAuditLog fills the disk. With --audit-required the
+// dispatcher accepts nothing; without it, the dispatcher continues and metrics
+// count the loss.
 func TestAFullDiskUnderTheAuditLog(t *testing.T) {
 	t.Parallel()
 	const body = `{"action":"status","process":{"namespace":"ns","name":"web","proc_name":"nginx"},"hosts":["0:10.0.0.1"]}`
@@ -113,8 +114,8 @@ func TestAFullDiskUnderTheAuditLog(t *testing.T) {
 	}
 }
 
-// TestAuditShowsTheStream asks the system what happened as an operator does.
-func TestAuditShowsTheStream(t *testing.T) {
+// TestAuditReadsTheStream reads the audit log with the command for operators.
+func TestAuditReadsTheStream(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	f.worker("")

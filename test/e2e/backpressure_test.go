@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// everyDoor asks all families at once: what lets callers wait lets each of
-// them wait as long.
+// everyDoor calls ask for all APIs concurrently, because each waits for the same
+// timeout.
 func everyDoor(ask func(d *door)) {
 	var asked sync.WaitGroup
 	for _, d := range doors() {
@@ -27,18 +27,18 @@ func everyDoor(ask func(d *door)) {
 	asked.Wait()
 }
 
-// TestAStoreThatHangsLosesNothing stops Redis while a task runs, so that it
-// neither answers nor hangs up. Every family says come again, and that nothing
-// was done; what was accepted before ends when Redis goes on.
-func TestAStoreThatHangsLosesNothing(t *testing.T) {
+// TestAHangingStoreLosesNothing suspends Redis while a task runs, so that Redis
+// does not reply and keeps its connections open. Every API must respond 503 and say
+// that nothing was done; accepted tasks must end after Redis resumes.
+func TestAHangingStoreLosesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
-	_, c := f.dispatcher("", "--slack", "10m") // nothing is overdue, however busy the machine
+	_, c := f.dispatcher("", "--slack", "10m") // nothing is overdue, even on a busy machine
 	f.worker("")
 	f.waitKnown(c, 3)
 	all := f.procs.grid(f.hosts(3), 10, "hangs")
 	id := c.submit(operation("start", all))
-	testenv.Eventually(t, finishTimeout, func() bool { return started(all) > 0 }, "a start command ran")
+	testenv.Eventually(t, finishTimeout, func() bool { return started(all) > 0 }, "a start command runs")
 
 	f.redis.Freeze(t)
 	everyDoor(func(d *door) {
@@ -51,7 +51,7 @@ func TestAStoreThatHangsLosesNothing(t *testing.T) {
 				t.Errorf("%s, %s while the store hangs: %d %v %s", d.name, way.what, status, header, text)
 			}
 			if way.what == "operating" && !strings.Contains(text, "nothing was done") {
-				t.Errorf("%s: the answer does not say that nothing was done: %s", d.name, text)
+				t.Errorf("%s: the response does not say that nothing was done: %s", d.name, text)
 			}
 		}
 	})
@@ -60,7 +60,7 @@ func TestAStoreThatHangsLosesNothing(t *testing.T) {
 	c.wait(id)
 	f.verifyStarted(c, id, all)
 	if n := len(c.tasks()); n != 1 {
-		t.Errorf("%d tasks, want the one that was accepted: the other callers were told that nothing was done", n)
+		t.Errorf("%d tasks, want the accepted one: the other responses said that nothing was done", n)
 	}
 	f.waitKnown(c, 3)
 	f.killAll(c, all)
@@ -104,10 +104,10 @@ func (f *fleet) tune(stream string, change func(*jetstream.StreamConfig)) jetstr
 	return js
 }
 
-// TestAFullQueueTurnsCallersAway has no worker until the queue is full. Every
-// family says come again, in its own words; what was accepted before is done
-// once there is a worker, what was turned away is not, and there is room again.
-func TestAFullQueueTurnsCallersAway(t *testing.T) {
+// TestAFullQueueRejectsCallers runs no worker until the queue is full. Every API
+// must then respond 503 in its own format. After a worker starts, accepted tasks
+// must end, rejected ones must not run, and new ones must be accepted.
+func TestAFullQueueRejectsCallers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
 	_, c := f.dispatcher("", "--submissions=false")
@@ -139,7 +139,7 @@ func TestAFullQueueTurnsCallersAway(t *testing.T) {
 		}
 	}
 	if end := c.wait(c.submit(body)); end.Counts["succeeded"] != 20 {
-		t.Errorf("a task afterwards: %v", end.Counts)
+		t.Errorf("a later task: %v", end.Counts)
 	}
 	ran := 0
 	for _, task := range c.tasks() {
@@ -152,10 +152,10 @@ func TestAFullQueueTurnsCallersAway(t *testing.T) {
 	}
 }
 
-// TestResultsWaitWithTheirAgents takes away what results need when start
-// commands have begun: the workers, their replies, the store. Agents send each
-// result again until the store has it, and run nothing twice.
-func TestResultsWaitWithTheirAgents(t *testing.T) {
+// TestAgentsKeepResults removes the workers, their replies or the store
+// while start commands run. Agents must send each result until the store has it,
+// and run nothing twice.
+func TestAgentsKeepResults(t *testing.T) {
 	t.Parallel()
 	const hosts, each = 3, 20
 	f := newFleet(t, hosts)
@@ -173,7 +173,7 @@ func TestResultsWaitWithTheirAgents(t *testing.T) {
 	} {
 		all := f.procs.grid(f.hosts(hosts), each, without.what)
 		id := c.submit(waitingStart(all, 0))
-		testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["delivered"] == len(all) }, "agents have accepted everything")
+		testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["delivered"] == len(all) }, "agents accept all items")
 		without.begin()
 		release(t, all)
 		testenv.Eventually(t, finishTimeout, func() bool { return started(all) == len(all) }, "every start command ran")
@@ -193,9 +193,9 @@ func TestResultsWaitWithTheirAgents(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatLagsIsWaitedFor stops the only worker, so that chunks wait for
-// longer than their consumers do.
-func TestAWorkerThatLagsIsWaitedFor(t *testing.T) {
+// TestSuspendedWorker suspends the only worker, so that chunks exceed
+// their acknowledgement timeout.
+func TestSuspendedWorker(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
 	_, c := f.dispatcher("", "--submissions=false", "--slack", "10m")

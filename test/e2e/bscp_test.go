@@ -10,8 +10,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// bscpContent is what bk-bscp and bk-nodemgr read of a status: Go programs, to
-// which a number that is a string is an error.
+// bscpContent has the fields of a status that bk-bscp and bk-nodemgr decode. They
+// are Go programs, which fail for a number that is a string.
 type bscpContent struct {
 	IP       string `json:"ip"`
 	AgentID  string `json:"bk_agent_id"`
@@ -54,9 +54,8 @@ type bscpContent struct {
 	} `json:"process"`
 }
 
-// bscpOperates: paths without a slash at the end, agent ids and no hosts, a
-// policy under its other name, no limits, and an envelope that is looked at
-// for its code only.
+// bscpOperates uses paths without a trailing slash, agent ids without hosts, the
+// other name of the policy, and no limits, and reads only the code of the envelope.
 func bscpOperates(e *published) {
 	t := e.t
 	const biz = 3
@@ -65,7 +64,7 @@ func bscpOperates(e *published) {
 		"Content-Type":          {"application/json"},
 		"X-Bkapi-Authorization": {`{"bk_app_code":"bk_bscp","bk_app_secret":"s","bk_username":"admin"}`},
 	}}
-	// ask takes any code but 0 for the end of the matter.
+	// ask considers any code except 0 as final.
 	ask := func(call string, body, into any) {
 		t.Helper()
 		status, text, _ := c.call(http.MethodPost, gseGateway+"proc/"+call, "", body)
@@ -134,7 +133,7 @@ func bscpOperates(e *published) {
 		t.Errorf("kill: %d, %v run", code, p.running())
 	}
 	if code, content := does(2); code != 0 || content.Process[0].Instance[0].PID != -1 || content.Process[0].Instance[0].IsAuto {
-		t.Errorf("status of what was killed: %d %+v", code, content)
+		t.Errorf("status of the killed process: %d %+v", code, content)
 	}
 
 	var data struct {

@@ -14,12 +14,12 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// callback is one request that a receiver got.
+// callback is one request to a receiver.
 type callback struct{ key, task string }
 
 // TestAWorkerKilledBeforeTheCallbackIsAnsweredPublishesNoSecondEvent kills the
-// worker while the receiver holds its request open. The next worker makes the
-// callback again, and only that.
+// worker while the receiver delays its response. The next worker must send the
+// callback again, and no event.
 func TestAWorkerKilledBeforeTheCallbackIsAnsweredPublishesNoSecondEvent(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
@@ -54,7 +54,7 @@ func TestAWorkerKilledBeforeTheCallbackIsAnsweredPublishesNoSecondEvent(t *testi
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What workers publish, before the stream drops repeats of an id.
+	// Messages of workers, before the stream drops duplicate ids.
 	published, err := nc.SubscribeSync(finishedSubject)
 	if err != nil {
 		t.Fatal(err)
@@ -67,19 +67,19 @@ func TestAWorkerKilledBeforeTheCallbackIsAnsweredPublishesNoSecondEvent(t *testi
 	body["callback"] = receiver.URL
 	id := c.submit(body)
 	want := callback{key: id + "/finished", task: id}
-	testenv.Eventually(t, finishTimeout, func() bool { return len(held) > 0 }, "the receiver holds the callback")
+	testenv.Eventually(t, finishTimeout, func() bool { return len(held) > 0 }, "the receiver delays the callback")
 	dying.Kill()
 	if first := <-held; first != want {
 		t.Errorf("first callback %+v, want %+v", first, want)
 	}
-	held <- callback{} // from now on the receiver answers
+	held <- callback{} // from now on the receiver responds
 
 	f.worker("", "--callback-allow", "127.0.0.1")
-	testenv.Eventually(t, finishTimeout, func() bool { return len(answered) > 0 }, "the next worker makes the callback")
+	testenv.Eventually(t, finishTimeout, func() bool { return len(answered) > 0 }, "the next worker sends the callback")
 	if second := <-answered; second != want {
 		t.Errorf("second callback %+v, want %+v", second, want)
 	}
-	if err := nc.Flush(); err != nil { // what was published before the callback has arrived
+	if err := nc.Flush(); err != nil { // messages published before the callback have arrived
 		t.Fatal(err)
 	}
 	if n, _, err := published.Pending(); err != nil || n != 1 {

@@ -16,15 +16,15 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// finishTimeout bounds how long a task may take that has to be healed by
-// redelivery and sweeps, on a busy machine.
+// finishTimeout is the timeout of a task that redelivery and sweeps have to
+// recover, on a busy machine.
 const finishTimeout = 150 * time.Second
 
-// client speaks the native API as any caller would.
+// client calls the native API.
 type client struct {
 	t      *testing.T
 	url    string
-	header http.Header // of every request
+	header http.Header // added to every request
 }
 
 type task struct {
@@ -52,14 +52,14 @@ type result struct {
 	} `json:"status"`
 }
 
-// call makes one request; ok is false when nobody answered at all.
+// call sends one request; ok is false if there was no response.
 func (c *client) call(method, path, key string, body any) (status int, answer []byte, ok bool) {
 	c.t.Helper()
 	status, _, answer, ok = c.exchange(method, path, key, body)
 	return status, answer, ok
 }
 
-// exchange is call with the answer's header.
+// exchange is call with the header of the response.
 func (c *client) exchange(method, path, key string, body any) (status int, header http.Header, answer []byte, ok bool) {
 	c.t.Helper()
 	var reader io.Reader
@@ -93,7 +93,7 @@ func (c *client) exchange(method, path, key string, body any) (status int, heade
 	return resp.StatusCode, resp.Header, data, true
 }
 
-// get asks until it is answered with 200: the system may be recovering.
+// get retries until the status is 200, because the system may be recovering.
 func (c *client) get(path string, into any) {
 	c.t.Helper()
 	testenv.Eventually(c.t, startTimeout, func() bool {
@@ -102,7 +102,7 @@ func (c *client) get(path string, into any) {
 	}, "GET "+path+" answers 200")
 }
 
-// operation of one action on each process, as one task.
+// operation returns one action on each process, as one task.
 func operation(action string, all []proc) map[string]any {
 	var operations []map[string]any
 	for _, p := range all {
@@ -111,8 +111,8 @@ func operation(action string, all []proc) map[string]any {
 	return map[string]any{"operations": operations}
 }
 
-// submit sends an operation and returns the task id; anything but an id
-// fails the test.
+// submit submits an operation and returns the task id. Any other response fails the
+// test.
 func (c *client) submit(body any) string {
 	c.t.Helper()
 	status, data, ok := c.call(http.MethodPost, "/v1/tasks", "", body)
@@ -138,8 +138,8 @@ func (c *client) task(id string) task {
 	return answer
 }
 
-// wait polls until the task is finished. At every poll the counters must add
-// up to the items.
+// wait polls until the task is finished. In every poll the counters must add up to
+// the number of items.
 func (c *client) wait(id string) task {
 	c.t.Helper()
 	var last task
@@ -157,7 +157,7 @@ func (c *client) wait(id string) task {
 	return last
 }
 
-// results reads all pages and checks that every item is there exactly once.
+// results reads all pages and checks that every item occurs exactly once.
 func (c *client) results(id string, items int) []result {
 	c.t.Helper()
 	var all []result
@@ -170,7 +170,7 @@ func (c *client) results(id string, items int) []result {
 		c.get("/v1/tasks/"+url.PathEscape(id)+"/results?limit=500&cursor="+url.QueryEscape(cursor), &page)
 		for _, r := range page.Results {
 			if seen[r.Item] {
-				c.t.Fatalf("task %s: item %d is shown twice", id, r.Item)
+				c.t.Fatalf("task %s: item %d occurs twice", id, r.Item)
 			}
 			seen[r.Item] = true
 			all = append(all, r)
@@ -185,7 +185,7 @@ func (c *client) results(id string, items int) []result {
 	return all
 }
 
-// tasks returns the newest thousand, newest first.
+// tasks returns the newest thousand tasks, newest first.
 func (c *client) tasks() []task {
 	c.t.Helper()
 	var page struct{ Tasks []task }

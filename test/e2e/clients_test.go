@@ -6,40 +6,38 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// Where clients reach GSE; gseESB is the third.
+// Base paths of GSE for clients; gseESB is the third.
 const (
 	gseGateway = "/api/bk-gse/prod/api/v2/"
 	gseBackend = "/procapi/"
 )
 
-// published is one running system that tests of published clients share. Each
-// of them has namespaces of its own there.
+// published is one running system for the tests of published clients. Each test has
+// its own namespaces.
 type published struct {
 	t       *testing.T
 	url     string
-	here    string // the address of the host whose agent has no agent id
-	there   string // that of one whose agent has
-	agentID string // which is this
-	frozen  string // the address of a host for the test that stops its agent
+	here    string // address of the host whose agent has no agent id
+	there   string // address of the host whose agent has an agent id
+	agentID string // that agent id
+	frozen  string // address of a host for the test that suspends its agent
 	freezes *testenv.Child
-	procs   *procs // each name is taken once
+	procs   *procs // each name is used once
 }
 
-// TestPublishedClients does what BlueKing's own clients do, each in its own
-// words, and relies on what they rely on.
+// TestPublishedClients sends the requests of BlueKing's clients, and decodes the
+// responses as they do.
 func TestPublishedClients(t *testing.T) {
 	t.Parallel()
-	nats := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	nats := testenv.FreeAddress(t)
 	procs, u := newProcs(t), newUp(t, "--nats-listen", nats)
 	u.start()
 	e := &published{
@@ -79,8 +77,8 @@ func TestPublishedClients(t *testing.T) {
 	}
 }
 
-// gseAt is a client whose calls have paths below base. It names its
-// application in the header alone.
+// gseAt returns a client for paths below base. It names its application in the
+// header only.
 func gseAt(t *testing.T, url, base, operate, result string) *gseClient {
 	t.Helper()
 	return &gseClient{
@@ -91,19 +89,19 @@ func gseAt(t *testing.T, url, base, operate, result string) *gseClient {
 	}
 }
 
-// one operates on one key.
+// one executes an operation on one key.
 func (c *gseClient) one(key string, body map[string]any) gseEntry {
 	c.t.Helper()
 	_, entries := c.do(body, key)
 	return entries[key]
 }
 
-// multi is the body of operate_proc_multi.
+// multi returns the body of operate_proc_multi.
 func multi(items ...map[string]any) map[string]any {
 	return map[string]any{"proc_operate_req": items}
 }
 
-// instance is what clients read of a successful status.
+// instance returns the fields that clients read of a successful status.
 func (e gseEntry) instance(t *testing.T) (pid int, isAuto bool) {
 	t.Helper()
 	var content struct {
@@ -125,8 +123,8 @@ func (e gseEntry) instance(t *testing.T) (pid int, isAuto bool) {
 	return *i.PID, *i.IsAuto
 }
 
-// infos asks for processes, in which everything must be that clients do not
-// check before they read it.
+// infos queries processes. Every member that clients read without a check must be
+// present.
 func (c *gseClient) infos(path string, body map[string]any) []procInfo {
 	c.t.Helper()
 	var data struct {
@@ -141,7 +139,7 @@ func (c *gseClient) infos(path string, body map[string]any) []procInfo {
 	return data.Infos
 }
 
-// waitShown waits until one process, asked for by itself, is shown as wanted.
+// waitShown waits until a query of one process returns the wanted state.
 func (c *gseClient) waitShown(path string, body map[string]any, want func() standing, what string) {
 	c.t.Helper()
 	testenv.Eventually(c.t, finishTimeout, func() bool {
@@ -154,7 +152,7 @@ func (c *gseClient) waitShown(path string, body map[string]any, want func() stan
 	}, what)
 }
 
-// hostsV1 and hostsV2 are hosts as the two generations of calls name them.
+// hostsV1 and hostsV2 return hosts in the forms of the two generations of calls.
 func hostsV1(ips ...string) []map[string]any {
 	hosts := hostsV2(ips...)
 	for _, h := range hosts {
@@ -171,7 +169,7 @@ func hostsV2(ips ...string) []map[string]any {
 	return hosts
 }
 
-// addresses returns n addresses of hosts that nobody has an agent on.
+// addresses returns n addresses of hosts without an agent.
 func addresses(n int) []string {
 	ips := make([]string, n)
 	for i := range ips {
@@ -180,7 +178,7 @@ func addresses(n int) []string {
 	return ips
 }
 
-// commands are all commands of a sample process, in GSE's words.
+// commands returns all commands of a sample process for GSE.
 func (p proc) commands() map[string]any {
 	start := p.spec()["control"].(map[string]any)["start"].(string)
 	end := func(signal string) string { return fmt.Sprintf("kill -%s $(cat %s.pid)", signal, p.name) }
@@ -190,14 +188,14 @@ func (p proc) commands() map[string]any {
 	}
 }
 
-// identity is a sample process in GSE's words.
+// identity returns a sample process for GSE.
 func (p proc) identity() map[string]any {
 	return map[string]any{
 		"index_key": "", "proc_name": p.name, "setup_path": p.dir, "pid_path": p.dir + "/" + p.name + ".pid", "user": "root",
 	}
 }
 
-// killedIsShown: what the agent does by itself is seen by whoever looks.
+// killedIsShown checks that queries show an automatic restart.
 func killedIsShown(e *published) {
 	t := e.t
 	c := gseAt(t, e.url, gseESB, "operate_proc_multi/", "get_proc_operate_result_v2/")
@@ -215,11 +213,11 @@ func killedIsShown(e *published) {
 	p.comesBack(t, before)
 	c.waitShown(gseESB+"get_proc_status_v2/", question, runs, "it is shown with its new pid")
 	if after := p.pid(); after == before || after == 0 {
-		t.Errorf("it runs as %d, and did as %d", after, before)
+		t.Errorf("pid %d, before %d", after, before)
 	}
 }
 
-// sortedKeys are the keys of hosts for one process.
+// sortedKeys returns the keys of hosts for one process.
 func sortedKeys(targets []string, process string) []string {
 	var keys []string
 	for _, target := range targets {
@@ -229,7 +227,7 @@ func sortedKeys(targets []string, process string) []string {
 	return keys
 }
 
-// prefixed puts a prefix before each text.
+// prefixed adds a prefix to each text.
 func prefixed(prefix string, texts []string) []string {
 	var all []string
 	for _, text := range texts {
@@ -245,7 +243,7 @@ func credentialsInBody(body map[string]any) map[string]any {
 	return body
 }
 
-// lastPart splits as Python's rsplit does, once.
+// lastPart splits like Python's rsplit with maxsplit 1.
 func lastPart(name string) (process, instance string) {
 	i := strings.LastIndex(name, "_")
 	return name[:max(i, 0)], name[i+1:]

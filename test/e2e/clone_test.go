@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// clone is another agent with the identity of a, and a copy of its data folder.
+// clone returns another agent with the identity and a copy of the data folder of a.
 func (a *agent) clone() *agent {
 	a.fleet.t.Helper()
 	c := &agent{fleet: a.fleet, ip: a.ip, identity: a.identity, data: tempFile(a.fleet.t, "copy")}
@@ -34,9 +34,9 @@ func (c *client) eventOf(t *testing.T, kind, host string) {
 	}, "there is an event "+kind+" of host "+host)
 }
 
-// TestTwoAgentsWithOneDataFolderRunNoCommandTwice: a clone of a whole disk,
-// which nothing on the host tells from the original, has its identity, instance
-// and journal. From its start until one of the two is gone nothing is changed.
+// TestTwoAgentsWithOneDataFolderRunNoCommandTwice starts a clone of a whole disk,
+// which has the same identity, instance and journal and is indistinguishable on the
+// host. From its start until one of the two has stopped, nothing may change.
 func TestTwoAgentsWithOneDataFolderRunNoCommandTwice(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -56,17 +56,17 @@ func TestTwoAgentsWithOneDataFolderRunNoCommandTwice(t *testing.T) {
 	clone.start()
 	clone.child.WaitOutput(t, startTimeout, "a copy of this agent, with the same data folder and identity, accepts commands for host")
 	if strings.Contains(clone.child.Output(), "accepting commands") {
-		t.Error("both agents took commands before they noticed each other")
+		t.Error("both agents accepted commands before they detected each other")
 	}
 	p := f.procs.new(original.host(), "refused")
 	for range 4 {
 		r := c.results(c.wait(c.submit(operation("start", []proc{p}))).ID, 1)[0]
 		if !strings.Contains(r.Message, "two agents claim host") || p.starts() != 0 {
-			t.Errorf("a start while both live: %+v, ran %d times", r, p.starts())
+			t.Errorf("a start while both run: %+v, ran %d times", r, p.starts())
 		}
 	}
 	if r := c.results(c.wait(c.submit(operation("status", []proc{before}))).ID, 1)[0]; r.Status == nil || !r.Status.Running {
-		t.Errorf("a status while both live: %+v", r)
+		t.Errorf("a status while both run: %+v", r)
 	}
 	c.eventOf(t, "two_agents", original.host())
 
@@ -78,7 +78,7 @@ func TestTwoAgentsWithOneDataFolderRunNoCommandTwice(t *testing.T) {
 		t.Errorf("ran %d and %d times", p.starts(), before.starts())
 	}
 
-	// A restart is no clone, in whatever way the agent before it ended.
+	// A restart is no clone, however the previous agent ended.
 	for range 2 {
 		original.child.Kill()
 		original.start()
@@ -89,10 +89,10 @@ func TestTwoAgentsWithOneDataFolderRunNoCommandTwice(t *testing.T) {
 	}
 }
 
-// TestACopiedDataFolderDoesNotDoWhatItsJournalSays: an agent that starts on a
-// copy, here of an operation that was accepted and did not end, begins anew and
-// says so.
-func TestACopiedDataFolderDoesNotDoWhatItsJournalSays(t *testing.T) {
+// TestACopiedJournalIsNotExecuted starts an agent on a copy whose
+// journal has an accepted operation. The agent must begin with an empty journal and
+// report it.
+func TestACopiedJournalIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
@@ -111,11 +111,11 @@ func TestACopiedDataFolderDoesNotDoWhatItsJournalSays(t *testing.T) {
 	copied.child.WaitOutput(t, startTimeout, "it is a copy, or was restored from a backup")
 	c.eventOf(t, "copied_folder", original.host())
 	if r := c.results(c.wait(c.submit(operation("status", []proc{p}))).ID, 1)[0]; r.Status == nil || r.Status.Running || r.Status.Supervised || p.starts() != 1 {
-		t.Errorf("the copy keeps alive what the original supervised: %+v, started %d times", r, p.starts())
+		t.Errorf("the copy supervises a process of the original: %+v, started %d times", r, p.starts())
 	}
 	aside, err := filepath.Glob(filepath.Join(copied.data, "journal.of-*"))
 	if err != nil || len(aside) != 1 {
-		t.Errorf("the journal that was set aside: %v, %v", aside, err)
+		t.Errorf("renamed journal: %v, %v", aside, err)
 	}
 	if _, err := os.Stat(filepath.Join(copied.data, "journal")); errors.Is(err, fs.ErrNotExist) {
 		t.Error("there is no new journal")
@@ -123,5 +123,5 @@ func TestACopiedDataFolderDoesNotDoWhatItsJournalSays(t *testing.T) {
 	copied.stop()
 	original.start()
 	original.waitReady()
-	testenv.Eventually(t, startTimeout, func() bool { return p.starts() == 2 }, "the original goes on to keep it alive")
+	testenv.Eventually(t, startTimeout, func() bool { return p.starts() == 2 }, "the original continues to supervise it")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// cmdb calls the process API of the legacy CMDB as its clients do.
+// cmdb calls the process API of the legacy CMDB like its clients.
 type cmdb struct {
 	t   *testing.T
 	url string
@@ -24,7 +24,7 @@ type cmdb struct {
 
 func (u *up) cmdb() *cmdb { return &cmdb{t: u.t, url: u.c.url} }
 
-// cmdbAnswer is the envelope around every answer.
+// cmdbAnswer is the envelope of every response.
 type cmdbAnswer struct {
 	status  int
 	text    string
@@ -38,8 +38,8 @@ type cmdbAnswer struct {
 
 func (a cmdbAnswer) String() string { return fmt.Sprintf("%d %s", a.status, a.text) }
 
-// ask makes a call, "<method> <path below /api/v3/proc/>". The error is that
-// of a system that is not there.
+// ask sends a request, "<method> <path below /api/v3/proc/>". The error means that
+// there was no response.
 func (c *cmdb) ask(way, body string) (cmdbAnswer, error) {
 	method, path, _ := strings.Cut(way, " ")
 	if !strings.HasPrefix(path, "/") {
@@ -67,8 +67,7 @@ func (c *cmdb) ask(way, body string) (cmdbAnswer, error) {
 	return a, json.Unmarshal(text, &a)
 }
 
-// must is ask for a call that must be answered with a status and a code; 0 is
-// a success.
+// must is ask for a request that must get a status and a code; code 0 is a success.
 func (c *cmdb) must(way, body string, status, code int) cmdbAnswer {
 	c.t.Helper()
 	a, err := c.ask(way, body)
@@ -82,19 +81,19 @@ func (c *cmdb) must(way, body string, status, code int) cmdbAnswer {
 	return a
 }
 
-// define makes a process and returns its id.
+// define creates a process and returns its id.
 func (c *cmdb) define(business, body string) string {
 	c.t.Helper()
 	return fmt.Sprint(c.must("POST "+business, body, 200, 0).ID)
 }
 
-// all is everything that a business has, as text.
+// all returns all processes of a business as text.
 func (c *cmdb) all(business string) string {
 	c.t.Helper()
 	return c.must("POST search/"+business, `{"page":{"sort":"bk_process_id"}}`, 200, 0).text
 }
 
-// onEveryStore runs a test with the system on each store.
+// onEveryStore runs a test with each store.
 func onEveryStore(t *testing.T, test func(u *up)) {
 	t.Helper()
 	t.Run("embedded", func(t *testing.T) {
@@ -114,7 +113,7 @@ func onEveryStore(t *testing.T, test func(u *up)) {
 // cmdbSeed is the process of the published document.
 const cmdbSeed = `{"bk_process_name":"nginx","port":80,"bind_ip":"1","protocol":"1","bk_func_name":"nginx","work_path":"/data/cc/running","user":"cc"}`
 
-func TestTheCMDBAnswersAsItIsPublished(t *testing.T) {
+func TestTheCMDBAPIMatchesItsDocumentation(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(u *up) {
 		c := u.cmdb()
@@ -180,8 +179,7 @@ func (c *cmdb) modules(id string) {
 	shows(`[{"bk_module_name":"db","set_num":2,"is_bind":0},{"bk_module_name":"gs","set_num":1,"is_bind":0}]`)
 }
 
-// cmdbRefusals are requests that change nothing. $a and $b are processes, of
-// which $b is bound.
+// cmdbRefusals are rejected requests. $a and $b are processes; $b is bound.
 func cmdbRefusals() []struct {
 	way, body    string
 	status, code int
@@ -297,7 +295,7 @@ func cmdbRefusals() []struct {
 		{"GET /api/v3/proc", "", 404, 1199019},
 		{"POST /api/v77/proc/x", "", 404, 1199019},
 
-		// What changes nothing, and is none the worse for it.
+		// Accepted requests that change nothing.
 		{"DELETE 0/2/999999", "", 200, 0},
 		{"DELETE module/0/2/$a/web", "", 200, 0},
 		{"DELETE module/0/2/999999/web", "", 200, 0},
@@ -306,7 +304,7 @@ func cmdbRefusals() []struct {
 	}
 }
 
-func TestWhatTheCMDBRefusesChangesNothing(t *testing.T) {
+func TestRejectedCMDBRequestsChangeNothing(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(u *up) {
 		c := u.cmdb()
@@ -343,7 +341,7 @@ func TestWhatTheCMDBRefusesChangesNothing(t *testing.T) {
 	})
 }
 
-// onlyOneWins lets many define a process of one name at the same time.
+// onlyOneWins creates processes of one name concurrently.
 func (c *cmdb) onlyOneWins(writers int) {
 	c.t.Helper()
 	answers := make([]cmdbAnswer, writers)
@@ -366,17 +364,17 @@ func (c *cmdb) onlyOneWins(writers int) {
 		case a.Result && a.status == http.StatusOK:
 			won++
 		case a.status != http.StatusBadRequest || a.Code != 1199028 || !strings.Contains(a.Message, "bk_process_name"):
-			c.t.Errorf("one that is late: %v", a)
+			c.t.Errorf("rejected duplicate: %v", a)
 		}
 	}
 	if all := c.all("0/50"); won != 1 || !strings.Contains(all, `"count":1,`) {
-		c.t.Errorf("%d won, and there is %s", won, all)
+		c.t.Errorf("%d successes, and the processes %s", won, all)
 	}
 }
 
-// TestABatchIsWholeWhenTheSystemIsKilled: several change all of their own
-// processes over and over while the system is killed. Afterwards all processes
-// of each have one value, and it is not older than the last that was answered.
+// TestABatchIsWholeWhenTheSystemIsKilled changes batches of processes concurrently
+// and repeatedly while the system is killed. Afterwards all processes of each batch
+// must have one value, and at least the last confirmed one.
 func TestABatchIsWholeWhenTheSystemIsKilled(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(u *up) {
@@ -390,10 +388,10 @@ func TestABatchIsWholeWhenTheSystemIsKilled(t *testing.T) {
 			}
 			ended := make(chan struct{})
 			go func() { writing.Wait(); close(ended) }()
-			for range 4 + 3*round { // the next batch is then under way
+			for range 4 + 3*round { // so that the next batch is in progress
 				select {
 				case <-enough:
-				case <-ended: // one was refused, which is told
+				case <-ended: // one batch was rejected, which is reported
 				}
 			}
 			u.child.Kill()
@@ -406,14 +404,14 @@ func TestABatchIsWholeWhenTheSystemIsKilled(t *testing.T) {
 	})
 }
 
-// batch are processes that are changed together.
+// batch is a set of processes that are changed together.
 type batch struct {
 	*cmdb
 	business string
 	ids      string
 	size     int
-	asked    int // which change was asked for last
-	answered int // which was answered last
+	asked    int // number of the last requested change
+	answered int // number of the last confirmed change
 }
 
 func (c *cmdb) batch(business string, size int) *batch {
@@ -439,8 +437,8 @@ func (b *batch) command(n int) string {
 	return fmt.Sprintf("./%s %d", []string{"blue", "green"}[n%2], n)
 }
 
-// changeUntilGone changes the batch until nobody answers, and tells of each
-// answer.
+// changeUntilGone changes the batch until there is no response, and signals each
+// response.
 func (b *batch) changeUntilGone(answered chan<- struct{}) {
 	for {
 		b.asked++
@@ -455,12 +453,12 @@ func (b *batch) changeUntilGone(answered chan<- struct{}) {
 		b.answered = b.asked
 		select {
 		case answered <- struct{}{}:
-		default: // nobody counts any more
+		default: // no receiver
 		}
 	}
 }
 
-// check looks at every process of the batch.
+// check reads every process of the batch.
 func (b *batch) check() {
 	b.t.Helper()
 	found := b.must("POST search/"+b.business, `{"fields":["start_cmd"]}`, 200, 0)
@@ -475,7 +473,7 @@ func (b *batch) check() {
 	}
 	first := data.Info[0].Start
 	if first != b.command(b.answered) && first != b.command(b.asked) {
-		b.t.Errorf("%q is there, answered was %q and asked for %q", first, b.command(b.answered), b.command(b.asked))
+		b.t.Errorf("the batch has %q, confirmed was %q and requested %q", first, b.command(b.answered), b.command(b.asked))
 	}
 	for i, p := range data.Info {
 		if p.Start != first {

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collector is an OTLP receiver that keeps every span it gets.
+// collector is an OTLP receiver that stores every span.
 type collector struct {
 	t   *testing.T
 	URL string
@@ -26,7 +26,7 @@ type collector struct {
 	spans []span
 }
 
-// span is one span as it came over the wire.
+// span is one decoded span.
 type span struct {
 	*tracepb.Span
 	service string
@@ -99,8 +99,8 @@ func (c *collector) receive(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// of returns the spans of a task's trace that came so far: the trace of the
-// acceptance that made the task.
+// of returns the received spans of a task's trace, which is the trace of its
+// acceptance.
 func (c *collector) of(task string) []span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +119,7 @@ func (c *collector) of(task string) []span {
 	return mine
 }
 
-// all returns every span that came so far.
+// all returns every received span.
 func (c *collector) all() []span {
 	c.mu.Lock()
 	defer c.mu.Unlock()

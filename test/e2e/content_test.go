@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// The types that a published field may have.
+// Types of published fields.
 const (
 	aText   = "text"
 	aFlag   = "true or false"
@@ -21,8 +21,8 @@ const (
 	aMoment = "YYYY-MM-DD HH:MM:SS"
 )
 
-// contentFields are the members of contents, without those that are sometimes
-// there: bk_agent_id, isAuto of a value, ext.
+// contentFields are the members of contents, without the optional ones:
+// bk_agent_id, isAuto of a value, ext.
 var contentFields = struct{ status, value, process, instance map[string]string }{
 	status: map[string]string{"ip": aText, "utctime": aMoment, "utctime2": aMoment, "timezone": aWhole},
 	value:  map[string]string{"funcID": aText, "instanceID": aText, "procName": aText, "setupPath": aText, "result": aText},
@@ -38,7 +38,7 @@ var contentFields = struct{ status, value, process, instance map[string]string }
 	},
 }
 
-// contentOf reads an object without losing how its numbers were written.
+// contentOf decodes an object and keeps the notation of its numbers.
 func contentOf(t *testing.T, content string) (object map[string]any) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(content))
@@ -54,14 +54,14 @@ func number(t *testing.T, v any) int {
 	n, _ := v.(json.Number)
 	i, err := n.Int64()
 	if err != nil {
-		t.Fatalf("%v is no whole number", v)
+		t.Fatalf("%v is not a whole number", v)
 	}
 	return int(i)
 }
 
 var dateAndTime = regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$`)
 
-// is says whether a value has a type of those above.
+// is reports whether a value has one of the types above.
 func is(v any, kind string) bool {
 	switch v := v.(type) {
 	case string:
@@ -75,8 +75,8 @@ func is(v any, kind string) bool {
 	return false
 }
 
-// wrong lists what an object has or lacks against its fields; sometimes there
-// may be more.
+// wrong lists the differences of an object from its fields; the members in
+// sometimes are optional.
 func wrong(object map[string]any, fields, sometimes map[string]string) (problems []string) {
 	for name, kind := range fields {
 		if !is(object[name], kind) {
@@ -91,8 +91,8 @@ func wrong(object map[string]any, fields, sometimes map[string]string) (problems
 	return problems
 }
 
-// checkShape checks a content that is not empty: process for a status, value
-// for everything else, with process beside it where the agent looked.
+// checkShape checks a content that is not empty: process for a status, and value
+// for other actions, with process if the agent observed it.
 func checkShape(t *testing.T, what string, content map[string]any) {
 	t.Helper()
 	value, _ := content["value"].([]any)
@@ -132,9 +132,9 @@ func checkShape(t *testing.T, what string, content map[string]any) {
 	}
 }
 
-// shapes reads a finished task by each of the result calls. All have the same
-// entries; content is JSON in a string for GSE, an object for Job, and "" where
-// nobody looked.
+// shapes reads a finished task with each of the result calls. All return the same
+// entries; content is JSON in a string for GSE, an object for Job, and "" if the
+// agent observed nothing.
 func (b *gseBatch) shapes(id string) {
 	b.t.Helper()
 	entries := b.poll(id)

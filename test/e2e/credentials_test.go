@@ -3,12 +3,10 @@
 package e2e
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -18,12 +16,12 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// TestAnAgentSaysWhatIsWrongWithItsIdentityAndTakesARightOne: the NATS user in
-// its identity expires, then the file is replaced by the identity of another
-// host, and at last by its own.
-func TestAnAgentSaysWhatIsWrongWithItsIdentityAndTakesARightOne(t *testing.T) {
+// TestAnAgentReportsAnUnusableIdentityAndReadsANewOne starts an agent with
+// an expired NATS user, then replaces its identity file by the identity of another
+// host, and then by its own.
+func TestAnAgentReportsAnUnusableIdentityAndReadsANewOne(t *testing.T) {
 	t.Parallel()
-	listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	listen := testenv.FreeAddress(t)
 	u := newUp(t, "--agent=false", "--nats-listen", listen)
 	auth := filepath.Join(u.data, "nats-auth")
 	u.args = append(u.args, "--nats-auth", auth)
@@ -50,7 +48,7 @@ func TestAnAgentSaysWhatIsWrongWithItsIdentityAndTakesARightOne(t *testing.T) {
 	keys.replace(identity, ofOther)
 	agent.WaitOutput(t, startTimeout, "it is the identity of host "+other+", and this agent runs for "+host)
 	if hosts := u.c.hosts(); slices.Contains(hosts, other) {
-		t.Errorf("with the identity of another host it is that host: %v", hosts)
+		t.Errorf("the agent acts as the other host: %v", hosts)
 	}
 
 	if err := os.Remove(identity); err != nil {
@@ -60,16 +58,16 @@ func TestAnAgentSaysWhatIsWrongWithItsIdentityAndTakesARightOne(t *testing.T) {
 	keys.replace(identity, enroll(host))
 	agent.WaitOutput(t, startTimeout, "key file reloaded")
 	agent.WaitOutput(t, startTimeout, "accepting commands")
-	testenv.Eventually(t, startTimeout, func() bool { return slices.Contains(u.c.hosts(), host) }, "the host is known")
+	testenv.Eventually(t, startTimeout, func() bool { return slices.Contains(u.c.hosts(), host) }, "the host is listed")
 	u.succeeds(operation("start", newProcs(t).grid([]string{host}, 1, "renewed")))
 }
 
-// TestAServersStolenCredentialsAreRevoked: of the two users of the servers'
-// role, the one that was revoked by its name is disconnected and comes back with
-// the credentials that take the place of its own.
-func TestAServersStolenCredentialsAreRevoked(t *testing.T) {
+// TestStolenServerCredentialsAreRevoked revokes one of two users of the servers'
+// role by its name. NATS must disconnect it, and it must reconnect with its new
+// credentials.
+func TestStolenServerCredentialsAreRevoked(t *testing.T) {
 	t.Parallel()
-	listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	listen := testenv.FreeAddress(t)
 	auth := tempFile(t, "nats-auth")
 	u := newUp(t, "--agent=false", "--nats-listen", listen, "--nats-auth", auth)
 	run := func(args ...string) string {
@@ -108,5 +106,5 @@ func TestAServersStolenCredentialsAreRevoked(t *testing.T) {
 		t.Errorf("another user of the same role: %v", err)
 	}
 	run("revoke", "--creds", filepath.Join(auth, "server.creds"))
-	testenv.Eventually(t, startTimeout, func() bool { return strings.Count(worker.Output(), "reconnected") == 2 }, "the worker is back again")
+	testenv.Eventually(t, startTimeout, func() bool { return strings.Count(worker.Output(), "reconnected") == 2 }, "the worker is connected again")
 }

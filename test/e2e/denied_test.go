@@ -10,11 +10,11 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestRedisTurnsItsUserAwayWhileATaskRuns is what a new password does before
-// the roles are told of it, or an administrator who takes too many rights.
-// Whoever asks is told to come again, and the log says why; what was accepted goes on when
-// the rights are back.
-func TestRedisTurnsItsUserAwayWhileATaskRuns(t *testing.T) {
+// TestRedisRejectsItsUserWhileATaskRuns removes the rights of the roles' Redis
+// user, as an administrator may do, or changes its password before the roles have
+// the new one. Callers must get a 503, the log must name the reason, and accepted
+// tasks must continue when the rights are restored.
+func TestRedisRejectsItsUserWhileATaskRuns(t *testing.T) {
 	f := newFleet(t, 3)
 	f.redis.Do(t, "ACL SETUSER fleet on >secret ~* &* +@all")
 	asFleet := strings.Replace(f.redis.URL(), "//", "//fleet:secret@", 1)
@@ -24,7 +24,7 @@ func TestRedisTurnsItsUserAwayWhileATaskRuns(t *testing.T) {
 
 	for name, change := range map[string]struct{ lose, regain, why string }{
 		"account":  {"off", "on", "WRONGPASS"},
-		"commands": {"-@write", "+@all", ""}, // the store can still be read
+		"commands": {"-@write", "+@all", ""}, // reads still work
 	} {
 		all := f.procs.grid(f.hosts(3), 10, name)
 		id := c.submit(operation("start", all))

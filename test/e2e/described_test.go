@@ -32,8 +32,8 @@ var description = sync.OnceValues(func() (*openapitest.Document, error) {
 	return openapitest.Open(text)
 })
 
-// asDescribed checks what went over the wire against the OpenAPI document:
-// every answer, and every request that was granted.
+// asDescribed compares every response, and every accepted request, with the OpenAPI
+// document.
 func asDescribed(t *testing.T, req *http.Request, resp *http.Response, answer []byte) {
 	t.Helper()
 	doc, err := description()
@@ -42,7 +42,7 @@ func asDescribed(t *testing.T, req *http.Request, resp *http.Response, answer []
 	}
 	operation := doc.Find(req.Method, req.URL.Path)
 	if operation == nil || resp.Header.Get("X-Bkapi-Request-Id") == "" {
-		return // it does not exist, or the process is there and its dispatcher is not yet
+		return // the path does not exist, or the dispatcher is not ready yet
 	}
 	if err := operation.CheckAnswer(resp.StatusCode, resp.Header, answer); err != nil {
 		t.Errorf("%s %s: %v", req.Method, req.URL.Path, err)
@@ -62,17 +62,17 @@ func asDescribed(t *testing.T, req *http.Request, resp *http.Response, answer []
 		t.Fatal(err)
 	}
 	if req.Method == http.MethodGet && len(sent) > 0 && !operation.TakesBody() {
-		return // the ESB's GETs may have their parameters in a body as well, which nobody needs to know
+		return // the ESB accepts parameters of a GET in a body, which the document omits
 	}
 	if err := operation.CheckRequest(req.URL.Path, req.URL.Query(), req.Header, sent); err != nil {
-		t.Errorf("%s %s was granted: %v", req.Method, req.URL.Path, err)
+		t.Errorf("%s %s was accepted: %v", req.Method, req.URL.Path, err)
 	}
 }
 
-// TestTheServedDescriptionIsTrue: what the built binary says of itself is
-// valid, and each operation in it, asked with the example that it shows
-// itself, answers as it says there.
-func TestTheServedDescriptionIsTrue(t *testing.T) {
+// TestTheServedDescriptionMatchesTheAPI checks that the document of the built program is
+// valid, and that each operation, called with its own example, responds as
+// described.
+func TestTheServedDescriptionMatchesTheAPI(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.start()
@@ -88,9 +88,9 @@ func TestTheServedDescriptionIsTrue(t *testing.T) {
 		"action": "status", "hosts": []string{"0:10.0.0.1"},
 		"process": map[string]any{"namespace": "shop", "name": "web", "proc_name": "nginx", "setup_path": "/srv/web"},
 	})
-	asked := make(map[string]bool) // calls
+	asked := make(map[string]bool) // names of calls
 	operations := doc.Operations()
-	slices.SortStableFunc(operations, func(a, b *openapitest.Operation) int { // what others need comes first
+	slices.SortStableFunc(operations, func(a, b *openapitest.Operation) int { // prerequisites of other operations first
 		return cmp.Compare(byThemselves(a), byThemselves(b))
 	})
 	for _, o := range operations {
@@ -101,7 +101,7 @@ func TestTheServedDescriptionIsTrue(t *testing.T) {
 		for _, family := range d.Reached() {
 			for _, call := range family.Calls {
 				if !asked[call.Name] {
-					t.Errorf("%s is not in the document that is served", call.Name)
+					t.Errorf("%s is not in the served document", call.Name)
 				}
 			}
 		}
@@ -114,7 +114,7 @@ func TestTheServedDescriptionIsTrue(t *testing.T) {
 // shownTask is the task of the examples.
 const shownTask = "GSETASK:20261121053522:123456"
 
-// askAsShown sends an operation's own example, about a task that there is.
+// askAsShown sends the example of an operation, with an existing task.
 func (u *up) askAsShown(o *openapitest.Operation, task string) {
 	u.t.Helper()
 	query, body, err := o.Example()
@@ -149,22 +149,22 @@ func (u *up) askAsShown(o *openapitest.Operation, task string) {
 	if err := o.CheckAnswer(resp.StatusCode, resp.Header, answer); err != nil {
 		u.t.Error(err)
 	}
-	failed := bytes.HasPrefix(answer, []byte(`{"result":false`)) && !bytes.Contains(answer, []byte(`"code":1011003`)) // no agent of the example is there
+	failed := bytes.HasPrefix(answer, []byte(`{"result":false`)) && !bytes.Contains(answer, []byte(`"code":1011003`)) // the agent of the example does not exist
 	if resp.StatusCode >= http.StatusMultipleChoices || failed {
-		u.t.Errorf("%s refuses its own example: %d %s", o.ID, resp.StatusCode, answer)
+		u.t.Errorf("%s rejects its own example: %d %s", o.ID, resp.StatusCode, answer)
 	}
 }
 
-// byThemselves is 0 for operations that need nothing but their example.
+// byThemselves returns 0 for operations that need only their example.
 func byThemselves(o *openapitest.Operation) int {
-	if o.Call == "native.edit_topology" { // there has to be a topology
+	if o.Call == "native.edit_topology" { // needs a topology
 		return 1
 	}
 	return 0
 }
 
-// aboutAProcess lets an example of the catalogue be about a process that there
-// is, and nobody else asks about.
+// aboutAProcess changes an example of the catalog to a separate process that
+// exists.
 func (u *up) aboutAProcess(operation, path string, body []byte) (string, []byte) {
 	u.t.Helper()
 	id := u.cmdb().define("0/2", fmt.Sprintf(`{"bk_process_name":%q}`, operation))

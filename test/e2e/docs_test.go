@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,13 +18,13 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// docBlock is a fenced block of a page and what the comments above it say.
+// docBlock is a fenced block of a page with the marks above it.
 type docBlock struct {
 	language, text string
 	line           int
-	run            string // name of a block that is executed
-	expect         string // text that its output contains
-	notRun         string // why it is not executed
+	run            string // name of an executed block
+	expect         string // text that its output must contain
+	notRun         string // reason why it is not executed
 }
 
 var docComment = regexp.MustCompile(`^<!-- (run|compile|expect|not run): (.+) -->$`)
@@ -39,7 +38,7 @@ func docBlocks(t *testing.T, page string) []docBlock {
 	}
 	var blocks []docBlock
 	var next docBlock
-	inside, indent := false, "" // of a block in a list
+	inside, indent := false, "" // indent of a block in a list
 	for i, line := range strings.Split(string(text), "\n") {
 		bare := strings.TrimLeft(line, " ")
 		comment := docComment.FindStringSubmatch(bare)
@@ -72,8 +71,8 @@ func docPages(t *testing.T, folder string) []string {
 	return pages
 }
 
-// TestEveryCommandInTheDocumentationIsRunOrMarked fails for a shell block that
-// is neither executed by a test nor says why not, and lists the latter.
+// TestEveryCommandInTheDocumentationIsRunOrMarked fails for a shell block that is
+// neither executed nor has a reason, and logs the reasons.
 func TestEveryCommandInTheDocumentationIsRunOrMarked(t *testing.T) {
 	t.Parallel()
 	for _, page := range append(docPages(t, "tutorials"), docPages(t, "how-to")...) {
@@ -92,27 +91,27 @@ func TestEveryCommandInTheDocumentationIsRunOrMarked(t *testing.T) {
 	}
 }
 
-// TestTutorialsWork types each tutorial into a shell, in an empty folder.
+// TestTutorialsWork executes each tutorial in an empty folder.
 func TestTutorialsWork(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "curl", "apt-get install curl")
 	for _, page := range docPages(t, "tutorials") {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			t.Parallel()
-			http := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
-			nats := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+			http := testenv.FreeAddress(t)
+			nats := testenv.FreeAddress(t)
 			runPage(t, page, t.TempDir(), strings.NewReplacer("127.0.0.1:8080", http, "127.0.0.1:4222", nats),
 				"PROCFLEET_HTTP="+http, "PROCFLEET_SERVER=http://"+http)
 		})
 	}
 }
 
-// TestHowTosWork types what a how-to page shows into a shell, beside a system
-// whose data folder is procfleet-data.
+// TestHowTosWork executes each how-to page with a system whose data folder is
+// procfleet-data.
 func TestHowTosWork(t *testing.T) {
 	t.Parallel()
 	for _, page := range docPages(t, "how-to") {
-		if filepath.Base(page) == "submit-operations.md" { // TestTheExamplesForProducersWork
+		if filepath.Base(page) == "submit-operations.md" { // see TestTheExamplesForProducersWork
 			continue
 		}
 		if !strings.Contains(script(docBlocks(t, page)), "\n") {
@@ -135,7 +134,7 @@ func TestHowTosWork(t *testing.T) {
 
 const blockMark = "=== block "
 
-// script is what a reader types who follows a page from its top.
+// script returns the commands of a page from its top.
 func script(blocks []docBlock) string {
 	var text strings.Builder
 	for i, b := range blocks {
@@ -146,12 +145,12 @@ func script(blocks []docBlock) string {
 	return text.String()
 }
 
-// runPage executes the blocks of a page as one shell session in dir, which
-// ends at the first error, and checks what each block prints.
+// runPage executes the blocks of a page as one shell session in dir, which ends at
+// the first error, and checks the output of each block.
 func runPage(t *testing.T, page, dir string, addresses *strings.Replacer, env ...string) {
 	t.Helper()
 	blocks := docBlocks(t, page)
-	programs := filepath.Join(dir, ".bin") // the build cache names programs in its own way
+	programs := filepath.Join(dir, ".bin") // file names in the build cache differ from the program names
 	if err := os.Mkdir(programs, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -186,8 +185,8 @@ func runPage(t *testing.T, page, dir string, addresses *strings.Replacer, env ..
 	}
 }
 
-// killBelow ends what a page left running: processes with their working
-// directory or their program below dir.
+// killBelow kills the remaining processes of a page, which have their working
+// directory or program below dir.
 func killBelow(dir string) {
 	links, _ := filepath.Glob("/proc/[0-9]*/[ce][wx][de]")
 	for _, link := range links {

@@ -18,13 +18,13 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// route is one way to a call.
+// route is one method and path of a call.
 type route struct{ method, path string }
 
 func (r route) String() string { return r.method + " " + r.path }
 
-// scene is a system with a process that runs, under supervision, and the task
-// that started it.
+// scene is a system with a supervised running process, and the task that started
+// it.
 type scene struct {
 	*client
 	ip   string
@@ -32,8 +32,8 @@ type scene struct {
 	task string
 }
 
-// set starts the process on a host whose agent is known, and waits until it is
-// seen to run.
+// set starts the process on a host with a live agent, and waits until its report
+// shows it as running.
 func set(t *testing.T, c *client, procs *procs, ip string) *scene {
 	t.Helper()
 	s := &scene{client: c, ip: ip, p: procs.new("0:"+ip, "endpoint")}
@@ -51,7 +51,7 @@ func set(t *testing.T, c *client, procs *procs, ip string) *scene {
 	return s
 }
 
-// as is the scene for a part of the test.
+// as returns the scene for a subtest.
 func (s *scene) as(t *testing.T) *scene {
 	t.Helper()
 	part := *s
@@ -59,15 +59,15 @@ func (s *scene) as(t *testing.T) *scene {
 	return &part
 }
 
-// hosts are the host in GSE's and Job's words.
+// hosts returns the host for GSE and Job.
 func (s *scene) hosts() []map[string]any { return []map[string]any{{"ip": s.ip, "bk_cloud_id": 0}} }
 
-// gse is a call on the process in GSE's words, with further members.
+// gse returns a request about the process for GSE, with further members.
 func (s *scene) gse(members map[string]any) map[string]any {
 	return body(map[string]any{"meta": map[string]any{"namespace": "e2e", "name": s.p.name}, "hosts": s.hosts()}, members)
 }
 
-// spec is the process as GSE's calls describe it.
+// spec returns the process for GSE.
 func (s *scene) spec() any {
 	spec := with(gseOperation(s.p, 0), nil, "monitor_policy")["spec"].(map[string]any)
 	spec["resource"] = map[string]any{"cpu": 10, "mem": 10.5}
@@ -78,7 +78,7 @@ func (s *scene) job(members map[string]any) map[string]any {
 	return body(map[string]any{"bk_biz_id": 2}, members)
 }
 
-// oldJob is what an older ESB asks of Job.
+// oldJob returns a request of an older ESB to Job.
 func (s *scene) oldJob(members map[string]any) map[string]any {
 	return map[string]any{"bk_biz_id": 2, "params": members, "operator": "admin", "bk_app_code": "shop", "request_id": "r"}
 }
@@ -88,7 +88,7 @@ func body(members, more map[string]any) map[string]any {
 	return members
 }
 
-// answered is any answer in JSON.
+// answered returns any response in JSON.
 func (s *scene) answered(r route, body any) (status int, answer map[string]any) {
 	s.t.Helper()
 	status, text, ok := s.call(r.method, r.path, "", body)
@@ -100,8 +100,8 @@ func (s *scene) answered(r route, body any) (status int, answer map[string]any) 
 
 var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// dataOf reads the data of a published call that must succeed, in the envelope
-// that all of them have.
+// dataOf decodes the data of a published call that must succeed, from the common
+// envelope.
 func (s *scene) dataOf(r route, body, into any) {
 	s.t.Helper()
 	status, answer := s.answered(r, body)
@@ -117,7 +117,7 @@ func (s *scene) dataOf(r route, body, into any) {
 	s.decode(r, answer["data"], into)
 }
 
-// nativeOf reads a native answer with the given status.
+// nativeOf decodes a native response with the given status.
 func (s *scene) nativeOf(r route, body any, want int, into any) {
 	s.t.Helper()
 	status, answer := s.answered(r, body)
@@ -138,8 +138,8 @@ func (s *scene) decode(r route, value, into any) {
 	}
 }
 
-// looks makes a status task by a call of GSE, which must find the process
-// under the key.
+// looks submits a status task with a call of GSE, which must find the process under
+// the key.
 func (s *scene) looks(r route, request any, key string) {
 	s.t.Helper()
 	var made struct {
@@ -159,7 +159,7 @@ func (s *scene) looks(r route, request any, key string) {
 	checkContent(s.t, entries[key], s.p.pid())
 }
 
-// jobLooks makes a task by a call of Job, which must succeed.
+// jobLooks submits a task with a call of Job, which must succeed.
 func (s *scene) jobLooks(r route, asks func(members map[string]any) map[string]any) {
 	s.t.Helper()
 	info := s.p.inPlace()
@@ -172,8 +172,8 @@ func (s *scene) jobLooks(r route, asks func(members map[string]any) map[string]a
 	testenv.Eventually(s.t, finishTimeout, func() bool { return s.jobPolls(poll, nil, s.p.dir+"/"+s.p.name+":0:"+s.ip) }, "the task of "+r.String()+" is over")
 }
 
-// jobPolls reports whether a task is over; its only entry must be of the
-// process, which runs.
+// jobPolls reports whether a task is finished; its only entry must be about the
+// running process.
 func (s *scene) jobPolls(r route, request any, key string) (over bool) {
 	s.t.Helper()
 	var data struct {
@@ -201,7 +201,7 @@ func (s *scene) jobPolls(r route, request any, key string) (over bool) {
 	return true
 }
 
-// registered is what a call that keeps specs answers for one process.
+// registered checks the outcome of a registration call for one process.
 func (s *scene) registered(r route, request any, name string, want int) {
 	s.t.Helper()
 	var entries map[string]gseEntry
@@ -212,7 +212,7 @@ func (s *scene) registered(r route, request any, name string, want int) {
 	}
 }
 
-// nativeOutcome is the outcome of a native call on the host.
+// nativeOutcome checks the outcome of a native call on the host.
 func (s *scene) nativeOutcome(r route, request any, want int) {
 	s.t.Helper()
 	var answer struct {
@@ -228,20 +228,20 @@ func (s *scene) nativeOutcome(r route, request any, want int) {
 	}
 }
 
-// onHost is a native call on the host, with further members.
+// onHost returns a native request about the host, with further members.
 func (s *scene) onHost(members map[string]any) map[string]any {
 	return body(map[string]any{"hosts": []string{s.p.host}}, members)
 }
 
-// other is a process that nobody starts.
+// other returns a process that no test starts.
 func (s *scene) other(name string) map[string]any {
 	return body(s.p.spec(), map[string]any{"name": name})
 }
 
-// row asks a call by one of its routes and checks what the answer is for.
+// row calls a call by one of its routes and checks the purpose of the response.
 type row func(s *scene, r route)
 
-// rows has every call of every dialect.
+// rows returns the rows of every call of every dialect.
 func rows() map[string]row {
 	all := map[string]row{}
 	for _, some := range []map[string]row{
@@ -415,7 +415,8 @@ func jobRows() map[string]row {
 				s.t.Errorf("%s: a finished task is 115", r)
 			}
 		},
-		// Its op_type 2 lets go of what is supervised under this key, which is none of GSE's.
+		// Its op_type 2 releases the process of this key, which is not a key of
+		// GSE.
 		"job.manage_proc": func(s *scene, r route) { s.jobLooks(r, s.job) },
 		"job.get_proc_result": func(s *scene, r route) {
 			if !s.jobPolls(r, s.job(map[string]any{"bk_gse_taskid": s.task}), "0:"+s.ip+":e2e:"+s.p.name) {
@@ -592,7 +593,7 @@ func nativeFreezeRows() map[string]row {
 				}
 			}
 			if page.Next == "" {
-				s.t.Errorf("%s: there is no next", r)
+				s.t.Errorf("%s: next is empty", r)
 			}
 		},
 	}
@@ -640,8 +641,7 @@ func nativeCatalogueRows() map[string]row {
 	}
 }
 
-// cmdbRows have a process of their own for each route, whose path still has
-// to name it.
+// cmdbRows use a separate process for each route. The path gets its id.
 func cmdbRows() map[string]row {
 	asks := func(s *scene, r route, body string) (a cmdbAnswer, id, detail string) {
 		s.t.Helper()
@@ -691,7 +691,8 @@ func cmdbRows() map[string]row {
 	}
 }
 
-// nativeTopologyRows have an account each, so that none changes another's topology.
+// nativeTopologyRows use a separate account each, so that none changes another's
+// topology.
 func nativeTopologyRows() map[string]row {
 	type version struct{ Version int }
 	apply := func(s *scene, r route, account string) {
@@ -728,8 +729,8 @@ func nativeTopologyRows() map[string]row {
 	}
 }
 
-// routes are all ways to the calls of all dialects: every path of every
-// family, by every method.
+// routes returns all routes of the calls of all dialects: every path of every
+// family, with every method.
 func routes(task string) map[string][]route {
 	fill := strings.NewReplacer("{stage}", "prod", "{id}", url.PathEscape(task), "{$}", "", "{version}", "v3", "{account}", "0", "{business}", "2", "{biz}", "2")
 	found := map[string][]route{}
@@ -747,7 +748,7 @@ func routes(task string) map[string][]route {
 	return found
 }
 
-// everyCall asks every call of every dialect by each of its routes.
+// everyCall calls every call of every dialect by each of its routes.
 func everyCall(t *testing.T, s *scene) {
 	t.Helper()
 	all, ways := rows(), routes(s.task)
@@ -761,7 +762,7 @@ func everyCall(t *testing.T, s *scene) {
 			t.Parallel()
 			ask := all[name]
 			if ask == nil {
-				t.Fatal("this call has no row; write one that says what an answer of it is for")
+				t.Fatal("this call has no row; add one that checks the purpose of its response")
 			}
 			for _, r := range routes {
 				ask(s.as(t), r)
@@ -770,17 +771,17 @@ func everyCall(t *testing.T, s *scene) {
 	}
 }
 
-// TestEveryCallByEveryRouteOnOneMachine asks what runs in one process.
+// TestEveryCallByEveryRouteOnOneMachine uses a system in one process.
 func TestEveryCallByEveryRouteOnOneMachine(t *testing.T) {
 	t.Parallel()
 	procs, u := newProcs(t), newUp(t)
 	u.start()
-	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 1 }, "the agent is known")
+	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 1 }, "the agent is listed")
 	everyCall(t, set(t, u.c, procs, "127.0.0.1"))
 }
 
-// TestEveryCallByEveryRouteInSeparateRoles asks a dispatcher that shares
-// nothing but NATS and Redis with the worker and the agent.
+// TestEveryCallByEveryRouteInSeparateRoles uses a dispatcher that shares only NATS
+// and Redis with the worker and the agent.
 func TestEveryCallByEveryRouteInSeparateRoles(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)

@@ -3,10 +3,8 @@
 package e2e
 
 import (
-	"net"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -16,13 +14,13 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestAnEnrolledHostDoesItsWorkAndAStolenIdentityNothingElse: two hosts are
-// enrolled; the identity of the second is used to get at the first, which is
-// then revoked and enrolled again.
-func TestAnEnrolledHostDoesItsWorkAndAStolenIdentityNothingElse(t *testing.T) {
+// TestAStolenIdentityActsOnlyAsItsHost enrolls two hosts,
+// attacks the first with the identity of the second, revokes the second, and
+// enrolls it again.
+func TestAStolenIdentityActsOnlyAsItsHost(t *testing.T) {
 	t.Parallel()
 	auth, identities := tempFile(t, "nats-auth"), tempFile(t, "identities")
-	listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	listen := testenv.FreeAddress(t)
 	u := newUp(t, "--agent=false", "--nats-listen", listen, "--nats-auth", auth)
 	run := func(args ...string) {
 		t.Helper()

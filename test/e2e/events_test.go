@@ -13,10 +13,10 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// finishedSubject is where the end of every task is told.
+// finishedSubject is the subject of finished events.
 const finishedSubject = "procfleet.task.finished"
 
-// waitFinishedEvent waits until the stream holds the finished event of a task.
+// waitFinishedEvent waits until the stream contains the finished event of a task.
 func (f *fleet) waitFinishedEvent(id string) {
 	f.t.Helper()
 	nc, err := nats.Connect(f.broker.URL, nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true))
@@ -24,7 +24,7 @@ func (f *fleet) waitFinishedEvent(id string) {
 		f.t.Fatal(err)
 	}
 	defer nc.Close()
-	testenv.Eventually(f.t, finishTimeout, func() bool { return finishedEvents(f.t, nc)[id] > 0 }, "the finished event of "+id+" is told")
+	testenv.Eventually(f.t, finishTimeout, func() bool { return finishedEvents(f.t, nc)[id] > 0 }, "the finished event of "+id+" is published")
 }
 
 // finishedEvents counts the stored finished events by task.

@@ -12,21 +12,20 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// failure is how a family of paths words one kind of failure.
+// failure is the response of an API to one kind of failure.
 type failure struct {
 	status int
-	code   any    // nil is an answer without a code
-	says   string // somewhere in the answer
+	code   any    // nil for a response without a code
+	says   string // text in the response
 }
 
-// door is one family of paths: where it takes operations and gives results,
-// and what goes wrong there.
+// door is one API: its paths for operations and results, and its failures.
 type door struct {
 	name            string
 	operate, result string // method and path
 	good            string
-	ask             func(task string) string // the body of result
-	method          string                   // one that is not allowed
+	ask             func(task string) string // returns the body of result
+	method          string                   // a method that is not allowed
 	nowhere         string                   // a path that does not exist
 
 	malformed, form, missing, unknown, large, noMethod, noPath, away failure
@@ -91,13 +90,13 @@ func doors() []door {
 	})
 }
 
-// without is a good body without the hosts.
+// without returns a valid body without the hosts.
 func (d *door) without() string {
 	return strings.NewReplacer(`"hosts":`, `"x":`, `"ip_list":`, `"x":`).Replace(d.good)
 }
 
-// send makes a request with a body as it is, and no Content-Type. It may be used
-// from any goroutine: what goes wrong fails the test, and is the zero answer.
+// send sends a body unchanged and without Content-Type. It is safe for concurrent
+// use; an error fails the test and returns an empty response.
 func (c *client) send(way, body string) (status int, header http.Header, answer string) {
 	c.t.Helper()
 	method, path, _ := strings.Cut(way, " ")
@@ -121,9 +120,9 @@ func (c *client) send(way, body string) (status int, header http.Header, answer 
 	return resp.StatusCode, resp.Header, string(text)
 }
 
-// fails sends what must fail. It takes the form of the family: result false,
-// no data, a code; the native error; or, of what the ESB itself does not know,
-// neither a code nor a request.
+// fails sends a request that must fail in the form of the API: result false, no
+// data, and a code; or the native error; or, for paths that the ESB itself does not
+// know, neither a code nor a request id.
 func (c *client) fails(d *door, what, way, body string, want failure) http.Header {
 	c.t.Helper()
 	status, header, text := c.send(way, body)
@@ -153,9 +152,9 @@ func (c *client) fails(d *door, what, way, body string, want failure) http.Heade
 	return header
 }
 
-// TestEveryFamilyFailsInItsOwnWords asks a running system what it cannot
-// answer, in each way there is to be wrong without being a stranger.
-func TestEveryFamilyFailsInItsOwnWords(t *testing.T) {
+// TestEveryAPIFailsInItsForm sends every kind of invalid request to every
+// API of a running system, with valid credentials.
+func TestEveryAPIFailsInItsForm(t *testing.T) {
 	t.Parallel()
 	const limit = 4096
 	u := newUp(t, "--agent=false", "--max-body", "4096")
@@ -167,7 +166,7 @@ func TestEveryFamilyFailsInItsOwnWords(t *testing.T) {
 			c := &client{t: t, url: u.c.url}
 			method, path, _ := strings.Cut(d.operate, " ")
 			if status, _, text := c.send(d.operate, d.good); status/100 != 2 || strings.Contains(text, `"result":false`) {
-				t.Fatalf("what is good: %d %s", status, text)
+				t.Fatalf("valid request: %d %s", status, text)
 			}
 			c.fails(&d, "no JSON", d.operate, `{"op_type":`, d.malformed)
 			c.fails(&d, "JSON and more", d.operate, d.good+"}", d.malformed)
@@ -184,13 +183,13 @@ func TestEveryFamilyFailsInItsOwnWords(t *testing.T) {
 	}
 }
 
-// read is the way to the results of a task.
+// read returns the route to the results of a task.
 func (d *door) read(task string) string { return strings.ReplaceAll(d.result, "{id}", task) }
 
-// TestEveryFamilySaysThatGSEIsAway: without NATS nothing is accepted, but what
-// is stored can be read; without the store, nothing at all. Whoever asks is told
-// when to come again.
-func TestEveryFamilySaysThatGSEIsAway(t *testing.T) {
+// TestEveryAPIReportsUnavailableServers checks that without NATS no task is accepted but
+// stored data is readable, and that without the store all requests fail. Every
+// response must have Retry-After.
+func TestEveryAPIReportsUnavailableServers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
 	_, c := f.dispatcher("", "--submissions=false")
@@ -202,7 +201,7 @@ func TestEveryFamilySaysThatGSEIsAway(t *testing.T) {
 		}
 	}
 	f.broker.Kill()
-	testenv.Eventually(t, finishTimeout, func() bool { status, _, _ := c.send("GET /readyz", ""); return status == http.StatusServiceUnavailable }, "the dispatcher notices that NATS is away")
+	testenv.Eventually(t, finishTimeout, func() bool { status, _, _ := c.send("GET /readyz", ""); return status == http.StatusServiceUnavailable }, "the dispatcher reports that NATS is unavailable")
 	everyDoor(func(d *door) {
 		comeAgain(d, "operating without NATS", d.operate, d.good)
 		if status, _, text := c.send(d.read(stored), d.ask(stored)); status != http.StatusOK || strings.Contains(text, `"result":false`) {
@@ -213,7 +212,7 @@ func TestEveryFamilySaysThatGSEIsAway(t *testing.T) {
 	everyDoor(func(d *door) {
 		comeAgain(d, "reading without the store", d.read(stored), d.ask(stored))
 		if status, header, text := c.send(d.operate, d.good); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "nothing was done") {
-			t.Errorf("%s, operating without the store: %d %v %s, want 503 and that nothing was done", d.name, status, header, text)
+			t.Errorf("%s, operating without the store: %d %v %s, want 503 and a message that nothing was done", d.name, status, header, text)
 		}
 	})
 }

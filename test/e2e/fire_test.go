@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,14 +24,14 @@ import (
 )
 
 var (
-	fireSeed  = flag.Uint64("fire.seed", 3, "what TestUnderFire makes its load and its schedule from")
-	fireSteps = flag.Int("fire.steps", 3, "how many steps the schedule of TestUnderFire has")
+	fireSeed  = flag.Uint64("fire.seed", 3, "seed of the load and the schedule of TestFaultsUnderLoad")
+	fireSteps = flag.Int("fire.steps", 3, "number of steps in the schedule of TestFaultsUnderLoad")
 )
 
-// TestUnderFire has a fleet of processes lose its parts while it works: NATS,
-// Redis with a replica and Sentinel, two dispatchers, two workers and three
-// agents are killed, frozen and restarted, one and two at a time.
-func TestUnderFire(t *testing.T) {
+// TestFaultsUnderLoad causes faults in a fleet of processes under load: it kills, freezes
+// and restarts NATS, Redis with a replica and Sentinel, two dispatchers, two
+// workers and three agents, one or two at a time.
+func TestFaultsUnderLoad(t *testing.T) {
 	t.Parallel()
 	f := newFireFleet(t)
 	load, err := check.Start(t.Context(), f.load())
@@ -53,7 +52,7 @@ func TestUnderFire(t *testing.T) {
 		t.Logf("%s: settled", time.Now().Format(time.TimeOnly))
 	}
 	found, err := load.Settle(t.Context())
-	t.Logf("%s: judged", time.Now().Format(time.TimeOnly))
+	t.Logf("%s: checked", time.Now().Format(time.TimeOnly))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,16 +62,16 @@ func TestUnderFire(t *testing.T) {
 	}
 }
 
-// fireFleet is a fleet whose parts can be taken away and given back.
+// fireFleet is a fleet whose parts the test can kill and start.
 type fireFleet struct {
-	t        *testing.T
-	sentinel *redistest.Server
-	folder   string // of every host, where each has another one
-	parts    []*part
-	doors    []string
-	hosts    []procfleet.Host
-	natsURL  string
-	deaths   []check.Loss // of hosts, with all their processes
+	t           *testing.T
+	sentinel    *redistest.Server
+	folder      string // path of a separate folder on every host
+	parts       []*part
+	dispatchers []string
+	hosts       []procfleet.Host
+	natsURL     string
+	deaths      []check.Loss // of hosts, with all their processes
 }
 
 // part is one process of the fleet.
@@ -86,7 +85,7 @@ type part struct {
 
 func newFireFleet(t *testing.T) *fireFleet {
 	t.Helper()
-	testenv.NeedRoot(t) // for what makes hosts of one
+	testenv.NeedRoot(t) // each host is a namespace
 	f := &fireFleet{t: t, folder: t.TempDir()}
 	b := startBroker(t)
 	f.natsURL = b.URL
@@ -95,8 +94,8 @@ func newFireFleet(t *testing.T) *fireFleet {
 	program := testenv.BuildBinary(t, "./cmd/procfleet")
 	redisURL := f.sentinel.URL() + "?master_name=fleet"
 	for i := range 2 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
-		f.doors = append(f.doors, "http://"+addr)
+		addr := testenv.FreeAddress(t)
+		f.dispatchers = append(f.dispatchers, "http://"+addr)
 		f.run(fmt.Sprintf("dispatcher-%d", i+1), check.Dispatcher, program,
 			"dispatcher", "--http", addr, "--nats", b.URL, "--redis", redisURL, "--redis-wait-replicas", "1")
 	}
@@ -111,7 +110,7 @@ func newFireFleet(t *testing.T) *fireFleet {
 	return f
 }
 
-// run adds a program that is started again with the same arguments.
+// run adds a program that is restarted with the same arguments.
 func (f *fireFleet) run(name string, kind check.Kind, program string, args ...string) *part {
 	var child *testenv.Child
 	start := func() { child = testenv.StartChild(f.t, nil, program, args...) }
@@ -135,7 +134,8 @@ func (f *fireFleet) add(name string, kind check.Kind, start func(), child func()
 	return p
 }
 
-// startRedis starts a master, its replica, and the Sentinel that changes them.
+// startRedis starts a master, its replica, and the Sentinel that promotes the
+// replica.
 func (f *fireFleet) startRedis() {
 	f.t.Helper()
 	master := redistest.Start(f.t)
@@ -150,8 +150,8 @@ func (f *fireFleet) startRedis() {
 	}
 }
 
-// startAgent starts an agent in a namespace of its own: its processes are not
-// there for others, die with it, and find another folder at the same path.
+// startAgent starts an agent in a separate namespace. Other agents do not see its
+// processes, which die with it and use another folder at the same path.
 func (f *fireFleet) startAgent(n int) {
 	f.t.Helper()
 	host, err := procfleet.NewHost(0, fmt.Sprintf("10.99.1.%d", n+1))
@@ -171,7 +171,7 @@ func (f *fireFleet) startAgent(n int) {
 		kill()
 		f.deaths = append(f.deaths, check.Loss{Span: check.Span{From: from, Until: time.Now()}, Host: host})
 	}
-	// What gets the signals is not the agent.
+	// The first process, not the agent, receives the signals.
 	p.freeze, p.thaw = p.kill, p.start
 	p.restart = func() { p.kill(); p.start() }
 }
@@ -191,7 +191,7 @@ func (f *fireFleet) load() check.Config {
 	}
 	return check.Config{
 		Run: "fire", Seed: *fireSeed, Pause: 300 * time.Millisecond, Timeout: 40 * time.Second,
-		Doors: f.doors, Hosts: f.hosts, Absent: []procfleet.Host{absent}, Folder: f.folder, Marks: f.marks, Deaths: func() []check.Loss { return f.deaths },
+		Dispatchers: f.dispatchers, Hosts: f.hosts, Absent: []procfleet.Host{absent}, Folder: f.folder, Marks: f.marks, Deaths: func() []check.Loss { return f.deaths },
 		Publish: check.Publisher(testenv.Connect(f.t, f.natsURL)), Log: f.t.Logf,
 	}
 }
@@ -220,12 +220,12 @@ func (f *fireFleet) marks() ([]check.Mark, error) {
 	return marks, nil
 }
 
-// play does the faults of a step and takes them back. A process has no network
-// of its own: what would be cut off or slowed down is frozen.
+// play causes the faults of a step and ends them. The parts share a network, so it
+// freezes a part in place of a disconnection or a delay.
 func (f *fireFleet) play(step check.Step) {
 	f.t.Logf("%s: %s", time.Now().Format(time.TimeOnly), step)
 	f.rest(step.After)
-	for _, blow := range step.Blows {
+	for _, blow := range step.NodeFaults {
 		p := f.part(blow.Node)
 		switch blow.Fault {
 		case check.Kill:
@@ -240,13 +240,12 @@ func (f *fireFleet) play(step check.Step) {
 		}
 	}
 	f.rest(step.For)
-	for _, blow := range step.Blows {
+	for _, blow := range step.NodeFaults {
 		f.part(blow.Node).heal()
 	}
 }
 
-// rest lets the fleet go on for a while: it is the fault's length, nothing
-// that is waited for.
+// rest waits for the duration of a fault.
 func (f *fireFleet) rest(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -264,27 +263,27 @@ func (f *fireFleet) part(n check.Node) *part {
 	return nil
 }
 
-// settle waits until Redis has a replica again and every dispatcher is ready
-// and knows every host.
+// settle waits until Redis has a replica, and every dispatcher is ready and lists
+// every host.
 func (f *fireFleet) settle() {
 	f.t.Helper()
 	testenv.Eventually(f.t, finishTimeout, func() bool { return f.replicated() || pause() }, "Redis has a replica")
-	for _, door := range f.doors {
-		c := &client{t: f.t, url: door}
+	for _, dispatcher := range f.dispatchers {
+		c := &client{t: f.t, url: dispatcher}
 		testenv.Eventually(f.t, finishTimeout, func() bool {
 			status, _, ok := c.call("GET", "/readyz", "", nil)
 			return ok && status == 200 && len(c.hosts()) >= len(f.hosts) || pause()
-		}, door+" is ready and knows every host")
+		}, dispatcher+" is ready and knows every host")
 	}
 }
 
-// replicated reports whether the master that Sentinel names has a replica that
-// has what it has.
+// replicated reports whether the master that Sentinel names has a replica with all
+// its data.
 func (f *fireFleet) replicated() bool {
 	ctx, cancel := context.WithTimeout(f.t.Context(), startTimeout)
 	defer cancel()
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: f.sentinel.Addr})
-	defer func() { _ = sentinel.Close() }() // the answer is all that counts
+	defer func() { _ = sentinel.Close() }() // the reply is already read
 	addr, err := sentinel.GetMasterAddrByName(ctx, "fleet").Result()
 	if err != nil {
 		return false
@@ -295,7 +294,7 @@ func (f *fireFleet) replicated() bool {
 	return err == nil && strings.Contains(info, "role:master") && strings.Contains(info, "state=online")
 }
 
-// pause is false, a moment later.
+// pause returns false after a moment.
 func pause() bool {
 	<-time.After(200 * time.Millisecond)
 	return false

@@ -1,15 +1,14 @@
 //go:build linux
 
-// Package e2e tests procfleet from outside: the built binaries, a real NATS
-// server and a real Redis as processes that can be killed, real agents and
-// real supervised processes. Nothing here knows a package of the roles, but for
-// the list of published calls, each of which must be asked.
+// Package e2e tests procfleet from outside: built binaries, a NATS server and a
+// Redis as processes that tests kill, real agents and real supervised processes. It
+// imports no package of the roles, except the list of published calls, each of
+// which it must call.
 package e2e
 
 import (
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -22,20 +21,19 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	testenv.CleanUp()
-	os.Exit(code)
+	defer testenv.CleanUp()
+	m.Run()
 }
 
-// startTimeout is how long a program may take to be ready, on a busy machine
-// and with the race detector on.
+// startTimeout is the timeout until a program is ready, on a busy machine with the
+// race detector.
 const startTimeout = 60 * time.Second
 
-// fleet is a whole system of separate processes, without dispatchers and
-// workers until a test starts them.
+// fleet is a whole system of separate processes. Tests start dispatchers and
+// workers.
 type fleet struct {
 	t        *testing.T
-	root     *fleet // of the whole test, when this is a part's view
+	root     *fleet // fleet of the whole test, if this is the view of a subtest
 	broker   *broker
 	keys     *keys
 	redis    *redistest.Server
@@ -43,13 +41,13 @@ type fleet struct {
 	procs    *procs
 	programs struct {
 		procfleet, agent string
-		simulator        string // has the command simulate; empty: procfleet-bench
-		ready            string // what the agent logs when it accepts commands
+		simulator        string // program with the command simulate; empty: procfleet-bench
+		ready            string // log message of an agent that accepts commands
 	}
 }
 
 // newFleet starts NATS, Redis and agents, and returns when all agents have
-// asked to be known.
+// announced themselves.
 func newFleet(t *testing.T, agents int) *fleet {
 	t.Helper()
 	f := &fleet{t: t, broker: startBroker(t), keys: newKeys(t), redis: redistest.Start(t), procs: newProcs(t)}
@@ -60,7 +58,7 @@ func newFleet(t *testing.T, agents int) *fleet {
 	return f
 }
 
-// addAgents starts the agents of a fleet that has none.
+// addAgents starts the agents of a fleet without agents.
 func (f *fleet) addAgents(n int) {
 	f.t.Helper()
 	for i := range n {
@@ -83,7 +81,7 @@ func crashAt(point string) []string {
 	return []string{crashpoint.Variable + "=" + point}
 }
 
-// broker is a nats-server of its own, built from its module.
+// broker is a separate nats-server, built from its module.
 type broker struct {
 	t     *testing.T
 	child *testenv.Child
@@ -102,7 +100,7 @@ func startBroker(t *testing.T) *broker {
 	return b
 }
 
-// Start starts the server, again after [broker.Kill] on the same data.
+// Start starts the server, after [broker.Kill] with the same data.
 func (b *broker) Start() {
 	b.t.Helper()
 	b.child = testenv.StartChild(b.t, nil, testenv.BuildBinary(b.t, "github.com/nats-io/nats-server/v2"), b.args...)
@@ -115,15 +113,15 @@ func (b *broker) Start() {
 	}, "NATS listens")
 }
 
-// Kill ends the server by SIGKILL.
+// Kill sends SIGKILL to the server.
 func (b *broker) Kill() { b.child.Kill() }
 
-// agent is a procfleet-agent process with a data folder that outlives it.
+// agent is a procfleet-agent process with a data folder that survives it.
 type agent struct {
 	fleet    *fleet
 	ip       string
 	data     string
-	identity string // the file
+	identity string // path of the file
 	args     []string
 	child    *testenv.Child
 }
@@ -136,7 +134,7 @@ func (a *agent) start(env ...string) {
 		append([]string{"--nats", a.fleet.broker.URL, "--identity", a.identity, "--data", a.data}, a.args...)...)
 }
 
-// stop ends the agent in good order.
+// stop stops the agent gracefully.
 func (a *agent) stop() {
 	a.fleet.t.Helper()
 	a.child.Signal(syscall.SIGTERM)
@@ -148,11 +146,11 @@ func (a *agent) waitReady() {
 	a.child.WaitOutput(a.fleet.t, startTimeout, a.fleet.programs.ready)
 }
 
-// dispatcher starts a dispatcher and waits until it answers. Its URL is the
-// returned client's.
+// dispatcher starts a dispatcher and waits until it responds. The returned client
+// uses its URL.
 func (f *fleet) dispatcher(crash string, args ...string) (*testenv.Child, *client) {
 	f.t.Helper()
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(f.t)))
+	addr := testenv.FreeAddress(f.t)
 	child := testenv.StartChild(f.t, crashAt(crash), f.programs.procfleet,
 		append([]string{"dispatcher", "--http", addr, "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL()}, args...)...)
 	child.WaitHTTP(f.t, startTimeout, "http://"+addr+"/readyz")
@@ -166,7 +164,7 @@ func (f *fleet) worker(crash string, args ...string) *testenv.Child {
 		append([]string{"worker", "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL()}, args...)...)
 }
 
-// hosts of the first n agents.
+// hosts returns the hosts of the first n agents.
 func (f *fleet) hosts(n int) []string {
 	var hosts []string
 	for _, a := range f.agents[:n] {
@@ -175,13 +173,13 @@ func (f *fleet) hosts(n int) []string {
 	return hosts
 }
 
-// waitKnown waits until the dispatcher shows n hosts.
+// waitKnown waits until the dispatcher lists n hosts.
 func (f *fleet) waitKnown(c *client, n int) {
 	f.t.Helper()
-	testenv.Eventually(f.t, startTimeout, func() bool { return len(c.hosts()) >= n }, fmt.Sprintf("%d hosts are known", n))
+	testenv.Eventually(f.t, startTimeout, func() bool { return len(c.hosts()) >= n }, fmt.Sprintf("%d hosts are listed", n))
 }
 
-// tempFile returns a path in a new folder of the test's.
+// tempFile returns a path in a new folder of the test.
 func tempFile(t *testing.T, name string) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), name)

@@ -19,7 +19,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// connect connects to the broker as an agent does.
+// connect connects to the broker like an agent.
 func (f *fleet) connect() *nats.Conn {
 	f.t.Helper()
 	nc, err := nats.Connect(f.broker.URL)
@@ -30,7 +30,7 @@ func (f *fleet) connect() *nats.Conn {
 	return nc
 }
 
-// settings are what an agent is told of its host.
+// settings are the settings of an agent's host.
 type settings struct {
 	Freezes []struct {
 		Namespace, Reason string
@@ -42,7 +42,7 @@ type settings struct {
 	}
 }
 
-// String says what is frozen and grouped, in the order of the answer.
+// String lists freezes and groups in the order of the reply.
 func (s *settings) String() string {
 	var words []string
 	for _, f := range s.Freezes {
@@ -54,7 +54,7 @@ func (s *settings) String() string {
 	return strings.Join(words, "; ")
 }
 
-// fromAgent is a message as the agent of a host signs it.
+// fromAgent is a message signed by the agent of a host.
 func (f *fleet) fromAgent(host, subject, messageType, body string) *nats.Msg {
 	msg := nats.NewMsg(subject)
 	msg.Data = []byte(body)
@@ -62,8 +62,8 @@ func (f *fleet) fromAgent(host, subject, messageType, body string) *nats.Msg {
 	return msg
 }
 
-// askSettings asks what holds for a host as its agent does, until it is
-// answered.
+// askSettings requests the settings of a host like its agent, and retries until
+// there is a reply.
 func (f *fleet) askSettings(nc *nats.Conn, host string) (found settings) {
 	t := f.t
 	t.Helper()
@@ -78,7 +78,7 @@ func (f *fleet) askSettings(nc *nats.Conn, host string) (found settings) {
 			Settings    settings
 		}
 		if err := json.Unmarshal(msg.Data, &reply); err != nil || reply.Type != "procfleet.agent.v1.settings_reply" {
-			t.Fatalf("answered %v with %s", err, msg.Data)
+			t.Fatalf("reply %v with %s", err, msg.Data)
 		}
 		found = reply.Settings
 		return reply.Error == ""
@@ -86,10 +86,10 @@ func (f *fleet) askSettings(nc *nats.Conn, host string) (found settings) {
 	return found
 }
 
-// TestAgentsAreToldWhatIsFrozenAndGrouped: whoever asks as an agent gets what
-// callers put, of the host and of everywhere, and nothing that was lifted; and
-// agents are told that there is something to ask for.
-func TestAgentsAreToldWhatIsFrozenAndGrouped(t *testing.T) {
+// TestAgentsReceiveFreezesAndGroups checks that an agent receives the freezes
+// and groups of its host and of all hosts, without lifted ones, and that agents are
+// notified of changes.
+func TestAgentsReceiveFreezesAndGroups(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
@@ -108,7 +108,7 @@ func TestAgentsAreToldWhatIsFrozenAndGrouped(t *testing.T) {
 		for {
 			msg, err := changes.NextMsg(startTimeout)
 			if err != nil {
-				t.Fatalf("nobody is told on %s: %v", subject, err)
+				t.Fatalf("no notification on %s: %v", subject, err)
 			}
 			if msg.Subject == subject && strings.Contains(string(msg.Data), "procfleet.agent.v1.settings_changed") {
 				return
@@ -131,7 +131,7 @@ func TestAgentsAreToldWhatIsFrozenAndGrouped(t *testing.T) {
 
 	found := f.askSettings(nc, host)
 	if got, want := found.String(), "frozen shop: everywhere; frozen : host; group g of shop: 12.5"; got != want {
-		t.Errorf("the agent is told %q, want %q", got, want)
+		t.Errorf("the agent received %q, want %q", got, want)
 	}
 	for _, freeze := range found.Freezes {
 		if left := time.Until(freeze.Until); left < 30*time.Minute || left > 3*time.Hour {
@@ -142,13 +142,13 @@ func TestAgentsAreToldWhatIsFrozenAndGrouped(t *testing.T) {
 	do(http.MethodDelete, "/v1/freezes", map[string]any{"namespace": "shop"}, all)
 	found = f.askSettings(nc, host)
 	if got, want := found.String(), "group g of shop: 12.5"; got != want {
-		t.Errorf("afterwards the agent is told %q, want %q", got, want)
+		t.Errorf("after the changes the agent received %q, want %q", got, want)
 	}
 }
 
-// TestWhatIsFrozenIsNotStartedAgain: of two processes that die, that of the
-// frozen namespace stays down until the freeze is lifted.
-func TestWhatIsFrozenIsNotStartedAgain(t *testing.T) {
+// TestFrozenProcessesAreNotRestarted kills two processes. The process of the frozen
+// namespace must stay down until the freeze is lifted.
+func TestFrozenProcessesAreNotRestarted(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.start()
@@ -165,7 +165,7 @@ func TestWhatIsFrozenIsNotStartedAgain(t *testing.T) {
 	submit(free, "free")
 	u.run("freeze", "--host", frozen.host, "--namespace", "frozen", "--for", "1h", "--reason", "release")
 	if list := u.run("freeze", "list"); !strings.Contains(list, "release") {
-		t.Errorf("the list does not say what is frozen:\n%s", list)
+		t.Errorf("the list lacks a freeze:\n%s", list)
 	}
 	status := func() (pid int, until string) {
 		t.Helper()
@@ -186,7 +186,7 @@ func TestWhatIsFrozenIsNotStartedAgain(t *testing.T) {
 		s := answer.Processes[0].Reported.Status
 		return s.PID, s.FrozenUntil
 	}
-	testenv.Eventually(t, startTimeout, func() bool { _, until := status(); return until != "" }, "the agent has heard of the freeze")
+	testenv.Eventually(t, startTimeout, func() bool { _, until := status(); return until != "" }, "the agent has the freeze")
 
 	before := frozen.pid()
 	for _, p := range []proc{frozen, free} {
@@ -195,17 +195,17 @@ func TestWhatIsFrozenIsNotStartedAgain(t *testing.T) {
 		}
 	}
 	testenv.Eventually(t, startTimeout, func() bool { pid, _ := status(); return pid == 0 }, "the frozen process is reported to be down")
-	testenv.Eventually(t, startTimeout, func() bool { return free.starts() > 1 && free.pid() != 0 }, "the other process comes back")
+	testenv.Eventually(t, startTimeout, func() bool { return free.starts() > 1 && free.pid() != 0 }, "the other process runs again")
 	if n := frozen.starts(); n != 1 {
 		t.Errorf("the frozen process was started %d times", n)
 	}
 	u.run("freeze", "lift", "--host", frozen.host, "--namespace", "frozen")
-	testenv.Eventually(t, startTimeout, func() bool { pid := frozen.pid(); return pid != 0 && pid != before }, "the process comes back when the freeze is lifted")
+	testenv.Eventually(t, startTimeout, func() bool { pid := frozen.pid(); return pid != 0 && pid != before }, "the process runs again after the freeze is lifted")
 }
 
-// TestWhatAnAgentTellsIsShownAndFollowed: an event on the bus is answered to
-// those who ask, and written by those who follow.
-func TestWhatAnAgentTellsIsShownAndFollowed(t *testing.T) {
+// TestAgentEventsAreListedAndFollowed checks that an event is in responses and
+// in the output of commands with --follow.
+func TestAgentEventsAreListedAndFollowed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
 	_, c := f.dispatcher("")
@@ -261,7 +261,7 @@ func TestWhatAnAgentTellsIsShownAndFollowed(t *testing.T) {
 		t.Errorf("an event is not written once:\n%s", text)
 	}
 	if text := chosen.Output(); strings.Contains(text, "second") {
-		t.Errorf("what is not asked for is written:\n%s", text)
+		t.Errorf("an event outside the filter is written:\n%s", text)
 	}
 	if got, _ := shown("after=" + next); !slices.Equal(got, []string{"second", "third"}) {
 		t.Errorf("after the first there are %v", got)

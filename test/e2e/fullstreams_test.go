@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// full lets a stream that drops its oldest messages take no more instead; the
-// returned function gives it room.
+// full makes a stream that drops its oldest messages reject new ones instead; room
+// restores it.
 func (f *fleet) full(stream string) (js jetstream.JetStream, room func()) {
 	f.t.Helper()
 	var before int64
@@ -29,15 +29,16 @@ func (f *fleet) full(stream string) (js jetstream.JetStream, room func()) {
 	return js, func() { f.shrink(stream, before) }
 }
 
-// simulated is a task of all of so many simulated hosts.
+// simulated returns a task on n simulated hosts.
 func simulated(hosts int) map[string]any {
 	return map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(hosts)}
 }
 
-// TestProducersAreRefusedWhenTheirStreamIsFull has nobody take submissions until
-// there is no room. Callers over HTTP are not concerned. What was taken from
-// producers is accepted once, what was refused is not, and there is room again.
-func TestProducersAreRefusedWhenTheirStreamIsFull(t *testing.T) {
+// TestAFullStreamRejectsProducers runs no dispatcher for submissions
+// until the stream is full. Callers over HTTP must not be affected. Stored
+// submissions must be accepted once, rejected ones must not, and the stream must
+// then accept new ones.
+func TestAFullStreamRejectsProducers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
 	_, c := f.dispatcher("", "--submissions=false")
@@ -48,7 +49,7 @@ func TestProducersAreRefusedWhenTheirStreamIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken := -1 // the last is refused
+	taken := -1 // JetStream rejects the last one
 	for ; err == nil && taken < 100; taken++ {
 		_, err = js.Publish(t.Context(), "procfleet.submit", body)
 	}
@@ -63,9 +64,9 @@ func TestProducersAreRefusedWhenTheirStreamIsFull(t *testing.T) {
 	_, c = f.dispatcher("")
 	testenv.Eventually(t, finishTimeout, func() bool { return messages(t, js, "PROCFLEET_SUBMIT") == 0 }, "every submission is accepted")
 	if _, err := js.Publish(t.Context(), "procfleet.submit", body); err != nil {
-		t.Errorf("with room again: %v", err)
+		t.Errorf("after the stream has space again: %v", err)
 	}
-	testenv.Eventually(t, finishTimeout, func() bool { return len(c.tasks()) >= taken+2 }, "what is published now is accepted")
+	testenv.Eventually(t, finishTimeout, func() bool { return len(c.tasks()) >= taken+2 }, "the new submission is accepted")
 	tasks := c.tasks()
 	for _, at := range tasks {
 		if end := c.wait(at.ID); end.Counts["succeeded"] != 20 {
@@ -106,16 +107,16 @@ func (c *called) times(task string) int {
 	return c.tasks[task]
 }
 
-// TestEndsAreToldWhenThereIsRoomForThem has tasks end while the stream of their
-// ends takes nothing. Each end is told once, to consumers and by callback, when
-// it does.
-func TestEndsAreToldWhenThereIsRoomForThem(t *testing.T) {
+// TestEndsAreNotifiedWhenTheStreamHasSpace lets tasks end while the stream of finished
+// events rejects messages. Each end must be notified once by event and callback
+// after the stream accepts messages again.
+func TestEndsAreNotifiedWhenTheStreamHasSpace(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
 	_, c := f.dispatcher("", "--submissions=false")
 	f.worker("", "--callback-allow", "127.0.0.1")
 	f.simulate(20, "0s")
-	f.waitKnown(c, 20) // who starts gives the stream its own configuration
+	f.waitKnown(c, 20) // a starting role restores the configuration of the stream
 	callbacks := newCalled(t)
 	js, room := f.full("PROCFLEET_EVENTS")
 	var ended []string
@@ -130,11 +131,11 @@ func TestEndsAreToldWhenThereIsRoomForThem(t *testing.T) {
 		}
 	}
 	if n := messages(t, js, "PROCFLEET_EVENTS"); n != 0 {
-		t.Errorf("%d events found room", n)
+		t.Errorf("%d events were stored", n)
 	}
 	room()
 	for _, id := range ended {
-		testenv.Eventually(t, finishTimeout, func() bool { return callbacks.times(id) > 0 }, "the end of "+id+" is told")
+		testenv.Eventually(t, finishTimeout, func() bool { return callbacks.times(id) > 0 }, "the end of "+id+" is notified")
 	}
 	events := stored(t, js, "PROCFLEET_EVENTS")
 	for _, id := range ended {
@@ -162,7 +163,7 @@ func contents(t *testing.T, js jetstream.JetStream, name string) (all [][]byte) 
 	return all
 }
 
-// stored counts what is in a stream by event and task.
+// stored counts the messages of a stream by event and task.
 func stored(t *testing.T, js jetstream.JetStream, name string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -176,26 +177,27 @@ func stored(t *testing.T, js jetstream.JetStream, name string) map[string]int {
 	return counts
 }
 
-// TestWithoutRoomForTheAuditLogNothingIsAccepted takes the room from the stream
-// of the audit log, required and the only place, while a task runs. Callers
-// of every family are told to come again, and why; who does not require the log
-// goes on. With room again all do, and what was accepted has both its records.
-func TestWithoutRoomForTheAuditLogNothingIsAccepted(t *testing.T) {
+// TestAFullAuditStreamRejectsCallers fills the stream of the audit log,
+// which is required and the only destination, while a task runs. Callers of every
+// API must get a 503 with the reason; a dispatcher that does not require the log
+// must continue. After the stream has space, all must continue, and accepted tasks
+// must have both records.
+func TestAFullAuditStreamRejectsCallers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
 	_, c := f.dispatcher("", "--submissions=false", "--audit-required")
 	_, lax := f.dispatcher("", "--submissions=false")
 	worker := f.worker("", "--audit-required")
 	f.simulate(20, "0s")
-	f.waitKnown(c, 20) // who starts gives the stream its own configuration
+	f.waitKnown(c, 20) // a starting role restores the configuration of the stream
 	js := f.shrink("PROCFLEET_AUDIT", 4<<10)
 	worker.Freeze(t)
 	var accepted []string
-	for len(accepted) < 20 { // the oldest records go, and nobody is turned away
+	for len(accepted) < 20 { // the stream drops the oldest records, and callers are accepted
 		accepted = append(accepted, c.submit(simulated(20)))
 	}
 	if n := messages(t, js, "PROCFLEET_AUDIT"); n == 0 || n >= 20 {
-		t.Errorf("%d records are kept in 4 KiB", n)
+		t.Errorf("%d records in 4 KiB", n)
 	}
 	f.tune("PROCFLEET_AUDIT", func(cfg *jetstream.StreamConfig) { cfg.MaxBytes = 1 << 20 })
 	last := c.submit(simulated(20))
@@ -210,7 +212,7 @@ func TestWithoutRoomForTheAuditLogNothingIsAccepted(t *testing.T) {
 	})
 	why := regexp.MustCompile(`"code":"unavailable".*the audit log cannot be written; nothing was accepted, try again later`)
 	if _, _, text := c.send("POST /v1/tasks", doors()[len(doors())-1].good); !why.MatchString(text) {
-		t.Errorf("the reason is told as %s", text)
+		t.Errorf("message %s", text)
 	}
 	free := lax.submit(simulated(20))
 	for _, id := range append(accepted, free) {

@@ -5,30 +5,29 @@ package e2e
 import (
 	"encoding/json"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// gseClient calls GSE as one of its real clients does.
+// gseClient calls GSE like one of its real clients.
 type gseClient struct {
 	*client
 	operate, result string // method and path
 	resultMethod    string
 }
 
-// gseEntry is what a result map has under a key.
+// gseEntry is an entry of a result map.
 type gseEntry struct {
 	Code    int    `json:"error_code"`
 	Message string `json:"error_msg"`
 	Content string `json:"content"`
 }
 
-// gseAs is a client with an application's name in the header, and no Content-Type.
+// gseAs returns a client with an application's name in the header, and without
+// Content-Type.
 func (u *up) gseAs(application, operate, resultMethod, result string) *gseClient {
 	header := http.Header{"X-Bkapi-Authorization": {`{"bk_app_code":"` + application + `","bk_app_secret":"s","bk_username":"admin"}`}}
 	return &gseClient{
@@ -37,7 +36,7 @@ func (u *up) gseAs(application, operate, resultMethod, result string) *gseClient
 	}
 }
 
-// ask makes a call that must succeed and returns its data.
+// ask sends a request that must succeed, and decodes its data.
 func (c *gseClient) ask(method, path string, body, into any) {
 	c.t.Helper()
 	var answer struct {
@@ -54,8 +53,8 @@ func (c *gseClient) ask(method, path string, body, into any) {
 	}
 }
 
-// do operates and polls until the keys, which must be there from the first
-// poll on, have outcomes.
+// do executes an operation and polls until all keys, which must exist from the
+// first poll on, have outcomes.
 func (c *gseClient) do(body map[string]any, keys ...string) (id string, entries map[string]gseEntry) {
 	c.t.Helper()
 	var made struct {
@@ -78,7 +77,7 @@ func (c *gseClient) poll(id string) (entries map[string]gseEntry) {
 	return entries
 }
 
-// gseOperation is an operation on a sample process in GSE's words.
+// gseOperation returns an operation on a sample process for GSE.
 func gseOperation(p proc, opType int) map[string]any {
 	control := p.spec()["control"].(map[string]any)
 	return map[string]any{
@@ -93,7 +92,8 @@ func gseOperation(p proc, opType int) map[string]any {
 	}
 }
 
-// with adds members to an operation, and policy under the name its client gives it.
+// with adds members to an operation, and renames the policy to the name that its
+// client uses.
 func with(operation, members map[string]any, policyName string) map[string]any {
 	maps.Copy(operation, members)
 	spec := operation["spec"].(map[string]any)
@@ -101,18 +101,18 @@ func with(operation, members map[string]any, policyName string) map[string]any {
 	return operation
 }
 
-// TestGSEsClientsReachItThroughTheirOwnPaths operates one process as
-// bk-nodeman, bk-bscp and an ESB in front do, each through its own family of
-// paths; what one of them did the others see.
-func TestGSEsClientsReachItThroughTheirOwnPaths(t *testing.T) {
+// TestGSEClientsUseTheirOwnPaths operates one process like bk-nodeman,
+// bk-bscp and an ESB in front, each with its own family of paths. Each must see the
+// effects of the others.
+func TestGSEClientsUseTheirOwnPaths(t *testing.T) {
 	t.Parallel()
-	nats := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	nats := testenv.FreeAddress(t)
 	u := newUp(t, "--agent=false", "--nats-listen", nats)
 	u.start()
 	const agentID, ip = "02000000005254000b3dc91680054235f3a1", "10.99.0.1"
 	testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-agent"),
 		"--nats", "nats://"+nats, "--identity", u.keys().identityAs("0:"+ip, agentID), "--agent-id", agentID, "--data", t.TempDir())
-	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 1 }, "the agent is known")
+	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 1 }, "the agent is listed")
 	p := newProcs(t).new("0:"+ip, "families")
 	hostKey, hosts := "0:"+ip+":e2e:"+p.name, []map[string]any{{"ip": ip, "bk_cloud_id": 0}}
 
@@ -145,14 +145,14 @@ func TestGSEsClientsReachItThroughTheirOwnPaths(t *testing.T) {
 	esb := u.gseAs("bk_cmdb", "/procapi/v2/proc/operate", http.MethodGet, "/procapi/v2/proc/operate")
 	byHost := map[string]any{"hosts": hosts}
 	if seen := esb.poll(started)[hostKey]; seen.Code != 0 {
-		t.Errorf("an ESB reads what bk-nodeman did: %+v", seen)
+		t.Errorf("an ESB reads the task of bk-nodeman: %+v", seen)
 	}
 	_, entries = esb.do(with(gseOperation(p, 1), byHost, "alive_monitor_policy"), hostKey)
 	if entries[hostKey].Code != 0 || len(p.running()) != 0 {
 		t.Errorf("an ESB stops: %+v, %v run", entries[hostKey], p.running())
 	}
 	if _, e := nodemanDoes(1); e.Code != 829 {
-		t.Errorf("bk-nodeman stops what is stopped: %+v, want 829", e)
+		t.Errorf("bk-nodeman stops a stopped process: %+v, want 829", e)
 	}
 	_, entries = esb.do(with(gseOperation(p, 2), byHost, "alive_monitor_policy"), hostKey)
 	checkContent(t, entries[hostKey], -1)
@@ -163,12 +163,12 @@ func TestGSEsClientsReachItThroughTheirOwnPaths(t *testing.T) {
 		CodeName string `json:"code_name"`
 	}
 	if err := json.Unmarshal(text, &failure); err != nil || status != http.StatusNotFound || failure.Code != 1640401 || failure.CodeName != "API_NOT_FOUND" {
-		t.Errorf("a path that does not exist: %d %s", status, text)
+		t.Errorf("unknown path: %d %s", status, text)
 	}
 }
 
-// checkContent checks a successful status: the pid, and supervision exactly
-// while there is one.
+// checkContent checks a successful status: the pid, and supervision if and only if
+// there is one.
 func checkContent(t *testing.T, e gseEntry, pid int) {
 	t.Helper()
 	var content struct {
@@ -183,6 +183,6 @@ func checkContent(t *testing.T, e gseEntry, pid int) {
 		t.Fatalf("a status is %+v", e)
 	}
 	if got := content.Process[0].Instance[0]; got.PID != pid || got.IsAuto != (pid > 0) {
-		t.Errorf("the status says %+v, want pid %d", got, pid)
+		t.Errorf("status %+v, want pid %d", got, pid)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// gsekitItem is one item of GSEKit's operations: a label that is a number, no
-// resource, and no more of the policy than this.
+// gsekitItem is one item of GSEKit's operations: a numeric label, no resource, and
+// only this policy.
 func gsekitItem(p proc, biz, instance, opType int, policy map[string]any, ips ...string) map[string]any {
 	commands := p.commands()
 	delete(commands, "version_cmd")
@@ -34,7 +34,7 @@ func gsekitClient(e *published) *gseClient {
 	return gseAt(e.t, e.url, gseESB, "operate_proc_multi/", "get_proc_operate_result_v2/")
 }
 
-// gsekitRunsAJob goes through a job's operations on instances of one process.
+// gsekitRunsAJob executes the operations of a job on instances of one process.
 func gsekitRunsAJob(e *published) {
 	t := e.t
 	const biz = 10
@@ -44,7 +44,8 @@ func gsekitRunsAJob(e *published) {
 		all = append(all, e.procs.new("0:"+e.here, "java_"+strconv.Itoa(i)))
 	}
 	key := func(p proc) string { return fmt.Sprintf("0:%s:GSEKIT_BIZ_%d:%s_1", e.here, biz, p.name) }
-	// does runs one operation on some, with commands that are not the sample's.
+	// does executes one operation on some instances, with other commands than the
+	// sample's.
 	does := func(opType int, commands map[string]any, on ...proc) map[string]gseEntry {
 		t.Helper()
 		var items []map[string]any
@@ -64,7 +65,7 @@ func gsekitRunsAJob(e *published) {
 		}
 	}
 	if entry := does(0, nil, runs[0])[key(runs[0])]; entry.Code != 828 {
-		t.Errorf("start of what runs: %+v, want 828", entry)
+		t.Errorf("start of a running instance: %+v, want 828", entry)
 	}
 	for _, p := range runs {
 		if p.starts() != 1 {
@@ -72,22 +73,22 @@ func gsekitRunsAJob(e *published) {
 		}
 	}
 	if entry := does(0, map[string]any{"start_cmd": "true"}, down)[key(down)]; entry.Code != 836 || strings.HasPrefix(entry.Message, "stop") {
-		t.Errorf("a start after which nothing runs: %+v", entry)
+		t.Errorf("a start without a process: %+v", entry)
 	}
 	if entry := does(0, map[string]any{"start_cmd": "echo no room left; exit 3"}, down)[key(down)]; entry.Code != 65535 || !strings.Contains(entry.Message, "no room left") {
 		t.Errorf("a start that fails: %+v", entry)
 	}
 	if entry := does(1, map[string]any{"stop_cmd": "true"}, runs[0])[key(runs[0])]; entry.Code != 836 || !strings.HasPrefix(entry.Message, "stop") {
-		t.Errorf("a stop after which it runs: %+v", entry)
+		t.Errorf("a stop without an effect: %+v", entry)
 	}
 	if entry := does(1, nil, runs[1])[key(runs[1])]; entry.Code != 0 {
 		t.Errorf("stop: %+v", entry)
 	}
 	if entry := does(1, nil, runs[1])[key(runs[1])]; entry.Code != 829 {
-		t.Errorf("stop of what is stopped: %+v, want 829", entry)
+		t.Errorf("stop of a stopped instance: %+v, want 829", entry)
 	}
 
-	// After any of these GSEKit looks at all of them.
+	// GSEKit queries all instances after each of these.
 	want := map[string]int{key(all[0]): all[0].pid(), key(all[1]): -1, key(all[2]): all[2].pid(), key(all[3]): -1}
 	for k, entry := range does(2, nil, all...) {
 		if pid, _ := entry.instance(t); pid != want[k] {
@@ -95,7 +96,7 @@ func gsekitRunsAJob(e *published) {
 		}
 	}
 	if _, isAuto := does(2, nil, all[2])[key(all[2])].instance(t); !isAuto {
-		t.Error("what was started is not kept alive")
+		t.Error("a started instance is not supervised")
 	}
 	for k, entry := range does(9, nil, runs[0], runs[2]) {
 		if entry.Code != 0 {
@@ -108,15 +109,15 @@ func gsekitRunsAJob(e *published) {
 		}
 	}
 	if entry := does(9, nil, runs[0])[key(runs[0])]; entry.Code != 829 {
-		t.Errorf("forced stop of what does not run: %+v, want 829", entry)
+		t.Errorf("forced stop of a stopped instance: %+v, want 829", entry)
 	}
 	if _, isAuto := does(2, nil, all[2])[key(all[2])].instance(t); isAuto {
-		t.Error("what was killed is still kept alive")
+		t.Error("a killed instance is still supervised")
 	}
 }
 
-// gsekitChecks asks how a slice of 1000 instances stand. Its map of them is
-// indexed by every key of every answer, and it stops when nothing is 115.
+// gsekitChecks queries the state of 1000 instances. GSEKit looks up every key of
+// every response in its map of them, and stops when no code is 115.
 func gsekitChecks(e *published) {
 	t := e.t
 	const biz, instances = 11, 1000
@@ -144,7 +145,7 @@ func gsekitChecks(e *published) {
 		pid, isAuto := entry.instance(t)
 		if k == running {
 			if pid != busy.pid() || !isAuto {
-				t.Errorf("what runs as %d has pid %d, isAuto %t", busy.pid(), pid, isAuto)
+				t.Errorf("the instance with pid %d has pid %d, isAuto %t", busy.pid(), pid, isAuto)
 			}
 		} else if pid != -1 || isAuto {
 			t.Fatalf("%s has pid %d, isAuto %t", k, pid, isAuto)
@@ -152,8 +153,8 @@ func gsekitChecks(e *published) {
 	}
 }
 
-// gsekitPages synchronizes the states of 1500 registered instances, one of
-// which starts meanwhile.
+// gsekitPages reads the states of 1500 registered instances in pages, while one of
+// them starts.
 func gsekitPages(e *published) {
 	t := e.t
 	const biz, page = 12, 500
@@ -173,7 +174,7 @@ func gsekitPages(e *published) {
 			}
 		}
 	}
-	// pages reads everything as GSEKit does, and calls between after the first.
+	// pages reads all pages like GSEKit, and calls between after the first.
 	pages := func(path string, between func()) (instances []string, running []procInfo) {
 		t.Helper()
 		total := page

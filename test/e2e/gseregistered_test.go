@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// procInfo is what clients read of a process's status.
+// procInfo has the fields that clients read of a process's state.
 type procInfo struct {
 	Meta struct {
 		Name string `json:"name"`
@@ -30,14 +30,14 @@ type procInfo struct {
 	Version string  `json:"version"`
 }
 
-// standing is the part of it that changes.
+// standing has the fields that change.
 type standing struct {
 	flag, status, pid int
 	auto              bool
 }
 
-// oldNodeman is bk-nodeman's GseClient: paths without a version, suppliers,
-// and a spec that is kept by update_proc_info.
+// oldNodeman is bk-nodeman's GseClient: paths without a version, suppliers, and a
+// spec that update_proc_info registers.
 type oldNodeman struct {
 	*gseClient
 	p     proc
@@ -54,7 +54,8 @@ func (c *oldNodeman) call(name string, members map[string]any, into any) {
 	c.ask(http.MethodPost, "/api/c/compapi/gse/"+name+"/", body, into)
 }
 
-// outcome calls what answers at once, and takes the key apart as bk-nodeman does.
+// outcome sends a request whose response contains the outcomes, and parses the key
+// like bk-nodeman.
 func (c *oldNodeman) outcome(name string, members map[string]any) int {
 	c.t.Helper()
 	var entries map[string]gseEntry
@@ -79,7 +80,7 @@ func (c *oldNodeman) operates(opType int) gseEntry {
 	return entries[key]
 }
 
-// stands waits until the process stands as it should.
+// stands waits until the process has the wanted state.
 func (c *oldNodeman) stands(want func() standing, what string) {
 	c.t.Helper()
 	var got []procInfo
@@ -99,9 +100,9 @@ func (c *oldNodeman) stands(want func() standing, what string) {
 	}, what)
 }
 
-// TestOldNodemanOperatesWhatItRegistered: the spec is kept before anything is
-// operated, every outcome is found under a key with a supplier, and how the
-// process stands is seen while it changes.
+// TestOldNodemanOperatesWhatItRegistered registers the spec before any operation.
+// Every outcome must have a key with a supplier, and queries must show each state
+// of the process.
 func TestOldNodemanOperatesWhatItRegistered(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
@@ -115,10 +116,10 @@ func TestOldNodemanOperatesWhatItRegistered(t *testing.T) {
 	spec["resource"] = map[string]any{}
 
 	if e := c.operates(0); e.Code != 65535 || !strings.Contains(e.Message, "not registered") {
-		t.Errorf("start of what is not registered: %+v", e)
+		t.Errorf("start of an unregistered process: %+v", e)
 	}
 	if e := c.operates(1); e.Code != 829 {
-		t.Errorf("stop of what is not registered: %+v, want 829", e)
+		t.Errorf("stop of an unregistered process: %+v, want 829", e)
 	}
 	if code := c.outcome("update_proc_info", map[string]any{"spec": spec}); code != 0 {
 		t.Fatalf("update_proc_info registers: %d", code)
@@ -148,7 +149,7 @@ func TestOldNodemanOperatesWhatItRegistered(t *testing.T) {
 		t.Errorf("stop again: %+v, want 829", e)
 	}
 
-	// bk-cmdb 3.2 leaves out what is zero, and never names hosts.
+	// bk-cmdb 3.2 omits zero values, and never names hosts.
 	key := "0:0:127.0.0.1:e2e:" + p.name
 	_, entries := c.do(map[string]any{"meta": map[string]any{"namespace": "e2e", "name": p.name}}, key)
 	if e := entries[key]; e.Code != 0 || p.pid() == 0 {
@@ -168,13 +169,13 @@ func TestOldNodemanOperatesWhatItRegistered(t *testing.T) {
 	}
 }
 
-// TestNodemanAsksForAgents in both of its generations: by address, and by
-// agent ids, of which some are addresses.
-func TestNodemanAsksForAgents(t *testing.T) {
+// TestNodemanQueriesAgents queries agents like both generations of bk-nodeman: by
+// address, and by agent ids, of which some are addresses.
+func TestNodemanQueriesAgents(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.start()
-	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 1 }, "the agent is known")
+	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 1 }, "the agent is listed")
 	c := u.gseAs("bk_nodeman", "", "", "")
 	hosts := map[string]any{"hosts": []map[string]any{{"ip": "127.0.0.1", "bk_cloud_id": 0}, {"ip": "10.99.0.1", "bk_cloud_id": 0}}}
 	var status map[string]struct {
@@ -209,6 +210,6 @@ func TestNodemanAsksForAgents(t *testing.T) {
 		Code   int   `json:"code"`
 	}
 	if err := json.Unmarshal(text, &none); err != nil || none.Result == nil || *none.Result || none.Code != 1011003 {
-		t.Errorf("list_agent_state of nobody: %s", text)
+		t.Errorf("list_agent_state of an unknown agent: %s", text)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// The families of paths under which Job is reached.
+// Base paths of Job.
 const (
 	jobBehindESB  = "/api/c/compapi/v2/job/"
 	jobv3         = "/api/c/compapi/v2/jobv3/"
@@ -27,14 +27,14 @@ const (
 	jobForOldESBs = "/esb/api/v3/"
 )
 
-// jobClient calls Job as one of its real clients does, for processes on one host.
+// jobClient calls Job like one of its real clients, for processes on one host.
 type jobClient struct {
 	*gseClient
 	prefix string
 	ip     string
 }
 
-// jobEntry is what a result map has under a key. Content is nil where there is none.
+// jobEntry is an entry of a result map. Content is nil if there is none.
 type jobEntry struct {
 	Code    int             `json:"error_code"`
 	Message string          `json:"error_msg"`
@@ -46,8 +46,8 @@ func jobAt(t *testing.T, url, prefix, ip string) *jobClient {
 	return &jobClient{gseClient: &gseClient{client: &client{t: t, url: url}}, prefix: prefix, ip: ip}
 }
 
-// do operates one process and polls, as bk-monitor does, while the task's
-// status is 115. The only key must be there from the first poll on.
+// do operates one process and, like bk-monitor, polls while the status of the task
+// is 115. The only key must exist from the first poll on.
 func (c *jobClient) do(call string, opType int, info map[string]any) jobEntry {
 	c.t.Helper()
 	info = maps.Clone(info)
@@ -66,7 +66,7 @@ func (c *jobClient) do(call string, opType int, info map[string]any) jobEntry {
 	testenv.Eventually(c.t, finishTimeout, func() bool {
 		c.ask(http.MethodPost, c.prefix+"get_proc_result", map[string]any{"bk_biz_id": 2, "bk_gse_taskid": made.TaskID}, &last)
 		for key, e := range last.Result {
-			fields := strings.Split(key, ":") // bk-monitor reads the last two
+			fields := strings.Split(key, ":") // bk-monitor reads the last two fields
 			if len(last.Result) != 1 || len(fields) < 3 || !slices.Equal(fields[len(fields)-2:], []string{"0", c.ip}) {
 				c.t.Fatalf("the keys are %v", slices.Collect(maps.Keys(last.Result)))
 			}
@@ -81,7 +81,7 @@ func (c *jobClient) do(call string, opType int, info map[string]any) jobEntry {
 	return slices.Collect(maps.Values(last.Result))[0]
 }
 
-// want does an operation that must end with a code, and returns its entry.
+// want executes an operation that must end with a code, and returns its entry.
 func (c *jobClient) want(code int, call string, opType int, info map[string]any) jobEntry {
 	c.t.Helper()
 	e := c.do(call, opType, info)
@@ -91,7 +91,7 @@ func (c *jobClient) want(code int, call string, opType int, info map[string]any)
 	return e
 }
 
-// instance is what an entry's content says of the process.
+// instance returns the fields of the process in an entry's content.
 func (c *jobClient) instance(e jobEntry) (pid int, isAuto bool) {
 	c.t.Helper()
 	var content struct {
@@ -108,8 +108,9 @@ func (c *jobClient) instance(e jobEntry) (pid int, isAuto bool) {
 	return content.Process[0].Instance[0].PID, content.Process[0].Instance[0].IsAuto
 }
 
-// scripted gives a sample process the scripts that operate_proc expects and
-// returns what that call says of it. They take the name from their argument.
+// scripted creates the scripts that operate_proc runs in the folder of a sample
+// process, and returns its process info. The scripts take the name from their
+// argument.
 func (p proc) scripted(t *testing.T) map[string]any {
 	t.Helper()
 	t.Helper()
@@ -131,7 +132,7 @@ func (p proc) script(t *testing.T, name, text string) {
 	}
 }
 
-// inPlace is a sample process in the words of operate_process and manage_proc.
+// inPlace returns a sample process for operate_process and manage_proc.
 func (p proc) inPlace() map[string]any {
 	return map[string]any{
 		"setup_path": p.dir, "proc_name": p.name, "pid_path": filepath.Join(p.dir, p.name+".pid"), "account": "root",
@@ -140,7 +141,7 @@ func (p proc) inPlace() map[string]any {
 	}
 }
 
-// kill ends the process as a crash would, and returns the pid that it had.
+// kill ends the process like a crash, and returns its previous pid.
 func (p proc) kill(t *testing.T) int {
 	t.Helper()
 	t.Helper()
@@ -157,11 +158,11 @@ func (p proc) kill(t *testing.T) int {
 func (p proc) comesBack(t *testing.T, before int) {
 	t.Helper()
 	t.Helper()
-	testenv.Eventually(t, finishTimeout, func() bool { pid := p.pid(); return pid != 0 && pid != before }, p.name+" comes back")
+	testenv.Eventually(t, finishTimeout, func() bool { pid := p.pid(); return pid != 0 && pid != before }, p.name+" runs again")
 }
 
-// TestJobsClients operates processes through Job's calls on one system.
-func TestJobsClients(t *testing.T) {
+// TestJobClients operates processes with Job's calls on one system.
+func TestJobClients(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.start()
@@ -187,7 +188,7 @@ func conventionalScripts(c *jobClient, p proc) {
 	c.want(0, "operate_proc", 0, info)
 	first := p.pid()
 	if pid, isAuto := c.instance(c.want(0, "operate_proc", 2, info)); first == 0 || pid != first || !isAuto {
-		c.t.Fatalf("the status says pid %d, kept alive %t; it runs as %d", pid, isAuto, first)
+		c.t.Fatalf("status with pid %d, supervised %t; it runs as %d", pid, isAuto, first)
 	}
 	c.want(828, "operate_proc", 0, info)
 	c.want(0, "operate_proc", 7, info)
@@ -204,7 +205,7 @@ func conventionalScripts(c *jobClient, p proc) {
 	}
 	c.want(829, "operate_proc", 1, info)
 	if pid, isAuto := c.instance(c.want(0, "operate_proc", 2, info)); pid != -1 || isAuto {
-		c.t.Errorf("the status of what is stopped says pid %d, kept alive %t", pid, isAuto)
+		c.t.Errorf("status of a stopped process with pid %d, supervised %t", pid, isAuto)
 	}
 	p.script(c.t, "stop.sh", "exit 1")
 	c.want(0, "operate_proc", 0, info)
@@ -233,7 +234,7 @@ func oddName(c *jobClient, p proc) {
 	p.name = odd
 	c.want(0, "operate_proc", 0, p.scripted(c.t))
 	if _, err := os.Stat(filepath.Join(p.dir, "pwned")); err == nil || p.pid() == 0 {
-		c.t.Errorf("pid %d; what the name says was run: %t", p.pid(), err == nil)
+		c.t.Errorf("pid %d; the command in the name ran: %t", p.pid(), err == nil)
 	}
 	c.want(0, "operate_proc", 9, p.scripted(c.t))
 }
@@ -246,7 +247,7 @@ func batOnLinux(c *jobClient, p proc) {
 		info["cmd_shell_ext"] = extension
 		for _, op := range []int{0, 1, 7, 8} {
 			if e := c.want(65535, "operate_proc", op, info); !strings.Contains(e.Message, `"`+extension+`" runs on Windows only`) {
-				c.t.Errorf("op_type %d in %s says %q", op, extension, e.Message)
+				c.t.Errorf("op_type %d in %s: message %q", op, extension, e.Message)
 			}
 		}
 	}
@@ -262,24 +263,24 @@ func monitorPolls(c *jobClient, p proc) {
 	c.want(0, "operate_process", 0, info)
 	before := p.pid()
 	if pid, isAuto := c.instance(c.want(0, "operate_process", 2, info)); pid != before || !isAuto {
-		c.t.Errorf("the status says pid %d, kept alive %t; it runs as %d", pid, isAuto, before)
+		c.t.Errorf("status with pid %d, supervised %t; it runs as %d", pid, isAuto, before)
 	}
 	c.want(0, "operate_process", 1, info)
 	c.want(829, "operate_process", 1, info)
-	c.want(65535, "operate_process", 8, info) // there is no reload_cmd
+	c.want(65535, "operate_process", 8, info) // without reload_cmd
 }
 
 func registeredIsKeptAlive(c *jobClient, p proc) {
 	info := p.inPlace()
 	if _, isAuto := c.instance(c.want(0, "manage_proc", 1, info)); !isAuto {
-		c.t.Error("registered, and not kept alive")
+		c.t.Error("registered, but not supervised")
 	}
 	p.comesBack(c.t, 0)
 	c.want(0, "manage_proc", 1, info)
 	p.comesBack(c.t, p.kill(c.t))
 	pid := p.pid()
 	if _, isAuto := c.instance(c.want(0, "manage_proc", 2, info)); isAuto || p.pid() != pid {
-		c.t.Errorf("unregistered: kept alive %t, pid %d, want %d left running", isAuto, p.pid(), pid)
+		c.t.Errorf("unregistered: supervised %t, pid %d, want %d left running", isAuto, p.pid(), pid)
 	}
 }
 
@@ -288,15 +289,15 @@ func registeredOneShot(c *jobClient, p proc) {
 	info["type"], info["start_cmd"], info["cycle_time"], info["instance_num"] = 2, "echo ran >> starts", 10, 2
 	for runs := 1; runs <= 2; runs++ {
 		if pid, isAuto := c.instance(c.want(0, "manage_proc", 1, info)); pid != -1 || isAuto || p.starts() != runs {
-			c.t.Errorf("pid %d, kept alive %t after %d runs, want %d", pid, isAuto, p.starts(), runs)
+			c.t.Errorf("pid %d, supervised %t after %d runs, want %d", pid, isAuto, p.starts(), runs)
 		}
 	}
 	c.want(0, "manage_proc", 2, info)
 }
 
-// TestProcessWithAValueKeyOnlyOutlivesTheAgent: nothing says where the process
-// is, and a namesake runs on the same host.
-func TestProcessWithAValueKeyOnlyOutlivesTheAgent(t *testing.T) {
+// TestProcessWithOnlyAValueKeySurvivesTheAgent operates a process without paths,
+// while another process of the same name runs on the host.
+func TestProcessWithOnlyAValueKeySurvivesTheAgent(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.start()
@@ -316,7 +317,7 @@ func TestProcessWithAValueKeyOnlyOutlivesTheAgent(t *testing.T) {
 		"start_check_begin_time": 1, "start_check_end_time": 1,
 	}
 	if pid, _ := c.instance(c.want(0, "manage_proc", 1, info)); pid != -1 {
-		t.Fatalf("before it was started its pid is %d; the namesake has %d", pid, other.Process.Pid)
+		t.Fatalf("pid %d before its start; the other process has pid %d", pid, other.Process.Pid)
 	}
 	p.comesBack(t, 0)
 	p.comesBack(t, p.kill(t))
@@ -343,15 +344,15 @@ func TestProcessWithAValueKeyOnlyOutlivesTheAgent(t *testing.T) {
 		t.Errorf("after the agent restarted the process is %d after %d starts, want %d after %d", found, p.starts(), pid, starts)
 	}
 	if found, isAuto := c.instance(c.want(0, "manage_proc", 2, info)); found != pid || isAuto || p.pid() != pid {
-		t.Errorf("unregistered: pid %d, kept alive %t, it runs as %d, want %d left running", found, isAuto, p.pid(), pid)
+		t.Errorf("unregistered: pid %d, supervised %t, it runs as %d, want %d left running", found, isAuto, p.pid(), pid)
 	}
 	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("the namesake with pid %s: %v", strconv.Itoa(other.Process.Pid), err)
+		t.Errorf("the other process with pid %s: %v", strconv.Itoa(other.Process.Pid), err)
 	}
 }
 
-// TestJobBehindAnESBInSeparateRoles is Job as an ESB in front reaches it, on
-// dispatcher, worker and agent with Redis.
+// TestJobBehindAnESBInSeparateRoles calls Job like an ESB in front, with
+// dispatcher, worker and agent in separate processes and Redis.
 func TestJobBehindAnESBInSeparateRoles(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -365,7 +366,7 @@ func TestJobBehindAnESBInSeparateRoles(t *testing.T) {
 	p := f.procs.new(host, "scripted")
 	c.want(0, "operate_proc", 0, p.scripted(t))
 	if pid, isAuto := c.instance(c.want(0, "operate_proc", 2, p.scripted(t))); pid == 0 || pid != p.pid() || !isAuto {
-		t.Errorf("the status says pid %d, kept alive %t; it runs as %d", pid, isAuto, p.pid())
+		t.Errorf("status with pid %d, supervised %t; it runs as %d", pid, isAuto, p.pid())
 	}
 	c.want(0, "operate_proc", 9, p.scripted(t))
 
@@ -373,7 +374,7 @@ func TestJobBehindAnESBInSeparateRoles(t *testing.T) {
 	p = f.procs.new(host, "managed")
 	c.want(0, "operate_process", 0, p.inPlace())
 	if _, isAuto := c.instance(c.want(0, "manage_proc", 2, p.inPlace())); isAuto || p.pid() == 0 {
-		t.Errorf("unregistered: kept alive %t, pid %d", isAuto, p.pid())
+		t.Errorf("unregistered: supervised %t, pid %d", isAuto, p.pid())
 	}
 	status, text, _ := c.call(http.MethodPost, c.prefix+"manage_proc", "", map[string]any{"bk_biz_id": 1, "op_type": 3})
 	if status != http.StatusOK || !strings.Contains(string(text), "1241002") {

@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
-// keys are those of a fleet, in a file.
+// keys are the keys of a fleet in a file.
 type keys struct {
 	t    *testing.T
 	file string
@@ -52,7 +52,7 @@ func (k *keys) content() fleetkey.File {
 	return content
 }
 
-// write replaces the file at once.
+// write replaces the file atomically.
 func (k *keys) write(content fleetkey.File) {
 	k.t.Helper()
 	text, err := content.Text()
@@ -73,7 +73,7 @@ func (k *keys) replace(file string, text []byte) {
 	}
 }
 
-// identity writes the identity that a host has now, and returns its file.
+// identity writes the current identity of a host, and returns its file.
 func (k *keys) identity(host string) string { return k.identityAs(host, "") }
 
 // identityAs is identity with an agent id.
@@ -84,7 +84,7 @@ func (k *keys) identityAs(host, agentID string) string {
 	return file
 }
 
-// natsUser returns the credentials of a host if there is an authority beside the
+// natsUser returns the credentials of a host if a NATS authority is next to the
 // keys, as in the data folder of `up`.
 func (k *keys) natsUser(host string, generation int) string {
 	k.t.Helper()
@@ -107,7 +107,7 @@ func (k *keys) natsUser(host string, generation int) string {
 	return credentials
 }
 
-// enroll writes the identity that a host has now into a file, at once.
+// enroll writes the current identity of a host into a file, atomically.
 func (k *keys) enroll(host, file string) { k.enrollAs(host, "", file) }
 
 func (k *keys) enrollAs(host, agentID, file string) {

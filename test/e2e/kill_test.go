@@ -18,13 +18,13 @@ const (
 	killPerHost = 5
 )
 
-// TestKilledAtTheBadMoment kills each role where it hurts, in the middle of
-// tasks of 100 processes on 20 agents. Whatever died: every item has one
-// final result that names what really is, the counters add up at every poll,
-// each start command ran exactly once, and the end was told.
-func TestKilledAtTheBadMoment(t *testing.T) {
+// TestKilledAtCriticalPoints kills each role at critical points during tasks of 100
+// processes on 20 agents. Every item must have one final result that agrees with
+// the host, the counters must add up at every poll, each start command must run
+// exactly once, and the end must be notified.
+func TestKilledAtCriticalPoints(t *testing.T) {
 	f := newFleet(t, killHosts)
-	_, c := f.dispatcher("", "--submissions=false") // events are for the parts' own
+	_, c := f.dispatcher("", "--submissions=false") // subtests start dispatchers for submissions
 	keeper := f.worker("")                          // stores the first announcements
 	f.waitKnown(c, killHosts)
 	keeper.Signal(syscall.SIGTERM)
@@ -55,7 +55,8 @@ func TestKilledAtTheBadMoment(t *testing.T) {
 	})
 }
 
-// with returns the same fleet for a subtest, which then owns what it starts.
+// with returns the same fleet for a subtest, which then owns the parts that it
+// starts.
 func (f *fleet) with(t *testing.T) *fleet {
 	t.Helper()
 	sub := *f
@@ -77,7 +78,7 @@ func (f *fleet) killDispatcher(point string) {
 	body := operation("start", all)
 
 	if status, data, ok := first.call(http.MethodPost, "/v1/tasks", "key-"+point, body); ok {
-		f.t.Fatalf("the dispatcher answered %d %s and should have died at %s", status, data, point)
+		f.t.Fatalf("response %d %s, but the dispatcher should have died at %s", status, data, point)
 	}
 	dying.Wait(f.t, startTimeout)
 	status, data, ok := second.call(http.MethodPost, "/v1/tasks", "key-"+point, body)
@@ -101,9 +102,9 @@ func (f *fleet) killWorker(c *client, point string) {
 	f.killAll(c, all)
 }
 
-// killAgents makes every fourth agent die at a point, and brings it back.
-// Beside the command that reached the point others of the host were under way;
-// one that was about to run must not run any more, and its result must say so.
+// killAgents kills every fourth agent at a point, and restarts it. The host runs
+// other commands at the same time. A command that was about to run must not run any
+// more, and its result must say so.
 func (f *fleet) killAgents(c *client, point string) {
 	f.worker("")
 	victims := f.crashEveryFourth(point)
@@ -114,7 +115,7 @@ func (f *fleet) killAgents(c *client, point string) {
 		a.start()
 	}
 	c.wait(id)
-	if point == "agent.received" { // nothing had begun: everything must happen
+	if point == "agent.received" { // no command had begun, so every command must run
 		f.verifyStarted(c, id, all)
 	} else {
 		f.verifyTruth(c, id, all, len(all)*3/4)
@@ -122,8 +123,8 @@ func (f *fleet) killAgents(c *client, point string) {
 	f.killAll(c, all)
 }
 
-// verifyTruth checks a finished task whose starts were interrupted: each
-// result names what really is, nothing ran twice, and at least so many
+// verifyTruth checks a finished task whose starts were interrupted: each result
+// agrees with the host, no command ran twice, and at least the given number
 // succeeded.
 func (f *fleet) verifyTruth(c *client, id string, all []proc, succeeded int) {
 	f.t.Helper()
@@ -150,8 +151,7 @@ func (f *fleet) crashEveryFourth(point string) []*agent {
 	for i := 0; i < len(f.agents); i += 4 {
 		victims = append(victims, f.agents[i])
 	}
-	// The agents belong to the whole test: when this part's processes are
-	// gone they run on as before.
+	// The agents belong to the whole test and continue after this subtest.
 	f.t.Cleanup(func() {
 		for _, a := range victims {
 			a.fleet = f.root
@@ -186,9 +186,8 @@ func (f *fleet) killServer(c *client, kill func()) {
 	f.killAll(c, all)
 }
 
-// verifyStarted checks a finished task that started processes: each result
-// says succeeded and names the pid that really runs, and each start command
-// ran exactly once.
+// verifyStarted checks a finished task that started processes: each result is
+// succeeded with the actual pid, and each start command ran exactly once.
 func (f *fleet) verifyStarted(c *client, id string, all []proc) {
 	f.t.Helper()
 	verifyResults(f.t, c.results(id, len(all)), all)
@@ -203,7 +202,7 @@ func verifyResults(t *testing.T, results []result, all []proc) {
 		case r.State != "succeeded" || r.Code != 0 || r.Message != "success":
 			t.Errorf("%s on %s: %s %d %q", r.Name, r.Host, r.State, r.Code, r.Message)
 		case r.Status == nil || r.Status.PID != p.pid() || p.pid() == 0:
-			t.Errorf("%s on %s: the result says %+v, the pid is %d", r.Name, r.Host, r.Status, p.pid())
+			t.Errorf("%s on %s: result %+v, pid %d", r.Name, r.Host, r.Status, p.pid())
 		case p.starts() != 1:
 			t.Errorf("%s on %s: the start command ran %d times", r.Name, r.Host, p.starts())
 		case len(p.running()) != 1:
@@ -212,8 +211,8 @@ func verifyResults(t *testing.T, results []result, all []proc) {
 	}
 }
 
-// killAll ends the processes of a part, so that the next one has the machine
-// for itself; the outcome is part of the test.
+// killAll kills the processes of a subtest, so that the next one has the whole
+// machine, and checks the outcome.
 func (f *fleet) killAll(c *client, all []proc) {
 	f.t.Helper()
 	id := c.submit(operation("kill", all))
@@ -227,7 +226,7 @@ func (f *fleet) killAll(c *client, all []proc) {
 	}
 }
 
-// word makes a process name of a part's name.
+// word changes the name of a subtest into a process name.
 func word(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' {
@@ -244,6 +243,6 @@ func find(t *testing.T, all []proc, r result) proc {
 			return p
 		}
 	}
-	t.Fatalf("a result for %s on %s was never asked for", r.Name, r.Host)
+	t.Fatalf("unexpected result for %s on %s", r.Name, r.Host)
 	return proc{}
 }

@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"net"
-	"strconv"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -14,8 +12,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// killProducing publishes an event for each point, has a dispatcher die over
-// it there, and lets another one take over what all of them left.
+// killProducing publishes a submission for each point, kills a dispatcher at that
+// point, and lets another one process the submissions that remain.
 func (f *fleet) killProducing(c *client, points ...string) {
 	f.worker("")
 	nc, err := nats.Connect(f.broker.URL)
@@ -38,13 +36,13 @@ func (f *fleet) killProducing(c *client, points ...string) {
 		events[point] = f.procs.grid(f.hosts(killHosts), 2, "event"+word(point))
 		all = append(all, events[point]...)
 		f.publishEvent(js, point, events[point])
-		// It dies of the first event that it gets, so nothing waits for it
-		// to answer requests.
+		// The dispatcher dies at its first submission, so do not wait for its
+		// readiness.
 		dying := testenv.StartChild(f.t, crashAt(point), f.programs.procfleet,
-			"dispatcher", "--http", net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(f.t))),
+			"dispatcher", "--http", testenv.FreeAddress(f.t),
 			"--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL())
 		if code := dying.Wait(f.t, finishTimeout); code != -1 {
-			f.t.Fatalf("the dispatcher that should have died at %s ended with %d", point, code)
+			f.t.Fatalf("exit code of the dispatcher that should have died at %s: %d", point, code)
 		}
 	}
 	f.dispatcher("")
@@ -53,11 +51,11 @@ func (f *fleet) killProducing(c *client, points ...string) {
 	for len(tasks) < len(points) {
 		msg, err := answers.NextMsg(finishTimeout)
 		if err != nil {
-			f.t.Fatalf("answers for %v only: %v", tasks, err)
+			f.t.Fatalf("replies for %v only: %v", tasks, err)
 		}
 		point, id := msg.Header.Get("Procfleet-Request-Id"), taskID(f.t, msg.Data)
 		if known, again := tasks[point]; again && known != id || msg.Header.Get("Procfleet-Task") != id || msg.Header.Get("Procfleet-Status") != "201" {
-			f.t.Fatalf("the answer for %s is %v %s; before it was %s", point, msg.Header, msg.Data, known)
+			f.t.Fatalf("the reply for %s is %v %s, the first reply was %s", point, msg.Header, msg.Data, known)
 		}
 		tasks[point] = id
 	}
@@ -65,12 +63,12 @@ func (f *fleet) killProducing(c *client, points ...string) {
 		c.wait(id)
 		f.verifyStarted(c, id, events[point])
 	}
-	testenv.Eventually(f.t, finishTimeout, func() bool { return messages(f.t, js, "PROCFLEET_SUBMIT") == 0 }, "every event is acknowledged")
+	testenv.Eventually(f.t, finishTimeout, func() bool { return messages(f.t, js, "PROCFLEET_SUBMIT") == 0 }, "every submission is acknowledged")
 	if n := len(c.tasks()) - before; n != len(points) {
-		f.t.Errorf("%d tasks were made of %d events", n, len(points))
+		f.t.Errorf("%d tasks of %d submissions", n, len(points))
 	}
 	if n := messages(f.t, js, "PROCFLEET_SUBMIT_FAILED"); n != 0 {
-		f.t.Errorf("%d events failed", n)
+		f.t.Errorf("%d submissions failed", n)
 	}
 	f.killAll(c, all)
 }
@@ -94,7 +92,7 @@ func messages(t *testing.T, js jetstream.JetStream, stream string) uint64 {
 	t.Helper()
 	s, err := js.Stream(t.Context(), stream)
 	if err != nil {
-		t.Fatalf("look into %s: %v", stream, err)
+		t.Fatalf("read %s: %v", stream, err)
 	}
 	return s.CachedInfo().State.Msgs
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// inAreas asks for the status of a process on n hosts, each in a cloud area
-// of its own.
+// inAreas returns a status of a process on n hosts, each in a separate cloud area.
 func inAreas(n int) map[string]any {
 	hosts := make([]string, n)
 	for i := range hosts {
@@ -28,8 +27,8 @@ func inAreas(n int) map[string]any {
 	}
 }
 
-// insist submits until the answer is not to try again, which may be given at
-// any time: the queue acknowledges too late on a machine with too much to do.
+// insist submits until the response does not permit a retry. On a busy machine the
+// queue may acknowledge too late at any time.
 func (c *client) insist(key string, body any) (status int, answer []byte) {
 	c.t.Helper()
 	testenv.Eventually(c.t, finishTimeout, func() bool {
@@ -38,14 +37,14 @@ func (c *client) insist(key string, body any) (status int, answer []byte) {
 		status, header, answer, ok = c.exchange(http.MethodPost, "/v1/tasks", key, body)
 		again := status == http.StatusServiceUnavailable
 		if again && header.Get("Retry-After") == "" {
-			c.t.Fatalf("try again, but not when: %s", answer)
+			c.t.Fatalf("503 without Retry-After: %s", answer)
 		}
 		return ok && !again
 	}, "the submission is accepted or refused")
 	return status, answer
 }
 
-// accepted is how many tasks of so many items there are.
+// accepted returns the number of tasks with a number of items.
 func (c *client) accepted(items int) (n int) {
 	c.t.Helper()
 	for _, task := range c.tasks() {
@@ -56,10 +55,10 @@ func (c *client) accepted(items int) (n int) {
 	return n
 }
 
-// TestAnOperationOverVeryManyAreasIsAcceptedOrRefused makes every host a chunk
-// of its own, through both doors. However often a caller is told to try again,
-// and does, there is one task.
-func TestAnOperationOverVeryManyAreasIsAcceptedOrRefused(t *testing.T) {
+// TestOperationOnManyAreas submits an operation in which
+// every host is a chunk, over HTTP and NATS. However often a caller retries, there
+// must be one task.
+func TestOperationOnManyAreas(t *testing.T) {
 	f := &fleet{t: t, broker: startBroker(t), keys: newKeys(t), redis: redistest.Start(t)}
 	f.root = f
 	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")
@@ -103,6 +102,6 @@ func TestAnOperationOverVeryManyAreasIsAcceptedOrRefused(t *testing.T) {
 	}
 	testenv.Eventually(t, finishTimeout, func() bool { return messages(t, js, "PROCFLEET_SUBMIT") == 0 }, "both messages are acknowledged")
 	if got := c.accepted(20_000); got != 2 {
-		t.Errorf("%d tasks were accepted through two doors", got)
+		t.Errorf("%d tasks were accepted over HTTP and NATS", got)
 	}
 }

@@ -4,23 +4,21 @@ package e2e
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// documented is what docs/reference/metrics.md says of one metric.
+// documented is the row of a metric in docs/reference/metrics.md.
 type documented struct {
 	labels map[string]bool
-	always bool // there once a task ran
+	always bool // exists after the first task
 }
 
 var (
@@ -28,12 +26,12 @@ var (
 	labelName  = regexp.MustCompile("`([a-z_]+)`")
 	sample     = regexp.MustCompile(`(?m)^(procfleet_[a-z_]+)(?:\{([^}]*)\})? `)
 	label      = regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
-	// particular is what would make a series of its own for a host, a task, a
-	// trace, an instance or a caller's file.
+	// particular matches label values that would add a series per host, task,
+	// trace, instance or caller's file.
 	particular = regexp.MustCompile(`\d+[.-]\d+[.-]\d+|GSETASK|[0-9a-f]{16}|[/:]`)
 )
 
-// documentedMetrics reads the tables: name, type, labels, meaning, worry.
+// documentedMetrics parses the tables: name, type, labels, meaning, worry.
 func documentedMetrics(t *testing.T) map[string]documented {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(testenv.ModuleRoot(), "docs", "reference", "metrics.md"))
@@ -57,7 +55,7 @@ func documentedMetrics(t *testing.T) map[string]documented {
 	return all
 }
 
-// scrape returns the metrics of a role: labels and their values by name.
+// scrape returns the metrics of a role: the values of each label by name.
 func scrape(t *testing.T, url string) map[string]map[string][]string {
 	t.Helper()
 	resp, err := http.Get(url + "/metrics")
@@ -90,12 +88,12 @@ func scrape(t *testing.T, url string) map[string]map[string][]string {
 func TestEveryMetricIsDocumentedAndNoneNamesAHost(t *testing.T) {
 	t.Parallel()
 	f, into := newFleet(t, 1), startCollector(t)
-	onHost := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	onHost := testenv.FreeAddress(t)
 	f.agents[0].child.Kill()
 	f.agents[0].start("PROCFLEET_STATUS_HTTP=" + onHost)
 	f.agents[0].child.WaitHTTP(t, startTimeout, "http://"+onHost+"/readyz")
-	observe := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	observe := testenv.FreeAddress(t)
+	addr := testenv.FreeAddress(t)
 	common := []string{"--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL(), "--otlp", into.URL}
 	dispatcher := testenv.StartChild(t, nil, f.programs.procfleet, append([]string{"dispatcher", "--http", addr}, common...)...)
 	worker := testenv.StartChild(t, nil, f.programs.procfleet, append([]string{"worker", "--status-http", observe, "--callback-allow", "127.0.0.1"}, common...)...)
@@ -121,7 +119,7 @@ func TestEveryMetricIsDocumentedAndNoneNamesAHost(t *testing.T) {
 	var missing []string
 	defer func() {
 		if len(missing) > 0 {
-			t.Errorf("documented, but not there: %v", missing)
+			t.Errorf("documented, but not exported: %v", missing)
 		}
 	}()
 	testenv.Eventually(t, startTimeout, func() bool {
@@ -158,7 +156,7 @@ func checkSeries(t *testing.T, found map[string]map[string][]string, known map[s
 			}
 			for _, v := range values {
 				if particular.MatchString(v) {
-					t.Errorf("%s{%s=%q} looks like the name of one host, task or caller", name, l, v)
+					t.Errorf("%s{%s=%q} may be the name of one host, task or caller", name, l, v)
 				}
 			}
 		}

@@ -18,8 +18,8 @@ import (
 
 const nodemanNamespace = "nodeman"
 
-// nodemanItem is one item of bk-nodeman's GseOperateProcService: no labels, a
-// member of its own in it, and the policy under its documented name.
+// nodemanItem is one item of bk-nodeman's GseOperateProcService: no labels, an
+// additional member, and the policy under its documented name.
 func nodemanItem(p proc, opType int, where map[string]any) map[string]any {
 	item := map[string]any{
 		"meta":         map[string]any{"namespace": nodemanNamespace, "name": p.name},
@@ -34,13 +34,14 @@ func nodemanItem(p proc, opType int, where map[string]any) map[string]any {
 	return item
 }
 
-// nodemanV1 is bk-nodeman's V1 helper, which polls with the ESB's name for
-// the newer result call.
+// nodemanV1 is bk-nodeman's V1 helper, which polls with the ESB's name for the
+// newer result call.
 func nodemanV1(e *published) *gseClient {
 	return gseAt(e.t, e.url, gseESB, "operate_proc_multi/", "get_proc_operate_result_v2/")
 }
 
-// nodemanBody is a whole request, with what bk-nodeman's own client leaves in it.
+// nodemanBody is a whole request, with the additional members of bk-nodeman's
+// client.
 func nodemanBody(items ...map[string]any) map[string]any {
 	body := multi(items...)
 	body["no_request"], body["bk_supplier_account"] = true, "0"
@@ -60,11 +61,11 @@ func nodemanOperatesPlugins(e *published) {
 		}
 		return entry
 	}
-	does(4, 0) // of what nobody knows
+	does(4, 0) // release of an unknown process
 	does(0, 0)
 	does(0, 828)
 	before := p.pid()
-	does(8, 0) // its PUSH_CONFIG, of what is supervised already
+	does(8, 0) // its PUSH_CONFIG for a supervised process
 	does(3, 0)
 	if pid, isAuto := does(2, 0).instance(t); pid != before || pid != p.pid() || !isAuto {
 		t.Errorf("after the configuration was pushed the status has pid %d, isAuto %t; it runs as %d", pid, isAuto, p.pid())
@@ -74,7 +75,7 @@ func nodemanOperatesPlugins(e *published) {
 		t.Errorf("restarted, it runs as %v", p.running())
 	}
 
-	// One of two hosts is not there: the other has its own outcome.
+	// One of two hosts has no agent; the other must have its own outcome.
 	const nobody = "10.98.255.1"
 	_, entries := c.do(nodemanBody(nodemanItem(p, 3, map[string]any{"hosts": hostsV2(e.here, nobody)})),
 		"0:"+nobody+":nodeman:"+p.name, key)
@@ -98,12 +99,12 @@ func nodemanOperatesPlugins(e *published) {
 		"meta": map[string]any{"namespace": nodemanNamespace, "name": "nobody", "labels": map[string]any{"proc_name": "nobody"}}, "hosts": hostsV1(e.here),
 	}, &unregistered)
 	if entry := unregistered["0:0:"+e.here+":nodeman:nobody"]; len(unregistered) != 1 || entry.Code != 829 {
-		t.Errorf("unregister of what is not registered: %+v", unregistered)
+		t.Errorf("unregister of an unregistered process: %+v", unregistered)
 	}
 }
 
-// waitOutcome polls with the raw envelope, in which only a code 1000115 would
-// be special.
+// waitOutcome polls and reads the raw envelope, in which only the code 1000115
+// would have a special meaning.
 func (c *gseClient) waitOutcome(id, key string, want int) {
 	c.t.Helper()
 	testenv.Eventually(c.t, finishTimeout, func() bool {
@@ -116,18 +117,18 @@ func (c *gseClient) waitOutcome(id, key string, want int) {
 		}
 		err := json.Unmarshal(text, &answer)
 		if err != nil || answer.Result == nil || !*answer.Result || answer.Code == nil || *answer.Code != 0 || answer.Message == nil {
-			c.t.Fatalf("a poll is answered with %s", text)
+			c.t.Fatalf("response to a poll: %s", text)
 		}
 		entry, ok := answer.Data[key]
 		if !ok || entry.Code != 115 && entry.Code != want {
-			c.t.Fatalf("a poll is answered with %s, want %d", text, want)
+			c.t.Fatalf("response to a poll: %s, want %d", text, want)
 		}
 		return entry.Code == want
 	}, "the outcome of "+id)
 }
 
-// nodemanInstallsOneShot: a plugin is installed with a restart alone, and then
-// released so that nobody pulls it up again.
+// nodemanInstallsOneShot installs a plugin with a restart alone, and then releases
+// it, so that the agent does not restart it.
 func nodemanInstallsOneShot(e *published) {
 	t := e.t
 	c := nodemanV1(e)
@@ -154,9 +155,9 @@ func nodemanInstallsOneShot(e *published) {
 	}
 }
 
-// nodemanComparesVersions: a plugin that was upgraded is installed again until
-// its new version is shown, and no operation asks for it. The spec has the
-// zeros of typed clients; the status and the stop have only an identity.
+// nodemanComparesVersions installs an upgraded plugin again, and repeats queries
+// until they show its new version, without an operation. The spec has the zeros of
+// typed clients; the status and the stop have only an identity.
 func nodemanComparesVersions(e *published) {
 	t := e.t
 	c := nodemanV1(e)
@@ -215,9 +216,8 @@ func nodemanComparesVersions(e *published) {
 	}
 }
 
-// nodemanAsksForStatus: hosts that are registered only, one on which the
-// process runs, and some of which nothing is known. What is found is looked up
-// by the host it has in it.
+// nodemanAsksForStatus queries hosts that are only registered, one on which the
+// process runs, and some unknown ones. It looks up each result by the host in it.
 func nodemanAsksForStatus(e *published) {
 	t := e.t
 	const name, unknown = "gsecmdline", 100
@@ -273,7 +273,7 @@ func nodemanAsksForStatus(e *published) {
 	found := map[string]bool{}
 	for _, i := range c.infos(gseGateway+"proc/get_proc_status_v2/", v2) {
 		if *i.AgentID != "0:"+i.Host.IP {
-			t.Fatalf("asked for by an alias, and shown as %+v with %q", i, *i.AgentID)
+			t.Fatalf("query by an alias: %+v with %q", i, *i.AgentID)
 		}
 		found[*i.AgentID] = true
 	}
@@ -282,8 +282,8 @@ func nodemanAsksForStatus(e *published) {
 	}
 }
 
-// nodemanAddressesAgents: what has no agent id is written as an address in the
-// same list, and every answer is looked up by what was sent.
+// nodemanAddressesAgents names hosts without an agent id by address in the list of
+// agent ids. It looks up each outcome by the name in the request.
 func nodemanAddressesAgents(e *published) {
 	t := e.t
 	c := gseAt(t, e.url, gseGateway, "proc/operate_proc_multi/", "proc/get_proc_operate_result_v2/")
@@ -294,14 +294,14 @@ func nodemanAddressesAgents(e *published) {
 	_, entries := c.do(nodemanBody(nodemanItem(p, 2, both)), keys...)
 	for key, entry := range entries {
 		if pid, isAuto := entry.instance(t); pid != -1 || isAuto {
-			t.Errorf("%s: pid %d, isAuto %t of what nobody started", key, pid, isAuto)
+			t.Errorf("%s: pid %d, isAuto %t of a process that was not started", key, pid, isAuto)
 		}
 	}
 	mine := e.agentID + ":nodeman:" + p.name
 	if entry := c.one(mine, nodemanBody(nodemanItem(p, 0, map[string]any{"agent_id_list": []string{e.agentID}}))); entry.Code != 0 || p.pid() == 0 {
 		t.Fatalf("start by agent id: %+v, pid %d", entry, p.pid())
 	}
-	// The same host by its address, which is another key.
+	// The same host by its address has another key.
 	again := "0:" + e.there + ":nodeman:" + p.name
 	if entry := c.one(again, nodemanBody(nodemanItem(p, 0, map[string]any{"agent_id_list": []string{"0:" + e.there}}))); entry.Code != 828 {
 		t.Errorf("start by address: %+v, want 828", entry)
@@ -309,18 +309,19 @@ func nodemanAddressesAgents(e *published) {
 	question := map[string]any{"meta": map[string]any{"namespace": nodemanNamespace, "name": p.name}, "agent_id_list": []string{e.agentID}}
 	c.waitShown(gseGateway+"proc/get_proc_status_v2/", question, func() standing { return standing{1, 1, p.pid(), true} }, "it runs")
 	if i := c.infos(gseGateway+"proc/get_proc_status_v2/", question)[0]; *i.AgentID != e.agentID || i.Host.IP != e.there || *i.Host.Cloud != 0 {
-		t.Errorf("asked for by agent id, and shown as %+v with %q", i, *i.AgentID)
+		t.Errorf("query by agent id: %+v with %q", i, *i.AgentID)
 	}
 
-	// An id that no agent has fails by itself.
+	// Only the item of an unknown id fails.
 	nobody := strings.Repeat("0", 36)
 	_, entries = c.do(nodemanBody(nodemanItem(p, 1, map[string]any{"agent_id_list": []string{nobody, e.agentID}})),
 		nobody+":nodeman:"+p.name, mine)
 	if entries[mine].Code != 0 || entries[nobody+":nodeman:"+p.name].Code != 117 {
-		t.Errorf("stop there and at nobody: %+v", entries)
+		t.Errorf("stop on the host and with an unknown id: %+v", entries)
 	}
 
-	// A one-shot that is through when it is looked for: 0 or 836 to bk-nodeman.
+	// bk-nodeman accepts 0 or 836 for a one-shot process that ended before its
+	// verification.
 	once := nodemanItem(p, 0, map[string]any{"agent_id_list": []string{e.agentID}})
 	once["meta"] = map[string]any{"namespace": nodemanNamespace, "name": "once"}
 	once["spec"].(map[string]any)["control"] = map[string]any{"start_cmd": "echo once >> once"}
@@ -355,11 +356,11 @@ func nodemanAddressesAgents(e *published) {
 	}
 }
 
-// nodemanUpgrades binds agent ids to hosts that were known by address, and
-// uses them from then on.
+// nodemanUpgrades binds agent ids to hosts, and then uses the ids instead of
+// addresses.
 func nodemanUpgrades(e *published) {
 	t := e.t
-	const base = gseESB + "api/v2/" // where it looks if it is told of no gateway
+	const base = gseESB + "api/v2/" // base path without a gateway
 	c := gseAt(t, e.url, base, "proc/operate_proc_multi/", "proc/get_proc_operate_result_v2/")
 	const id, nobody = "02000000005254000b3dc91680054235f3a1", "10.98.255.2"
 	host := func(ip, id string) map[string]any {
@@ -381,12 +382,12 @@ func nodemanUpgrades(e *published) {
 	question := map[string]any{"meta": map[string]any{"namespace": nodemanNamespace, "name": p.name}, "agent_id_list": []string{id}}
 	c.waitShown(base+"proc/get_proc_status_v2/", question, func() standing { return standing{1, 1, p.pid(), true} }, "it runs")
 	if i := c.infos(base+"proc/get_proc_status_v2/", question)[0]; *i.AgentID != id || i.Host.IP != e.here {
-		t.Errorf("it is shown as %+v with %q", i, *i.AgentID)
+		t.Errorf("query: %+v with %q", i, *i.AgentID)
 	}
 }
 
-// oldNodemanPollsOnce: a key that the first poll does not have counts as done,
-// so a host that is silent must have its key there.
+// oldNodemanPollsOnce checks that the first poll has a key for a host that does not
+// reply, because oldNodeman considers a missing key as done.
 func oldNodemanPollsOnce(e *published) {
 	t := e.t
 	c := gseAt(t, e.url, gseESB, "operate_proc/", "get_proc_operate_result/")
@@ -410,7 +411,7 @@ func oldNodemanPollsOnce(e *published) {
 	}
 	silent := "0:0:" + e.frozen + ":nodeman:" + p.name
 	if entry := entries[silent]; entry.Code != 115 || entry.Content != "" {
-		t.Errorf("a host that is silent has %+v", entry)
+		t.Errorf("entry of a host that does not reply: %+v", entry)
 	}
 	e.freezes.Signal(syscall.SIGCONT)
 	testenv.Eventually(t, finishTimeout, func() bool {

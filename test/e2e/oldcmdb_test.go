@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// cmdbOperates: bk-cmdb 3.2 leaves out what is zero, so that a start has no
-// op_type and an operation no hosts, and writes objects with nothing in them.
+// cmdbOperates operates like bk-cmdb 3.2, which omits zero values (op_type of a
+// start, hosts of an operation) and sends empty objects.
 func cmdbOperates(e *published) {
 	t := e.t
 	c := gseAt(t, e.url, gseESB, "operate_proc/", "get_proc_operate_result/")
@@ -39,7 +39,7 @@ func cmdbOperates(e *published) {
 		"start_cmd": commands["start_cmd"], "stop_cmd": commands["stop_cmd"],
 		"restart_cmd": commands["restart_cmd"], "reload_cmd": commands["reload_cmd"],
 	})
-	for range 2 { // it registers before every operation; only the code of the whole counts
+	for range 2 { // it registers before every operation, and reads only the code of the response
 		c.ask(http.MethodPost, gseESB+"register_proc_info/", register, &map[string]gseEntry{})
 	}
 	does := func(members map[string]any, want int) {
@@ -67,7 +67,7 @@ func cmdbOperates(e *published) {
 	}
 	does(nil, 0)
 	if p.pid() == 0 || p.starts() != 1 {
-		t.Errorf("started, it runs as %v after %d starts", p.running(), p.starts())
+		t.Errorf("after the start it runs as %v after %d starts", p.running(), p.starts())
 	}
 	question := map[string]any{"meta": map[string]any{"namespace": namespace, "name": p.name}, "hosts": host["hosts"]}
 	c.waitShown(gseESB+"get_proc_status/", question, func() standing { return standing{1, 1, p.pid(), true} }, "it is shown to run")

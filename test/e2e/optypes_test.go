@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// The op_types.
+// Values of op_type.
 const (
 	opStart, opStop, opStatus, opSupervise, opRelease = 0, 1, 2, 3, 4
 	opRestart, opReload, opKill                       = 7, 8, 9
@@ -35,13 +35,13 @@ func batchOn(u *up) *gseBatch {
 
 func (b *gseBatch) key(p proc) string { return "0:" + b.ip + ":e2e:" + p.name }
 
-// request is what is asked of one process: an operation with a key.
+// request is an operation on one process, with its key.
 type request struct {
 	key  string
 	item map[string]any
 }
 
-// commanded is an operation on a process that has every command.
+// commanded returns an operation on a process that has every command.
 func (b *gseBatch) commanded(p proc, opType int) request {
 	item := body(with(gseOperation(p, opType), nil, "alive_monitor_policy"), map[string]any{"hosts": []any{map[string]any{"ip": b.ip, "bk_cloud_id": 0}}})
 	pid, start := p.name+".pid", p.spec()["control"].(map[string]any)["start"].(string)
@@ -53,7 +53,7 @@ func (b *gseBatch) commanded(p proc, opType int) request {
 	return request{b.key(p), item}
 }
 
-// all does what is asked, as one task, and returns its id and its outcomes.
+// all executes the requests as one task, and returns its id and its outcomes.
 func (b *gseBatch) all(requests []request) (id string, entries map[string]gseEntry) {
 	b.t.Helper()
 	var items []any
@@ -65,7 +65,7 @@ func (b *gseBatch) all(requests []request) (id string, entries map[string]gseEnt
 	return b.do(map[string]any{"proc_operate_req": items}, slices.Compact(keys)...)
 }
 
-// each does one op_type on every process, which must succeed.
+// each executes one op_type on every process, which must succeed.
 func (b *gseBatch) each(opType int, all []proc) map[string]gseEntry {
 	b.t.Helper()
 	if len(all) == 0 {
@@ -84,24 +84,25 @@ func (b *gseBatch) each(opType int, all []proc) map[string]gseEntry {
 	return entries
 }
 
-// What a process may be when an operation comes.
+// States of a process before an operation.
 const (
-	unknown    = iota // to anybody
-	supervised        // it runs
-	released          // it runs
+	unknown    = iota // not registered and not managed
+	supervised        // runs and is supervised
+	released          // runs and is not supervised
 	stopped
 	states
 )
 
 var stateNames = [states]string{"unknown", "supervised", "released", "stopped"}
 
-// after is what an operation comes to, and how it leaves the process.
+// after is the expected outcome of an operation, and the state of the process after
+// it.
 type after struct {
 	code   int
 	runs   bool
 	auto   bool
-	starts int  // how often the start command has run by then; those of a restart count
-	anon   bool // the process may be started at any moment: whether it runs is not asked
+	starts int  // number of start commands so far, including those of restarts
+	anon   bool // the agent may start the process at any moment, so the test does not check whether it runs
 }
 
 // matrix is every op_type on a process in every state.
@@ -119,8 +120,8 @@ var matrix = map[int][states]after{
 	42:          {{code: 832}, {code: 832, runs: true, auto: true, starts: 1}, {code: 832, runs: true, starts: 1}, {code: 832, starts: 1}},
 }
 
-// TestEveryOpTypeOnAProcessInEveryState: what comes of it, what it leaves, and
-// that nothing is launched twice. The answers have their published shape.
+// TestEveryOpTypeOnAProcessInEveryState checks the outcome and the state after it,
+// and that no start command runs twice. The responses have their published form.
 func TestEveryOpTypeOnAProcessInEveryState(t *testing.T) {
 	t.Parallel()
 	procs, u := newProcs(t), newUp(t)
@@ -153,7 +154,7 @@ func TestEveryOpTypeOnAProcessInEveryState(t *testing.T) {
 	for _, c := range cells {
 		want, e := matrix[c.op][c.in], entries[b.key(c.p)]
 		if e.Code != want.code || (e.Code == 0) != (e.Message == "success") || e.Message == "" || (e.Code == 832) != (e.Content == "") {
-			t.Errorf("op_type %d of what is %s: %+v, want %d", c.op, stateNames[c.in], e, want.code)
+			t.Errorf("op_type %d in the state %s: %+v, want %d", c.op, stateNames[c.in], e, want.code)
 		}
 		if c.op == opStatus {
 			checkPID(t, e, c.p.pid(), want.auto)
@@ -179,7 +180,7 @@ func TestEveryOpTypeOnAProcessInEveryState(t *testing.T) {
 	}
 }
 
-// instance is what a status says of a process.
+// instance returns the fields of a process in a status.
 func instance(t *testing.T, e gseEntry) (pid int, auto bool) {
 	t.Helper()
 	content := contentOf(t, e.Content)
@@ -191,26 +192,26 @@ func instance(t *testing.T, e gseEntry) (pid int, auto bool) {
 	return number(t, first["pid"]), first["isAuto"] == true
 }
 
-// checkPID checks a status against the pid of the process, 0 if it does not run.
+// checkPID compares a status with the pid of the process, 0 if it does not run.
 func checkPID(t *testing.T, e gseEntry, pid int, auto bool) {
 	t.Helper()
 	if pid == 0 {
 		pid = -1
 	}
 	if gotPID, gotAuto := instance(t, e); gotPID != pid || gotAuto != auto {
-		t.Errorf("the status says pid %d, kept alive %t, want %d, %t: %s", gotPID, gotAuto, pid, auto, e.Content)
+		t.Errorf("status with pid %d, supervised %t, want %d, %t: %s", gotPID, gotAuto, pid, auto, e.Content)
 	}
 }
 
-// failing is an operation that fails, or comes to something unusual.
+// failing is an operation that fails or has an unusual outcome.
 type failing struct {
 	name   string
 	op     int
-	runs   bool // the process runs when the operation comes, under supervision
+	runs   bool // the process runs supervised before the operation
 	change func(item map[string]any)
 	code   int
-	says   string // of the message
-	down   bool   // it does not run afterwards
+	says   string // text of the message
+	down   bool   // the process does not run after the operation
 }
 
 func command(name, line string) func(map[string]any) {
@@ -239,7 +240,8 @@ func hanging(name string) func(map[string]any) {
 	}
 }
 
-// failings are by commands, places, accounts and checks.
+// failings returns operations that fail because of commands, folders, accounts and
+// checks.
 func failings() []failing {
 	return []failing{
 		{"start whose script fails", opStart, false, command("start_cmd", "echo cannot bind port 80 >&2; exit 3"), 65535, "cannot bind port 80", true},
@@ -273,7 +275,7 @@ func failings() []failing {
 		{"restart without a command", opRestart, true, command("restart_cmd", ""), 0, "success", false},
 		{"reload that ends it", opReload, true, func(item map[string]any) {
 			command("reload_cmd", "kill $(cat *.pid)")(item)
-			policy(item, map[string]any{"start_check_secs": 1}) // the time after which it is looked at
+			policy(item, map[string]any{"start_check_secs": 1}) // time until the verification
 		}, 836, "died", true},
 		{"reload whose script fails", opReload, true, command("reload_cmd", "echo bad configuration; exit 1"), 65535, "bad configuration", false},
 		{"reload whose script fails on what is down", opReload, false, command("reload_cmd", "exit 7"), 65535, "7", true},
@@ -289,9 +291,9 @@ var verbs = map[int]string{
 	opStart: "start", opStop: "stop", opSupervise: "register", opRelease: "unregister", opRestart: "restart", opReload: "reload", opKill: "kill",
 }
 
-// TestOperationsThatFailSayWhatAndWhy: every message but "success" begins with
-// the operation, and has what the command wrote.
-func TestOperationsThatFailSayWhatAndWhy(t *testing.T) {
+// TestFailedOperationsHaveMessages checks that every message except "success"
+// begins with the operation and contains the output of the command.
+func TestFailedOperationsHaveMessages(t *testing.T) {
 	t.Parallel()
 	procs, u := newProcs(t), newUp(t)
 	u.start()
@@ -318,15 +320,15 @@ func TestOperationsThatFailSayWhatAndWhy(t *testing.T) {
 			f.code != 0 && !strings.HasPrefix(e.Message, verbs[f.op]+": ") {
 			t.Errorf("%s: %d %q, want %d, %q, and first %q", f.name, e.Code, e.Message, f.code, f.says, verbs[f.op])
 		}
-		if down := len(p.running()) == 0; down != f.down && (f.op != opReload || f.code != 836) { // what died is started again
+		if down := len(p.running()) == 0; down != f.down && (f.op != opReload || f.code != 836) { // a process that died is restarted
 			t.Errorf("%s: %v run", f.name, p.running())
 		}
 	}
 }
 
-// TestWhereThereIsNoAgentTheKeyIs117 however the host is named, also for what
-// no agent could do.
-func TestWhereThereIsNoAgentTheKeyIs117(t *testing.T) {
+// TestKeysOfHostsWithoutAgentAre117 uses all forms of a host's name, also with
+// operations that no agent could execute.
+func TestKeysOfHostsWithoutAgentAre117(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.start()
@@ -357,8 +359,9 @@ func TestWhereThereIsNoAgentTheKeyIs117(t *testing.T) {
 	}
 }
 
-// TestOperatingByARegistrationThatIsNotThere never reaches the host.
-func TestOperatingByARegistrationThatIsNotThere(t *testing.T) {
+// TestOperatingWithoutARegistration checks that such an operation is not
+// sent to the host.
+func TestOperatingWithoutARegistration(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.start()
@@ -390,8 +393,8 @@ func TestOperatingByARegistrationThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestAStopEndsTheWaitForAnotherStart: a process that is to be started again
-// in a while is not running, and does not come back once it was told to stop.
+// TestAStopEndsTheWaitForAnotherStart stops a process during the delay before an
+// automatic start. The process counts as not running, and must not start any more.
 func TestAStopEndsTheWaitForAnotherStart(t *testing.T) {
 	t.Parallel()
 	procs, u := newProcs(t), newUp(t)

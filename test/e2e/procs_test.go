@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// procs makes sample processes: each has a folder of its own per host, with
-// the program under the process's name, its pid file, and a file that gets a
-// line whenever the start command runs.
+// procs creates sample processes. Each has a separate folder per host, which
+// contains the program under the process's name, its pid file, and a file with one
+// line per run of the start command.
 type procs struct {
 	t    *testing.T
 	base string
@@ -48,8 +48,8 @@ func (p *procs) new(host, name string) proc {
 	return proc{host: host, name: name, dir: dir}
 }
 
-// spec is the process in the native API's words. The start command notes that
-// it ran before it does anything else.
+// spec returns the process for the native API. The start command first records that
+// it runs.
 func (p proc) spec() map[string]any {
 	return map[string]any{
 		"namespace":  "e2e",
@@ -68,7 +68,7 @@ func (p proc) spec() map[string]any {
 	}
 }
 
-// waiting is the process with a start command that waits until it is released.
+// waiting returns the process with a start command that waits for release.
 func (p proc) waiting() map[string]any {
 	spec := p.spec()
 	control := spec["control"].(map[string]any)
@@ -77,7 +77,7 @@ func (p proc) waiting() map[string]any {
 	return spec
 }
 
-// release has the start command of [proc.waiting] continue.
+// release lets the start command of [proc.waiting] continue.
 func (p proc) release(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(p.dir, "go"), nil, 0o600); err != nil {
@@ -85,7 +85,7 @@ func (p proc) release(t *testing.T) {
 	}
 }
 
-// starts is how often the start command ran.
+// starts returns the number of runs of the start command.
 func (p proc) starts() int {
 	data, err := os.ReadFile(filepath.Join(p.dir, "starts"))
 	if err != nil {
@@ -94,8 +94,8 @@ func (p proc) starts() int {
 	return strings.Count(string(data), "\n")
 }
 
-// pid is the process's pid if it is running, else 0. It believes no pid file:
-// the program behind the pid must be the one in the process's folder.
+// pid returns the process's pid, or 0 if it does not run. It verifies that the
+// process with the pid in the pid file runs the program in the process's folder.
 func (p proc) pid() int {
 	data, err := os.ReadFile(filepath.Join(p.dir, p.name+".pid"))
 	if err != nil {
@@ -111,8 +111,7 @@ func (p proc) pid() int {
 	return pid
 }
 
-// running returns every live process of the program, whatever the pid file
-// says.
+// running returns every live process of the program, regardless of the pid file.
 func (p proc) running() []int {
 	var pids []int
 	exes, _ := filepath.Glob("/proc/[0-9]*/exe")
@@ -125,18 +124,18 @@ func (p proc) running() []int {
 	return pids
 }
 
-// killAll ends every process whose program lies in the test's folder.
+// killAll kills every process whose program is in the test's folder.
 func (p *procs) killAll() {
 	exes, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, link := range exes {
 		if exe, err := os.Readlink(link); err == nil && strings.HasPrefix(exe, p.base+"/") {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(link)))
-			_ = syscall.Kill(pid, syscall.SIGKILL) // gone already is fine
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
 	}
 }
 
-// grid makes per processes on each host, named after the case.
+// grid creates per processes on each host, named after the test case.
 func (p *procs) grid(hosts []string, per int, name string) []proc {
 	p.t.Helper()
 	var all []proc

@@ -7,13 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,16 +22,16 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestTheExamplesForProducersWork runs what docs/how-to/submit-operations.md shows, as it is
-// there, against a system that is up: only the addresses, which the examples
-// take from the environment, are its own.
+// TestTheExamplesForProducersWork executes the examples in
+// docs/how-to/submit-operations.md unchanged on a running system. The examples read
+// its addresses from the environment.
 func TestTheExamplesForProducersWork(t *testing.T) {
 	e := newExamples(t)
 	t.Run("curl", func(t *testing.T) {
 		testenv.Need(t, "curl", "apt-get install curl")
 		var answer struct{ ID string }
 		if out := e.shell(t, e.block("run: curl")); json.Unmarshal([]byte(out), &answer) != nil {
-			t.Fatalf("no answer with an id: %s", out)
+			t.Fatalf("no response with an id: %s", out)
 		}
 		e.accepted(t, answer.ID)
 	})
@@ -63,33 +61,34 @@ func TestTheExamplesForProducersWork(t *testing.T) {
 		e.refused(t)
 		out := e.shell(t, e.block("run: nats-failed"))
 		for _, text := range []string{"Procfleet-Error-Code: invalid_request", "dance"} {
-			if strings.Count(out, text) < 2 { // get and view
+			if strings.Count(out, text) < 2 { // once by get and once by view
 				t.Errorf("%q is not twice in %s", text, out)
 			}
 		}
 	})
-	// What nats-py makes of it is not tested: only that this is Python.
+	// No test runs this example with nats-py; this checks only that it is valid
+	// Python.
 	t.Run("nats-py compiles", func(t *testing.T) {
 		testenv.Need(t, "python3", "apt-get install python3")
 		e.run(t, "python3", "-m", "py_compile", e.file(t, "publish.py", e.block("compile: python")))
 	})
 	if unused := slices.Collect(maps.Keys(e.blocks)); len(unused) != 0 && !t.Failed() && !e.skipped {
-		t.Errorf("nothing runs the examples %q", unused)
+		t.Errorf("no test runs the examples %q", unused)
 	}
 }
 
-// examples are the marked blocks of docs/how-to/submit-operations.md, and the system that
-// they are run against.
+// examples are the marked blocks of docs/how-to/submit-operations.md, and the
+// system on which they run.
 type examples struct {
 	c       *client
-	blocks  map[string]string // by what the mark says; a block that was taken is gone
+	blocks  map[string]string // by the text of the mark; a block is removed when it is used
 	env     []string
 	js      jetstream.JetStream
-	seen    int // tasks
+	seen    int // number of tasks
 	skipped bool
 }
 
-// marked is a block of code with the comment that says what to do with it.
+// marked matches a block of code with its mark.
 var marked = regexp.MustCompile("(?s)<!-- ((?:run|compile): [a-z-]+) -->\n```[a-z]+\n(.*?)\n```\n")
 
 func newExamples(t *testing.T) *examples {
@@ -98,7 +97,7 @@ func newExamples(t *testing.T) *examples {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	listen := testenv.FreeAddress(t)
 	u := newUp(t, "--nats-listen", listen)
 	u.start()
 	e := &examples{c: u.c, blocks: map[string]string{}, env: append(os.Environ(), "PROCFLEET_SERVER="+u.c.url, "NATS_URL=nats://"+listen, "PROCFLEET_DATA="+u.data)}
@@ -115,7 +114,7 @@ func newExamples(t *testing.T) *examples {
 	return e
 }
 
-// producer makes a NATS user, and returns the environment of its programs.
+// producer creates a NATS user, and returns the environment of its programs.
 func producer(t *testing.T, u *up) []string {
 	t.Helper()
 	cmd := exec.Command(u.program, "nats-auth", "user", "producer", "--name", "shop", "--nats-auth", filepath.Join(u.data, "nats-auth"))
@@ -139,8 +138,8 @@ func (e *examples) block(mark string) string {
 	return text
 }
 
-// natsCommand puts the nats command first into the PATH. Building it takes a
-// minute or two, so it is done in CI, or where it is asked for.
+// natsCommand adds the nats command to the front of PATH. Its build takes a minute
+// or two, so it runs only in CI or on request.
 func (e *examples) natsCommand(t *testing.T) {
 	t.Helper()
 	if !testenv.Required("natscli") {
@@ -160,7 +159,7 @@ func (e *examples) file(t *testing.T, name, text string) string {
 	return path
 }
 
-// shell runs a script as it would be typed, but for ending at the first error.
+// shell executes a script, which ends at the first error.
 func (e *examples) shell(t *testing.T, script string) string {
 	t.Helper()
 	return e.run(t, "sh", "-ec", script)
@@ -175,8 +174,8 @@ func (e *examples) run(t *testing.T, program string, args ...string) string {
 	return out
 }
 
-// try runs a program and returns what it printed. If it takes too long, it
-// ends with all that it started.
+// try runs a program and returns its output. After the timeout it kills the program
+// with all its descendants.
 func (e *examples) try(t *testing.T, timeout time.Duration, program string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -184,7 +183,7 @@ func (e *examples) try(t *testing.T, timeout time.Duration, program string, args
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = e.env, &out, &said
-	if program == "sh" { // scripts leave files where they run; go needs this module
+	if program == "sh" { // scripts create files in their folder; go needs this module
 		cmd.Dir = t.TempDir()
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -195,8 +194,8 @@ func (e *examples) try(t *testing.T, timeout time.Duration, program string, args
 	return out.String(), err
 }
 
-// accepted waits until there is one task more, checks that an example printed
-// its id unless it printed none, and sees the task end.
+// accepted waits for one more task, compares its id with the output of an example,
+// if there is any, and waits for its end.
 func (e *examples) accepted(t *testing.T, printed string) {
 	t.Helper()
 	e.seen++
@@ -209,9 +208,9 @@ func (e *examples) accepted(t *testing.T, printed string) {
 	c.wait(tasks[0].ID)
 }
 
-// acceptedWithReply runs an example that listens and then publishes. It waits
-// for its listener as long as a person would, which on a busy machine may be
-// too short: then it misses the answer, and is run again.
+// acceptedWithReply runs an example that subscribes and then publishes. The example
+// waits a fixed time for its subscription, which may be too short on a busy
+// machine. It then misses the reply, and runs again.
 func (e *examples) acceptedWithReply(t *testing.T, script string) {
 	t.Helper()
 	for range 5 {
@@ -222,15 +221,15 @@ func (e *examples) acceptedWithReply(t *testing.T, script string) {
 		}
 		found := regexp.MustCompile(`"id": ?"([^"]+)"`).FindStringSubmatch(out)
 		if found == nil {
-			t.Fatalf("no answer with an id: %s", out)
+			t.Fatalf("no reply with an id: %s", out)
 		}
 		e.accepted(t, found[1])
 		return
 	}
-	t.Error("the example never got its answer")
+	t.Error("the example got no reply")
 }
 
-// refused publishes what will not be accepted, and waits until it is kept.
+// refused publishes an invalid submission, and waits until it is stored as failed.
 func (e *examples) refused(t *testing.T) {
 	t.Helper()
 	if _, err := e.js.Publish(t.Context(), "procfleet.submit", []byte(`{"action":"dance"}`)); err != nil {

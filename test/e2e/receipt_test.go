@@ -14,15 +14,15 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// forgery makes a reply to a request for results of one item.
+// forgery is a forged reply to a request with the result of one item.
 type forgery struct {
 	what  string
 	reply func(request *nats.Msg, sent agentproto.Results) *nats.Msg
 }
 
-// TestWhoOwnsTheBusCannotMakeAnAgentForget: whatever receipts agents receive,
-// they send their results again until a worker has stored them.
-func TestWhoOwnsTheBusCannotMakeAnAgentForget(t *testing.T) {
+// TestAttackerOnTheBrokerCannotForgeAReceipt sends forged receipts. Agents must send
+// their results again until a worker has stored them.
+func TestAttackerOnTheBrokerCannotForgeAReceipt(t *testing.T) {
 	t.Parallel()
 	const hosts = 8
 	f := newFleet(t, hosts)
@@ -37,7 +37,7 @@ func TestWhoOwnsTheBusCannotMakeAnAgentForget(t *testing.T) {
 
 	all := f.procs.grid(f.hosts(hosts), 1, "kept")
 	id := c.submit(waitingStart(all, 0))
-	testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["delivered"] == hosts }, "agents have accepted the start")
+	testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["delivered"] == hosts }, "agents accept the start")
 	requests := thief.hear("procfleet.result.>")
 	worker.Freeze(t)
 	release(t, all)
@@ -67,8 +67,8 @@ func TestWhoOwnsTheBusCannotMakeAnAgentForget(t *testing.T) {
 	f.verifyStarted(c, id, all)
 }
 
-// forgeries are replies that an agent must not take for a receipt of its
-// request. Some are genuine receipts of a task that has ended.
+// forgeries returns replies that an agent must not accept as a receipt of its
+// request. Some are genuine receipts of a finished task.
 func (f *fleet) forgeries(c *client, thief *attacker) []forgery {
 	f.t.Helper()
 	inboxes := thief.hear("_INBOX.>")

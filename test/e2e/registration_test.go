@@ -13,11 +13,11 @@ import (
 
 const (
 	gseESB       = "/api/c/compapi/v2/gse/"
-	supplierHost = "0:0:127.0.0.1:e2e:" // a key of GSE's first calls, without the name
+	supplierHost = "0:0:127.0.0.1:e2e:" // prefix of keys of GSE's first calls
 )
 
-// registrar calls GSE's first generation of calls, by which a process is
-// registered once and then only named.
+// registrar calls GSE's first generation of calls, which register a process once
+// and then name it.
 type registrar struct {
 	*gseClient
 	p   proc
@@ -41,8 +41,8 @@ func here() map[string]any {
 	return map[string]any{"hosts": []map[string]any{{"ip": "127.0.0.1", "bk_cloud_id": 0, "bk_supplier_id": 0}}}
 }
 
-// registers makes one of the calls about registrations and returns the
-// outcome of the one host.
+// registers sends one of the calls about registrations and returns the outcome of
+// the host.
 func (r *registrar) registers(call string) gseEntry {
 	r.t.Helper()
 	body := r.body(here())
@@ -59,14 +59,14 @@ func (r *registrar) registers(call string) gseEntry {
 	return entries[r.key]
 }
 
-// does operates on what is registered.
+// does executes an operation on the registered process.
 func (r *registrar) does(members map[string]any) gseEntry {
 	r.t.Helper()
 	_, entries := r.do(r.body(members), r.key)
 	return entries[r.key]
 }
 
-// registeredInfo is what get_proc_status shows of the process.
+// registeredInfo has the state of the process in get_proc_status.
 type registeredInfo struct {
 	Flag, Status, PID int
 	IsAuto            bool `json:"isauto"`
@@ -90,9 +90,9 @@ func (r *registrar) waitStatus(want registeredInfo) {
 	}, "the process is shown as it is")
 }
 
-// TestAProcessIsRegisteredOnceAndThenOnlyNamed goes through the life of a
-// registration; the system is killed in the middle of it.
-func TestAProcessIsRegisteredOnceAndThenOnlyNamed(t *testing.T) {
+// TestAProcessIsRegisteredOnceAndThenNamed tests the life of a registration;
+// the system is killed during it.
+func TestAProcessIsRegisteredOnceAndThenNamed(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.start()
@@ -116,12 +116,12 @@ func TestAProcessIsRegisteredOnceAndThenOnlyNamed(t *testing.T) {
 
 	u.child.Kill()
 	u.start()
-	if e := r.does(here()); e.Code != 0 || r.p.pid() == 0 { // no op_type is a start
+	if e := r.does(here()); e.Code != 0 || r.p.pid() == 0 { // the default of op_type is a start
 		t.Fatalf("start by registration: %+v, pid %d", e, r.p.pid())
 	}
 	pid := r.p.pid()
 	r.waitStatus(registeredInfo{Flag: 1, Status: 1, PID: pid, IsAuto: true})
-	checkContent(t, r.does(map[string]any{"op_type": 2}), pid) // on every host where it is registered
+	checkContent(t, r.does(map[string]any{"op_type": 2}), pid) // on every host with a registration
 
 	if e := r.registers("unregister_proc_info"); e.Code != 0 {
 		t.Errorf("unregister: %+v", e)
@@ -140,7 +140,7 @@ func also(members map[string]any, name string, value any) map[string]any {
 	return members
 }
 
-// waitReleased waits until the process, which goes on, is left alone.
+// waitReleased waits until the agent no longer supervises the running process.
 func (r *registrar) waitReleased(pid int) {
 	r.t.Helper()
 	testenv.Eventually(r.t, finishTimeout, func() bool {
@@ -151,18 +151,19 @@ func (r *registrar) waitReleased(pid int) {
 	}, "the process is released and runs on")
 }
 
-// TestKilledWhileUnregistering: what was released is still registered, so the
-// caller, who got no answer, asks again.
+// TestKilledWhileUnregistering kills the system after the release of a process and
+// before its registration is removed. The caller, which got no response, repeats
+// the request.
 func TestKilledWhileUnregistering(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.child = testenv.StartChild(t, crashAt("dispatcher.released"), u.program, u.args...)
 	u.child.WaitHTTP(t, startTimeout, u.c.url+"/readyz")
 	r := u.registrar(newProcs(t).new("0:127.0.0.1", "released"))
-	u.c.wait(u.c.submit(operation("start", []proc{r.p}))) // registers as well
+	u.c.wait(u.c.submit(operation("start", []proc{r.p}))) // also registers it
 	pid := r.p.pid()
 	if status, text, ok := r.call(http.MethodPost, gseESB+"unregister_proc_info/", "", r.body(here())); ok {
-		t.Fatalf("answered %d %s, and should have died at dispatcher.released", status, text)
+		t.Fatalf("response %d %s, but the system should have died at dispatcher.released", status, text)
 	}
 	u.child.Wait(t, startTimeout)
 	u.start()

@@ -11,7 +11,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// shownProcess is what the native API shows of a process as it was reported.
+// shownProcess is a reported process in the native API.
 type shownProcess struct {
 	Name     string `json:"name"`
 	Reported *struct {
@@ -24,7 +24,7 @@ type shownProcess struct {
 	} `json:"reported"`
 }
 
-// reported are the processes of the tests' namespace that agents report.
+// reported returns the reported processes of the tests' namespace.
 func (c *client) reported() map[string]shownProcess {
 	c.t.Helper()
 	var page struct {
@@ -40,8 +40,8 @@ func (c *client) reported() map[string]shownProcess {
 	return all
 }
 
-// waitReported waits until a process is shown as wanted, running with the pid
-// if that is not 0. It returns when that was reported.
+// waitReported waits until a process is reported as wanted, and running with the
+// pid if that is not 0. It returns the time of the report.
 func (c *client) waitReported(p proc, desired string, pid func() int) (at time.Time) {
 	c.t.Helper()
 	testenv.Eventually(c.t, startTimeout, func() bool {
@@ -58,9 +58,9 @@ func (c *client) waitReported(p proc, desired string, pid func() int) (at time.T
 
 func gone() int { return 0 }
 
-// TestReportsFollowWhatHappensOnTheHost looks at what is shown of processes
-// that die, are stopped and are released, also after the agent was killed.
-func TestReportsFollowWhatHappensOnTheHost(t *testing.T) {
+// TestReportsFollowTheHost checks the reports of processes that die,
+// are stopped and are released, also after the agent was killed.
+func TestReportsFollowTheHost(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
@@ -83,7 +83,7 @@ func TestReportsFollowWhatHappensOnTheHost(t *testing.T) {
 		if pid := kept.pid(); pid != first && pid != 0 {
 			return pid
 		}
-		return -1 // not back yet
+		return -1 // not restarted yet
 	})
 	c.wait(c.submit(operation("stop", []proc{stopped, never})))
 	c.waitReported(stopped, "down", gone)
@@ -106,7 +106,7 @@ func TestReportsFollowWhatHappensOnTheHost(t *testing.T) {
 	c.waitReported(kept, "up", kept.pid)
 	for _, p := range []proc{stopped, never} {
 		if r := c.reported()[p.name].Reported; r == nil || r.Desired != "down" || r.Status.Running {
-			t.Errorf("%s is forgotten by the killed agent: %+v", p.name, r)
+			t.Errorf("%s is missing in reports after the agent was killed: %+v", p.name, r)
 		}
 	}
 	c.wait(c.submit(operation("start", []proc{stopped})))

@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestWorkersShareATaskAndOneDies: two, then four workers share one task;
-// killing one in the middle delays, and does nothing else.
+// TestWorkersShareATaskAndOneDies runs one task on two, then on four workers. A
+// killed worker may only delay the task.
 func TestWorkersShareATaskAndOneDies(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
@@ -39,7 +39,8 @@ func TestWorkersShareATaskAndOneDies(t *testing.T) {
 	f.waitFinishedEvent(id)
 }
 
-// TestHostsWithoutAgentAre117: 300 of 1,000 hosts have no agent.
+// TestHostsWithoutAgentAre117 checks a task in which 300 of 1,000 hosts have no
+// agent.
 func TestHostsWithoutAgentAre117(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
@@ -59,9 +60,9 @@ func TestHostsWithoutAgentAre117(t *testing.T) {
 	}
 }
 
-// TestFrozenAgentDoesNotDoWhatWasGivenUp: the agent is stopped while the
-// command waits for it, the server gives the host up, and the agent wakes.
-func TestFrozenAgentDoesNotDoWhatWasGivenUp(t *testing.T) {
+// TestSuspendedAgentRejectsExpiredCommands suspends an agent while a command waits
+// for it. The server gives up the host, and the agent resumes.
+func TestSuspendedAgentRejectsExpiredCommands(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
@@ -77,25 +78,25 @@ func TestFrozenAgentDoesNotDoWhatWasGivenUp(t *testing.T) {
 	}
 	frozen.child.Signal(syscall.SIGCONT)
 
-	// The agent is back in order when it does something new; by then it has
-	// read, and refused, what waited for it.
+	// When the resumed agent has executed a new command, it has already rejected
+	// the command that waited.
 	again := []proc{f.procs.new(frozen.host(), "afterwards")}
 	if end := c.wait(c.submit(operation("start", again))); end.Counts["succeeded"] != 1 {
-		t.Fatalf("after waking: %v", end.Counts)
+		t.Fatalf("after the agent resumed: %v", end.Counts)
 	}
 	if all[0].starts() != 0 {
-		t.Error("the frozen agent ran a command that had been given up")
+		t.Error("the agent ran a command that the server had given up")
 	}
 	for _, r := range c.results(id, 2) {
 		if r.Host == frozen.host() && r.State != "unreachable" {
-			t.Errorf("the result of the frozen host became %s %q", r.State, r.Message)
+			t.Errorf("the result of the suspended host became %s %q", r.State, r.Message)
 		}
 	}
 }
 
-// TestOvertakenStopDoesNotUndoALaterStart: the worker that holds the stop
-// dies; the start, accepted later, arrives first.
-func TestOvertakenStopDoesNotUndoALaterStart(t *testing.T) {
+// TestSupersededStopDoesNotUndoALaterStart kills the worker that has a stop in
+// delivery, so that a later start reaches the agent first.
+func TestSupersededStopDoesNotUndoALaterStart(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
@@ -126,7 +127,7 @@ func TestOvertakenStopDoesNotUndoALaterStart(t *testing.T) {
 	}
 }
 
-// simulate starts agents that answer everything with succeeded; agent i is
+// simulate starts agents that report succeeded for every command; agent i has the
 // host 10.(i>>16).(i>>8&255).(i&255).
 func (f *fleet) simulate(agents int, latency string) {
 	f.t.Helper()

@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// run runs a command of procfleet against the system, and returns what it says.
+// run runs a command of procfleet against the system, and returns its output.
 func (u *up) run(args ...string) string {
 	u.t.Helper()
 	child := testenv.StartChild(u.t, nil, u.program, append(args, "--server", u.c.url)...)
@@ -25,7 +25,7 @@ func (u *up) run(args ...string) string {
 	return child.WholeOutput(u.t, startTimeout)
 }
 
-// place puts a topology in place of the one of business 2.
+// place replaces the topology of business 2.
 func (u *up) place(text string) string {
 	u.t.Helper()
 	path := filepath.Join(u.t.TempDir(), "topology.yaml")
@@ -35,17 +35,17 @@ func (u *up) place(text string) string {
 	return u.run("topology", "apply", "--biz", "2", "-f", path)
 }
 
-// catalogued is a process as the legacy CMDB's API defines it.
+// catalogued returns a process for the legacy CMDB's API.
 func (p proc) catalogued(autoStart bool) string {
 	start := fmt.Sprintf("echo ran >> starts; ./%s 3600 & echo $! > %s.pid", p.name, p.name)
-	text, _ := json.Marshal(map[string]any{ // which has nothing in it that could fail
+	text, _ := json.Marshal(map[string]any{ // all values can be encoded
 		"bk_process_name": p.name, "bk_func_name": p.name, "work_path": p.dir, "pid_file": p.name + ".pid",
 		"start_cmd": start, "auto_start": autoStart, "auto_time_gap": 1,
 	})
 	return string(text)
 }
 
-// placed is how a process of business 2 stands, as GET /v1/processes has it.
+// placed is the state of a process of business 2 in GET /v1/processes.
 type placed struct {
 	Registration *struct{}
 	Reported     *struct {
@@ -54,7 +54,7 @@ type placed struct {
 	}
 }
 
-// placed of the process on the host of up's own agent.
+// placed returns the state of the process on the host of up's agent.
 func (u *up) placed(name string) placed {
 	u.t.Helper()
 	var answer struct {
@@ -72,8 +72,8 @@ func (u *up) placed(name string) placed {
 	return placed{}
 }
 
-// awaitReported waits until a process is reported with what is wanted of it
-// and its pid, and is registered or not.
+// awaitReported waits until a process is reported with a desired state and its pid,
+// and is registered or not.
 func (u *up) awaitReported(p proc, desired string, registered bool) {
 	u.t.Helper()
 	var s placed
@@ -84,19 +84,20 @@ func (u *up) awaitReported(p proc, desired string, registered bool) {
 }
 
 // changesBinding binds a process to a module, or unbinds it, and waits for the
-// task that tells agents.
+// resulting task.
 func (u *up) changesBinding(way string) task {
 	u.t.Helper()
 	id := u.cmdb().must(way, "", 200, 0).Task
 	if id == "" {
-		u.t.Fatalf("%s makes no task", way)
+		u.t.Fatalf("%s creates no task", way)
 	}
 	return u.c.wait(id)
 }
 
-// TestAProcessIsRegisteredWhereItIsBound: what is bound to a module is known to
-// its agent, and kept alive if it is to be, until it is unbound.
-func TestAProcessIsRegisteredWhereItIsBound(t *testing.T) {
+// TestBoundProcessesAreRegistered checks that a process is registered on the
+// hosts of a bound module, and supervised if its definition says so, until it is
+// unbound.
+func TestBoundProcessesAreRegistered(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.start()
@@ -105,10 +106,10 @@ func TestAProcessIsRegisteredWhereItIsBound(t *testing.T) {
 	}, "the agent without a module is shown")
 	const topology = "auto_register: true\nsets: [{name: s1, modules: [{name: web, hosts: [0:127.0.0.1]}]}, {name: s2, modules: [{name: web, hosts: [0:10.99.9.9]}]}]\n"
 	if said := u.place(topology); !strings.HasPrefix(said, "version 1, was 0; binding registers\ns1/web added, +1: 0:127.0.0.1\n") {
-		t.Errorf("applying says\n%s", said)
+		t.Errorf("output of apply:\n%s", said)
 	}
 	if shown := u.run("topology", "show", "--biz", "2"); !strings.Contains(shown, "s1   web     0        0:127.0.0.1  yes\ns2   web     0        0:10.99.9.9  none\n0 hosts with an agent") {
-		t.Errorf("shown is\n%s", shown)
+		t.Errorf("output of show:\n%s", shown)
 	}
 
 	procs, c := newProcs(t), u.cmdb()
@@ -119,13 +120,13 @@ func TestAProcessIsRegisteredWhereItIsBound(t *testing.T) {
 	}
 	u.awaitReported(kept, "up", true)
 	if again := c.must("PUT "+bindKept, "", 200, 0); again.Task != "" {
-		t.Errorf("binding again makes task %s", again.Task)
+		t.Errorf("a repeated binding creates task %s", again.Task)
 	}
 	first := kept.pid()
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, finishTimeout, func() bool { pid := kept.pid(); return pid != 0 && pid != first }, "what was killed comes back")
+	testenv.Eventually(t, finishTimeout, func() bool { pid := kept.pid(); return pid != 0 && pid != first }, "the killed process runs again")
 
 	start := exec.CommandContext(t.Context(), "sh", "-c", "./left 3600 >/dev/null 2>&1 & echo $! > left.pid")
 	start.Dir = left.dir
@@ -134,12 +135,12 @@ func TestAProcessIsRegisteredWhereItIsBound(t *testing.T) {
 	}
 	u.changesBinding("PUT " + bindLeft)
 	u.awaitReported(left, "none", true)
-	u.child.Kill() // and an agent that comes back knows both of them
+	u.child.Kill() // a restarted agent adopts both
 	u.start()
 	u.awaitReported(kept, "up", true)
 	u.awaitReported(left, "none", true)
 	if left.starts() != 0 {
-		t.Errorf("what is left alone was started %d times", left.starts())
+		t.Errorf("the unsupervised process was started %d times", left.starts())
 	}
 
 	pid := kept.pid()
@@ -151,19 +152,19 @@ func TestAProcessIsRegisteredWhereItIsBound(t *testing.T) {
 		t.Errorf("pid %d became %d by unbinding", pid, kept.pid())
 	}
 	if s := u.placed("left"); s.Registration == nil {
-		t.Error("what is bound to the same module is forgotten too")
+		t.Error("another process of the same module is unregistered, too")
 	}
 	if said := u.run("topology", "apply", "--biz", "3", "-f", filepath.Join("..", "..", "docs", "examples", "topology.yaml")); !strings.HasPrefix(said, "version 1, was 0; binding does not register\ns1/web added, +1: 0:127.0.0.1\ns1/idle added") {
-		t.Errorf("applying the example says\n%s", said)
+		t.Errorf("output of apply with the example:\n%s", said)
 	}
 	if said := u.place("sets: []"); !strings.Contains(said, "binding registers\ns1/web removed, -1: 0:127.0.0.1\n") {
-		t.Errorf("applying nothing says\n%s", said)
+		t.Errorf("output of apply without a change:\n%s", said)
 	}
 }
 
-// TestKilledBetweenBindingAndTelling: the binding is stored and nobody was told
-// of it; whoever asks again tells them.
-func TestKilledBetweenBindingAndTelling(t *testing.T) {
+// TestKilledBetweenBindingAndTask kills the dispatcher after it stored a binding
+// and before it created the task. A repeated request must create the task.
+func TestKilledBetweenBindingAndTask(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
 	u.child = testenv.StartChild(t, crashAt("dispatcher.stored"), u.program, u.args...)
@@ -172,7 +173,7 @@ func TestKilledBetweenBindingAndTelling(t *testing.T) {
 	p := newProcs(t).new("0:127.0.0.1", "bound")
 	bind := "PUT module/0/2/" + u.cmdb().define("0/2", p.catalogued(true)) + "/web"
 	if a, err := u.cmdb().ask(bind, ""); err == nil {
-		t.Fatalf("answered %v, and should have died at dispatcher.stored", a)
+		t.Fatalf("response %v, but the dispatcher should have died at dispatcher.stored", a)
 	}
 	u.child.Wait(t, startTimeout)
 	u.start()

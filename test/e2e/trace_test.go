@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,7 +16,7 @@ import (
 // tracedRoles starts a dispatcher and a worker with further flags.
 func (f *fleet) tracedRoles(flags ...string) (c *client, roles []*testenv.Child) {
 	f.t.Helper()
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(f.t)))
+	addr := testenv.FreeAddress(f.t)
 	common := append([]string{"--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL()}, flags...)
 	dispatcher := testenv.StartChild(f.t, nil, f.programs.procfleet, append([]string{"dispatcher", "--http", addr}, common...)...)
 	worker := testenv.StartChild(f.t, nil, f.programs.procfleet, append([]string{"worker"}, common...)...)
@@ -25,7 +24,7 @@ func (f *fleet) tracedRoles(flags ...string) (c *client, roles []*testenv.Child)
 	return &client{t: f.t, url: "http://" + addr}, []*testenv.Child{dispatcher, worker}
 }
 
-// end ends roles in good order, which sends the spans that wait.
+// end stops roles gracefully, which sends the pending spans.
 func end(t *testing.T, roles []*testenv.Child) {
 	t.Helper()
 	for _, role := range roles {
@@ -38,7 +37,7 @@ func end(t *testing.T, roles []*testenv.Child) {
 	}
 }
 
-// submitIn sends an operation under a caller's trace.
+// submitIn submits an operation with a caller's trace context.
 func (c *client) submitIn(traceparent string, body any) string {
 	c.t.Helper()
 	c.header = http.Header{"Traceparent": {traceparent}}
@@ -83,7 +82,7 @@ func TestOneOperationIsOneTraceThroughEveryProcess(t *testing.T) {
 		"procfleet-worker: store notified":       1,
 	}
 	got := named(spans)
-	for name, n := range want { // on a slow machine a step may take more than one try
+	for name, n := range want { // on a slow machine a step may take several attempts
 		if got[name] < n {
 			t.Errorf("%d spans %q, want %d", got[name], name, n)
 		}
@@ -95,7 +94,7 @@ func TestOneOperationIsOneTraceThroughEveryProcess(t *testing.T) {
 	}
 	checkTree(t, spans)
 	if !strings.Contains(roles[0].Output(), `"trace_id":"`+callerTrace+`"`) {
-		t.Errorf("no line of the dispatcher's log names the trace:\n%s", roles[0].Output())
+		t.Errorf("no line of the dispatcher's log has the trace id:\n%s", roles[0].Output())
 	}
 	for _, s := range spans {
 		if s.Name == "agent operate" && (s.attribute("procfleet.clock") != "agent" || s.EndTimeUnixNano <= s.StartTimeUnixNano) {
@@ -107,7 +106,7 @@ func TestOneOperationIsOneTraceThroughEveryProcess(t *testing.T) {
 // checkTree checks that spans are one trace below the caller's span.
 func checkTree(t *testing.T, spans []span) {
 	t.Helper()
-	parents := map[string]string{ // child → parent
+	parents := map[string]string{ // child to parent
 		"HTTP native": "", "task accept": "HTTP native", "store create": "task accept", "store register": "task accept",
 		"chunks publish": "task accept", "store dispatched": "task accept", "chunk deliver": "chunks publish",
 		"store begin": "chunk deliver", "store presences": "chunk deliver", "host ask": "chunk deliver",
@@ -158,20 +157,20 @@ func TestABigTaskHasFewSpans(t *testing.T) {
 		t.Errorf("%d chunks were delivered, want at least %d", n, chunks)
 	}
 	if asked := counts["procfleet-worker: host ask"]; asked < chunks+1 || asked > chunks*(1+8) {
-		t.Errorf("%d hosts were followed: want the first of each of %d chunks, and failures up to 8 in each", asked, chunks)
+		t.Errorf("%d hosts have spans, want the first host of each of %d chunks and up to 8 failures in each", asked, chunks)
 	}
 	if n := counts["procfleet-agent: agent operate"]; n < chunks || n > 2*chunks {
-		t.Errorf("%d spans of agents, want about that of the first host of each of %d chunks", n, chunks)
+		t.Errorf("%d spans of agents, want about one for the first host of each of %d chunks", n, chunks)
 	}
 	if most := 200; len(spans) > most {
 		t.Errorf("%d spans, want at most %d: %v", len(spans), most, counts)
 	}
 }
 
-func TestACollectorThatIsAwayHoldsNothingUp(t *testing.T) {
+func TestAnUnavailableCollectorDelaysNothing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
-	nobody := "http://127.0.0.1:" + strconv.Itoa(testenv.FreePort(t))
+	nobody := "http://" + testenv.FreeAddress(t)
 	c, roles := f.tracedRoles("--otlp", nobody)
 	f.waitKnown(c, 1)
 	for i := range 5 {
@@ -199,10 +198,10 @@ func TestRatioZeroAndUnsampledCallersSendNothing(t *testing.T) {
 	}
 }
 
-func TestTheStandardVariablesSayWhereTracesGo(t *testing.T) {
+func TestTheStandardVariablesSelectTheCollector(t *testing.T) {
 	t.Parallel()
 	f, into := newFleet(t, 1), startCollector(t)
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	addr := testenv.FreeAddress(t)
 	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + into.URL, "OTEL_RESOURCE_ATTRIBUTES=service.name=shop-fleet"}
 	dispatcher := testenv.StartChild(t, env, f.programs.procfleet,
 		"dispatcher", "--http", addr, "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL())
@@ -216,6 +215,6 @@ func TestTheStandardVariablesSayWhereTracesGo(t *testing.T) {
 		}
 	}
 	if len(into.all()) == 0 {
-		t.Error("no spans came")
+		t.Error("no spans arrived")
 	}
 }

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,14 +25,14 @@ type up struct {
 
 func newUp(t *testing.T, extra ...string) *up {
 	t.Helper()
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	addr := testenv.FreeAddress(t)
 	u := &up{t: t, program: testenv.BuildBinary(t, "./cmd/procfleet"), data: tempFile(t, "data")}
 	u.args = append([]string{"up", "--http", addr, "--data", u.data}, extra...)
 	u.c = &client{t: t, url: "http://" + addr}
 	return u
 }
 
-// keys are those that it made when it was started.
+// keys returns the keys that the system created at its first start.
 func (u *up) keys() *keys { return &keys{u.t, filepath.Join(u.data, "fleet.key")} }
 
 func (u *up) start() {
@@ -42,9 +41,8 @@ func (u *up) start() {
 	u.child.WaitHTTP(u.t, startTimeout, u.c.url+"/readyz")
 }
 
-// TestUpKilledInTheMiddleOfATask: the one process that is everything is
-// killed while start commands run; started again, the task finishes and no
-// command ran twice.
+// TestUpKilledInTheMiddleOfATask kills the system while start commands run. After a
+// restart the task must finish, and no command may run twice.
 func TestUpKilledInTheMiddleOfATask(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
@@ -71,8 +69,8 @@ func TestUpKilledInTheMiddleOfATask(t *testing.T) {
 		}
 	}
 
-	// Supervision goes on: what dies comes back. Any process may be one whose
-	// start was cut off; asked again, it starts.
+	// Supervision continues: a killed process is restarted. The start of any
+	// process may have been interrupted; a second start succeeds.
 	victim := all[len(all)-1]
 	u.c.wait(u.c.submit(operation("start", []proc{victim})))
 	before := victim.pid()
@@ -82,10 +80,10 @@ func TestUpKilledInTheMiddleOfATask(t *testing.T) {
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, finishTimeout, func() bool { p := victim.pid(); return p != 0 && p != before }, "the killed process came back")
+	testenv.Eventually(t, finishTimeout, func() bool { p := victim.pid(); return p != 0 && p != before }, "the killed process runs again")
 
-	// Ctrl-C ends the system and leaves the processes alone; started again,
-	// it finds them.
+	// Ctrl-C ends the system, but not the processes. After a restart the system
+	// adopts them.
 	u.child.Signal(syscall.SIGINT)
 	if code := u.child.Wait(t, startTimeout); code != 0 {
 		t.Errorf("Ctrl-C: exit code %d, want 0", code)
@@ -105,7 +103,7 @@ func TestUpKilledInTheMiddleOfATask(t *testing.T) {
 	}
 }
 
-// TestDemoShowsARealProcessSurvive is the newcomer's first command.
+// TestDemoShowsARealProcessSurvive runs the first command of the README.
 func TestDemoShowsARealProcessSurvive(t *testing.T) {
 	t.Parallel()
 	u := newUp(t, "--demo")
@@ -134,8 +132,8 @@ func TestDemoShowsARealProcessSurvive(t *testing.T) {
 	}
 }
 
-// TestTheExampleSpecWorks follows the README: the spec in docs/examples is
-// operated with the command line.
+// TestTheExampleSpecWorks operates the spec in docs/examples with the command line,
+// as in the README.
 func TestTheExampleSpecWorks(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)

@@ -22,11 +22,11 @@ import (
 // releaseBefore is the last commit whose agents publish results to a stream.
 const releaseBefore = "5c05f04"
 
-// resultsStream is where results were until a worker collected them.
+// resultsStream is the stream of results in that release.
 const resultsStream = "PROCFLEET_RESULTS"
 
-// ofReleaseBefore returns the same fleet for parts of the release before,
-// without agents.
+// ofReleaseBefore returns the same fleet for parts of the previous release, without
+// agents.
 func (f *fleet) ofReleaseBefore() *fleet {
 	f.t.Helper()
 	older := *f
@@ -45,7 +45,7 @@ func buildReleaseBefore(t *testing.T) (procfleet, agent string) {
 		cmd := exec.CommandContext(t.Context(), name, args...)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build the release before, commit %s (needs git and a clone with its history: git fetch --unshallow): %s: %v\n%s", releaseBefore, cmd, err, out)
+			t.Fatalf("build the previous release, commit %s (needs git and a clone with its history: git fetch --unshallow): %s: %v\n%s", releaseBefore, cmd, err, out)
 		}
 	}
 	archive := filepath.Join(sources, "sources.tar")
@@ -55,11 +55,10 @@ func buildReleaseBefore(t *testing.T) (procfleet, agent string) {
 	return filepath.Join(programs, "procfleet"), filepath.Join(programs, "procfleet-agent")
 }
 
-// TestAnUpgradeFromTheReleaseBeforeLosesNoResult upgrades a fleet in the order
-// of docs/how-to/upgrade.md while it works: first the worker, which finds results of
-// small and big tasks in the stream, then the dispatcher, then one agent after
-// the other.
-func TestAnUpgradeFromTheReleaseBeforeLosesNoResult(t *testing.T) {
+// TestUpgradeFromThePreviousReleaseLosesNoResult upgrades a fleet under load in the
+// order of docs/how-to/upgrade.md: first the worker, which finds results of small
+// and big tasks in the stream, then the dispatcher, then one agent after the other.
+func TestUpgradeFromThePreviousReleaseLosesNoResult(t *testing.T) {
 	t.Parallel()
 	u := startUpgrade(t)
 
@@ -76,7 +75,8 @@ func TestAnUpgradeFromTheReleaseBeforeLosesNoResult(t *testing.T) {
 	u.ends(bigTask, big, light)
 	u.streamRemoved()
 
-	// An older dispatcher makes the stream again, with older agents and newer ones.
+	// An older dispatcher creates the stream again, while older and newer agents
+	// run.
 	restarted := u.procs.grid(u.names, 1, "restarted")
 	u.runs(restarted)
 	u.dispatcher.Kill()
@@ -104,12 +104,12 @@ func TestAnUpgradeFromTheReleaseBeforeLosesNoResult(t *testing.T) {
 		u.ends(task, held, 0)
 		u.runs(u.procs.grid(u.names, 1, "upgraded"+string(rune('a'+i))))
 	}
-	u.newer.worker("") // a worker drains the stream when it starts, and once a minute
+	u.newer.worker("") // a worker drains the stream at its start and once a minute
 	u.streamRemoved()
 	for _, p := range u.started {
 		want := 1
 		if p == u.early || p == restarted[0] {
-			want = 2 // it was killed
+			want = 2 // the process was killed
 		}
 		if p.starts() != want {
 			t.Errorf("the start command of %s on %s ran %d times, want %d", p.name, p.host, p.starts(), want)
@@ -117,7 +117,7 @@ func TestAnUpgradeFromTheReleaseBeforeLosesNoResult(t *testing.T) {
 	}
 }
 
-// light is how many simulated hosts make a task a big one.
+// light is the number of simulated hosts that makes a task big.
 const light = 300
 
 // upgrade is a fleet with parts of two releases.
@@ -125,16 +125,16 @@ type upgrade struct {
 	t            *testing.T
 	newer, older *fleet
 	procs        *procs
-	names        []string // of hosts with real agents
+	names        []string // hosts with real agents
 	dispatcher   *testenv.Child
 	worker       *testenv.Child
 	c            *client
 	js           jetstream.JetStream
-	early        proc   // it was restarted before the upgrade
-	started      []proc // all of them
+	early        proc   // restarted before the upgrade
+	started      []proc // all started processes
 }
 
-// startUpgrade starts a fleet of the release before, in which a process was
+// startUpgrade starts a fleet of the previous release, in which a process was
 // restarted.
 func startUpgrade(t *testing.T) *upgrade {
 	t.Helper()
@@ -155,8 +155,8 @@ func startUpgrade(t *testing.T) *upgrade {
 	return u
 }
 
-// waitingStart is a task that starts processes whose commands wait, and further
-// items on so many simulated hosts.
+// waitingStart returns a task that starts processes whose commands wait, with
+// further items on simulated hosts.
 func waitingStart(all []proc, more int) map[string]any {
 	var operations []map[string]any
 	for _, p := range all {
@@ -181,8 +181,8 @@ func stop(t *testing.T, role *testenv.Child) {
 	role.Wait(t, startTimeout)
 }
 
-// accepted waits until agents have accepted a task, and only what waits for its
-// release is not over.
+// accepted waits until agents have accepted a task, and only the waiting items are
+// open.
 func (u *upgrade) accepted(task string) {
 	u.t.Helper()
 	testenv.Eventually(u.t, finishTimeout, func() bool {
@@ -191,8 +191,8 @@ func (u *upgrade) accepted(task string) {
 	}, "agents have accepted task "+task)
 }
 
-// untilWaiting waits until the stream has the results of all hosts with real
-// agents for tasks in both lanes.
+// untilWaiting waits until the stream has the results of all hosts with real agents
+// for tasks in both lanes.
 func (u *upgrade) untilWaiting(small, big string) {
 	u.t.Helper()
 	want := map[string]int{"s " + small: len(u.names), "b " + big: len(u.names)}
@@ -213,7 +213,7 @@ func (u *upgrade) waiting() map[string]int {
 	for at := max(state.FirstSeq, 1); at <= state.LastSeq && state.Msgs > 0; at++ {
 		msg, err := stream.GetMsg(u.t.Context(), at)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // it was collected
+			continue // a worker has collected it
 		}
 		var results agentproto.Results
 		if err == nil {
@@ -227,7 +227,7 @@ func (u *upgrade) waiting() map[string]int {
 	return counts
 }
 
-// streamRemoved waits until the stream is gone.
+// streamRemoved waits until the stream does not exist.
 func (u *upgrade) streamRemoved() {
 	u.t.Helper()
 	testenv.Eventually(u.t, finishTimeout, func() bool {
@@ -237,7 +237,7 @@ func (u *upgrade) streamRemoved() {
 }
 
 // ends waits for a task and checks that it started the processes once, and
-// succeeded on so many simulated hosts.
+// succeeded on the simulated hosts.
 func (u *upgrade) ends(task string, all []proc, more int) {
 	u.t.Helper()
 	u.started = append(u.started, all...)
@@ -260,7 +260,7 @@ func (u *upgrade) runs(all []proc) {
 	}
 }
 
-// told waits until the events have one of a kind for each process.
+// told waits until the events contain one of a kind for each process.
 func (u *upgrade) told(kind string, all ...proc) {
 	u.t.Helper()
 	for _, p := range all {

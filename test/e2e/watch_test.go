@@ -53,8 +53,8 @@ func (c *client) watch(id string) []watched {
 	return events
 }
 
-// TestWatchingATask: from the door to its end a task is seen without asking
-// again, and every event's counters add up.
+// TestWatchingATask watches a task from its acceptance to its end. The counters of
+// every event must add up.
 func TestWatchingATask(t *testing.T) {
 	t.Parallel()
 	u := newUp(t)
@@ -81,7 +81,7 @@ func TestWatchingATask(t *testing.T) {
 		}
 		now := sum - e.task.Counts["pending"] - e.task.Counts["delivered"]
 		if e.name != want || e.task.ID != id || sum != e.task.Items || now < over {
-			t.Errorf("event %d of %d is %+v, after one with %d items over", i+1, len(events), e, over)
+			t.Errorf("event %d of %d is %+v, after one with %d ended items", i+1, len(events), e, over)
 		}
 		over = now
 	}
@@ -93,6 +93,6 @@ func TestWatchingATask(t *testing.T) {
 		t.Errorf("the end is %+v, the task %+v", last, shown)
 	}
 	if again := u.c.watch(id); len(again) != 1 || again[0].name != "end" {
-		t.Errorf("afterwards there is %+v", again)
+		t.Errorf("after the end: %+v", again)
 	}
 }

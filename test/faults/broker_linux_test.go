@@ -14,16 +14,16 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/agenttest"
 )
 
-// greeting is what a NATS server says first.
+// greeting is the first message of a NATS server.
 const greeting = `INFO {"server_id":"S","version":"2.11.0","proto":1,"headers":true,"max_payload":1048576}` + "\r\n"
 
-// impostor is in the place of a NATS server, and has a trick for each connection
-// after the other, the last one for all that follow.
+// impostor replaces a NATS server. It applies one trick per connection, the last
+// one to all further connections.
 type impostor struct {
 	url    string
 	tricks []func(net.Conn)
-	met    atomic.Int64 // connections
-	done   atomic.Int64 // those that are over
+	met    atomic.Int64 // number of connections
+	done   atomic.Int64 // number of ended connections
 }
 
 func startImpostor(t *testing.T, tricks ...func(net.Conn)) *impostor {
@@ -38,7 +38,7 @@ func startImpostor(t *testing.T, tricks ...func(net.Conn)) *impostor {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
-				return // the test is over
+				return // the test has ended
 			}
 			trick := tricks[min(int(i.met.Add(1)), len(tricks))-1]
 			go func() {
@@ -51,22 +51,22 @@ func startImpostor(t *testing.T, tricks ...func(net.Conn)) *impostor {
 	return i
 }
 
-// says is a trick: it says something and hangs up.
+// says returns a trick that writes words and closes the connection.
 func says(words ...string) func(net.Conn) {
 	return func(conn net.Conn) {
 		for _, w := range words {
 			if _, err := io.WriteString(conn, w); err != nil {
-				return // it was hung up
+				return // the client closed the connection
 			}
 		}
 	}
 }
 
-// answers is a trick: it lets a client in, and then tells it something for each
-// subscription, whose number the text has in the place of SID.
+// answers returns a trick that accepts a client, and then sends words for each
+// subscription, with its number in place of SID.
 func answers(words string) func(net.Conn) {
 	return func(conn net.Conn) {
-		_, _ = io.WriteString(conn, greeting) // what is not heard is not answered
+		_, _ = io.WriteString(conn, greeting) // the client may have closed the connection
 		for lines := bufio.NewScanner(conn); lines.Scan(); {
 			said := lines.Text()
 			if said == "PING" {
@@ -79,14 +79,14 @@ func answers(words string) func(net.Conn) {
 	}
 }
 
-// message of a NATS server.
+// message returns a message of a NATS server.
 func message(subject, sid, reply, body string) string {
 	return fmt.Sprintf("MSG %s %s %s %d\r\n%s\r\n", subject, sid, reply, len(body), body)
 }
 
-// TestBrokerThatIsHostile: an agent bears whatever is in the place of its
-// broker, and keeps its processes alive meanwhile.
-func TestBrokerThatIsHostile(t *testing.T) {
+// TestHostileBroker checks that an agent continues to run and to supervise
+// with any peer in place of its broker.
+func TestHostileBroker(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
 	h := agenttest.New(t, testenv.StartNATS(t))
@@ -114,16 +114,16 @@ func TestBrokerThatIsHostile(t *testing.T) {
 		answers("MSG s SID -1\r\n"),
 		answers(message("procfleet.settingschanged", "SID", "", strings.Repeat("\xff", 1<<20))+message("s", "SID", "no reply", "")+"BREAK\r\n"),
 		says(greeting, strings.Repeat("PING\r\n", 10_000)),
-		func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }, // it never says a word
+		func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }, // sends nothing
 	)
 	url := h.URL
 	h.URL = hostile.url
 	h.Launch()
-	// It tries again later and later, which takes most of a minute in any case.
-	testenv.Eventually(t, 3*agenttest.Patience, func() bool { return hostile.done.Load() >= int64(len(hostile.tricks)) }, "the agent has met every trick")
+	// The agent reconnects with increasing delays, which take most of a minute.
+	testenv.Eventually(t, 3*agenttest.Patience, func() bool { return hostile.done.Load() >= int64(len(hostile.tricks)) }, "every trick has ended")
 	ended := p.PID()
 	h.End(ended)
-	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() == 2 && p.PID() != 0 && p.PID() != ended }, "the process is started again")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() == 2 && p.PID() != 0 && p.PID() != ended }, "the process is restarted")
 	pid := p.PID()
 	select {
 	case <-h.Agent.Done():
@@ -135,12 +135,12 @@ func TestBrokerThatIsHostile(t *testing.T) {
 	h.URL = url
 	h.Start()
 	if s := h.Status(p.Spec); !s.Supervised || s.PID != pid || p.Starts() != 2 {
-		t.Errorf("back at its broker: pid was %d, %d starts, status is %+v", pid, p.Starts(), s)
+		t.Errorf("reconnected: pid was %d, %d starts, status is %+v", pid, p.Starts(), s)
 	}
 }
 
-// TestBrokerThatEndsAgents: whoever has taken a broker over can end agents. It
-// ends nothing else: processes run on, and the next agent adopts them.
+// TestBrokerThatEndsAgents checks that a compromised broker can end agents, but not
+// their processes. Processes continue to run, and the next agent adopts them.
 func TestBrokerThatEndsAgents(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
@@ -157,7 +157,7 @@ func TestBrokerThatEndsAgents(t *testing.T) {
 		h.URL = startImpostor(t, trick).url
 		h.Launch()
 		if code := h.Agent.Wait(t, agenttest.Patience); code <= 0 {
-			t.Errorf("%s: the agent ended with %d, not by itself", what, code)
+			t.Errorf("%s: exit code %d of the agent", what, code)
 		}
 		if p.PID() != pid || !agenttest.Alive(pid) {
 			t.Errorf("%s: the process %d has ended too", what, pid)

@@ -18,8 +18,8 @@ var (
 	churnSeed = flag.Uint64("churn.seed", 0, "seed of TestChurn's choices; 0 is a new one")
 )
 
-// churn is many programs that are started, stopped and killed at random, by an
-// agent that is killed too.
+// churn starts, stops and kills many programs at random, and also kills their
+// agent.
 type churn struct {
 	t        *testing.T
 	host     *agenttest.Host
@@ -36,9 +36,9 @@ type stirred struct {
 	ids    []agenttest.ID
 }
 
-// TestChurn stirs two hundred programs. In the end each is what its latest
-// operation said, no operation's start command ran twice, and no program ever
-// ran twice at once.
+// TestChurn runs random operations on two hundred programs. At the end each program
+// must have the state of its latest operation, no start command may have run twice
+// for one operation, and no program may have run twice concurrently.
 func TestChurn(t *testing.T) {
 	howLong := *churnFor
 	if testing.Short() {
@@ -48,7 +48,7 @@ func TestChurn(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("seed %d: -churn.seed %[1]d makes the same choices", seed)
+	t.Logf("seed %d: -churn.seed %[1]d repeats the choices", seed)
 	c := &churn{t: t, host: agenttest.New(t, testenv.StartNATS(t)), random: rand.New(rand.NewPCG(seed, 0))}
 	c.start()
 	for range 200 {
@@ -66,20 +66,19 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// start runs the agent in a rhythm in which nothing is given up, however often
-// it is killed.
+// start runs the agent with settings under which it never gives up a process.
 func (c *churn) start() {
 	c.host.Start(agenttest.QuickBut("flap_window=1ms,start_every=5ms,max_delay=1s"))
 }
 
-// program says which operation each start was for ("auto" for none), and is one
-// process from its fork on that holds a lock as long as it lives; one that does
-// not get the lock says so in the file "twice". Its start command ends when the
-// program is itself or has gone.
+// program returns a program that records the operation of each start ("auto" for
+// none). After its fork the process holds a lock as long as it lives; a second
+// process fails to get the lock and records this in the file "twice". The start
+// command ends when the process runs or has ended.
 func (c *churn) program() *agenttest.Program {
 	p := c.host.Sleeper()
 	p.Spec.StartRetries = 1_000_000
-	p.Spec.StopCheckMS = 3_000 // a stop that the agent's end interrupted is waited for that long
+	p.Spec.StopCheckMS = 3_000 // an interrupted stop waits for this time
 	p.Spec.StartCmd = `echo "$PROCFLEET_OP" >>starts
 setsid flock --no-fork --nonblock --verbose lock sleep 600 </dev/null >/dev/null 2>>twice &
 echo $! >demo.pid
@@ -88,7 +87,7 @@ true`
 	return p
 }
 
-// stir does one thing.
+// stir executes one random action.
 func (c *churn) stir() {
 	p := c.programs[c.random.IntN(len(c.programs))]
 	action := []string{"start", "stop", "restart", "kill", "start"}[c.random.IntN(5)]
@@ -100,13 +99,13 @@ func (c *churn) stir() {
 	case what < 400:
 		if pid := p.PID(); pid != 0 {
 			c.kills++
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have gone
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
 	default:
 		c.operations++
 		c.operate(p, action)
 	}
-	<-time.After(5 * time.Millisecond) // the machine has other things to do
+	<-time.After(5 * time.Millisecond) // leaves processor time for others
 }
 
 func (c *churn) operate(p *stirred, action string) {
@@ -114,8 +113,8 @@ func (c *churn) operate(p *stirred, action string) {
 	p.ids = append(p.ids, c.host.Submit(c.host.NewCommand(action, p.Spec))...)
 }
 
-// settle waits until the latest operation is over. One that was cut short by
-// the end of the agent or of its process is asked for again, as people do.
+// settle waits until the latest operation is finished. It repeats an operation that
+// the end of the agent or the process interrupted.
 func (c *churn) settle(p *stirred) {
 	c.t.Helper()
 	if len(p.ids) == 0 {
@@ -128,7 +127,7 @@ func (c *churn) settle(p *stirred) {
 		}
 		c.t.Logf("%s %s: %d %s", p.action, p.Dir, r.Code, r.Message)
 		if tries == 5 {
-			c.t.Errorf("%s: %s is asked for in vain", p.Dir, p.action)
+			c.t.Errorf("%s: %s fails repeatedly", p.Dir, p.action)
 			return
 		}
 		c.operate(p, p.action)
@@ -143,7 +142,7 @@ func (c *churn) check(p *stirred) {
 	})
 	starts := read(c.t, p.Path("starts"))
 	if twice := read(c.t, p.Path("twice")); twice != "" {
-		c.t.Errorf("%s ran twice at once: %q; starts were for %q", p.Dir, twice, starts)
+		c.t.Errorf("%s ran twice concurrently: %q; starts were for %q", p.Dir, twice, starts)
 	}
 	ran := map[string]int{}
 	for op := range strings.Lines(starts) {

@@ -29,7 +29,7 @@ var commandRows = []row{
 }
 
 func oddAccounts(t *testing.T, h *agenttest.Host) {
-	// A directory service that knows one account, and hangs over another.
+	// A directory service with one account; a query of another account hangs.
 	tools := t.TempDir()
 	getent := fmt.Sprintf(`#!/bin/sh
 case "$1 $2" in
@@ -58,7 +58,7 @@ esac
 	if p.Starts() != 0 {
 		t.Errorf("%d starts", p.Starts())
 	}
-	for _, account := range []string{"nobody", "directory"} { // neither has a shell to log in with
+	for _, account := range []string{"nobody", "directory"} { // both accounts have no login shell
 		p := h.Program()
 		if err := os.Chown(p.Dir, nobody, nobody); err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func owner(t *testing.T, pid int) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid)
 }
 
-// tell is a command that fails and so says what a script finds out.
+// tell runs a failing command, whose output contains the result of a script.
 func tell(t *testing.T, h *agenttest.Host, spec agentproto.Spec, script string) map[string]string {
 	t.Helper()
 	spec.StartCmd = "{ " + script + "\n} 2>&1; exit 9"
@@ -120,7 +120,7 @@ func cannotSwitch(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Program()
 	letIn(t, p.Dir)
-	p.Spec.ProcName = "nobody-else-runs-this" // what root runs under that name might be it
+	p.Spec.ProcName = "nobody-else-runs-this" // root may run other programs under usual names
 	h.Says(h.Expect("start", p.Spec, agentproto.CodeFailed, "start:"), "cannot switch to root: agent runs as nobody")
 	if p.Starts() != 0 || len(h.Marked()) != 0 {
 		t.Errorf("%d starts, processes %v", p.Starts(), h.Marked())
@@ -187,7 +187,7 @@ func badProfile(t *testing.T, h *agenttest.Host) {
 	}
 	p.Write(".profile", "echo welcome; export FROM_PROFILE=yes\n")
 	if said := tell(t, h, p.Spec, "env"); said["FROM_PROFILE"] != "yes" {
-		t.Errorf("said %v", said)
+		t.Errorf("output %v", said)
 	}
 	h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
 }
@@ -210,10 +210,10 @@ echo "a;b" >>said # a comment; touch evil
 	h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
 	text, err := os.ReadFile(p.Path("said"))
 	if want := odd + "\n$(touch evil)\na;b\n"; err != nil || string(text) != want {
-		t.Errorf("said %q, %v, want %q", text, err, want)
+		t.Errorf("output %q, %v, want %q", text, err, want)
 	}
 	if _, err := os.Stat(p.Path("evil")); err == nil {
-		t.Error("text was executed")
+		t.Error("the text was executed")
 	}
 	fits, tooLong := h.Program(), h.Program()
 	fill := func(spec *agentproto.Spec, size int) {
@@ -228,9 +228,9 @@ echo "a;b" >>said # a comment; touch evil
 	}
 }
 
-// logRotated has a daemon that writes to the output of its start command: that
-// file must not grow for ever, and the daemon's own log is nothing that the
-// agent holds.
+// logRotated starts a daemon that writes to the output of its start command. That
+// file must not grow without limit, and the agent must not keep the daemon's log
+// open.
 func logRotated(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Program()
@@ -242,14 +242,14 @@ func logRotated(t *testing.T, h *agenttest.Host) {
 	}
 	for _, fd := range held {
 		if target, err := os.Readlink(fd); err == nil && strings.HasPrefix(target, p.Dir) {
-			t.Errorf("the agent holds %s", target)
+			t.Errorf("the agent has %s open", target)
 		}
 	}
 	if err := os.Rename(p.Path("demo.log"), p.Path("demo.log.1")); err != nil {
 		t.Fatal(err)
 	}
 	p.Write("go", "")
-	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Lines("written") == 1 }, "all is written")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Lines("written") == 1 }, "the daemon has written everything")
 	testenv.Eventually(t, agenttest.Patience, func() bool {
 		files, err := filepath.Glob(filepath.Join(h.Data, "run", "*"))
 		if err != nil {
@@ -263,7 +263,7 @@ func logRotated(t *testing.T, h *agenttest.Host) {
 		return true
 	}, "the output is trimmed")
 	if !agenttest.Alive(pid) || p.Starts() != 0 {
-		t.Error("the daemon did not survive")
+		t.Error("the daemon has ended")
 	}
 }
 
@@ -273,7 +273,7 @@ func statusDuringStart(t *testing.T, h *agenttest.Host) {
 	p.Spec.StartCmd = "echo start >>starts; until [ -e go ]; do sleep 0.1; done; exec ./demo -d -pid demo.pid >/dev/null 2>&1"
 	start := h.Begin("start", p.Spec)
 	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() == 1 }, "the start command runs")
-	// The start cannot end before the status is answered.
+	// The start cannot end before the status has a reply.
 	h.Says(h.Expect("status", p.Spec, agentproto.CodeSuccess, ""), "busy: start")
 	p.Write("go", "")
 	h.Check(h.Result(start), agentproto.CodeSuccess, "")
@@ -294,8 +294,8 @@ echo files=$(ulimit -S -n); grep SigIgn /proc/self/status | tr -d '\t' | tr : =;
 	}
 }
 
-// withoutReserved leaves the signals 32 and 33 out of a set: C libraries keep
-// them for themselves, and let nobody set what becomes of them.
+// withoutReserved removes the signals 32 and 33 from a set: C libraries reserve
+// them, and programs cannot set their handlers.
 func withoutReserved(set string) string {
 	n, err := strconv.ParseUint(set, 16, 64)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package faults works through the list of faults that a host agent must
-// survive: one row of the list is one test against the built agent and real
-// processes, or stands in the package where what it is about can be tested
-// alone. docs/fault-matrix.md is made from their outcomes.
+// Package faults tests the faults that an agent must survive. One row of the list
+// is one test with the built agent and real processes, or a test in the package
+// that can be tested alone. Their outcomes are in docs/fault-matrix.md.
 package faults

@@ -25,8 +25,8 @@ var hostRows = []row{
 	{"F92_odd_control_groups", oddControlGroups},
 }
 
-// restartedBySystemd ends the agent as systemd does: its main process alone with
-// KillMode=process, which its unit has, or everything with control-group, of
+// restartedBySystemd ends the agent like systemd: only its main process with
+// KillMode=process, as in its unit, or all processes with control-group, about
 // which the agent's host check warns.
 func restartedBySystemd(t *testing.T, h *agenttest.Host) {
 	h.Start()
@@ -58,8 +58,8 @@ func restartedBySystemd(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// bootedAgain shows two agents different boot ids; between them everything ends
-// and a stranger gets a pid that is in a pid file.
+// bootedAgain starts two agents with different boot ids. Between them all processes
+// end, and another process gets a pid that is in a pid file.
 func bootedAgain(t *testing.T, h *agenttest.Host) {
 	booted := func(id string) []string {
 		file := filepath.Join(t.TempDir(), "boot_id")
@@ -86,14 +86,14 @@ func bootedAgain(t *testing.T, h *agenttest.Host) {
 	began := time.Now()
 	h.Start(agenttest.QuickBut("boot_uptime=1s,boot_grace=" + grace.String()))
 	if s := h.Status(q.Spec); s.PID != byInit || !s.Supervised {
-		t.Errorf("what came up with the host is %+v, want pid %d", s, byInit)
+		t.Errorf("status of the process started by the boot: %+v, want pid %d", s, byInit)
 	}
 	s := h.Becomes(p.Spec, "it is started", func(s agentproto.Status) bool { return s.Running && s.Phase == "running" })
 	if waited := time.Since(began); s.PID == stranger || p.Starts() != 2 || q.Starts() != 1 || waited < grace {
 		t.Errorf("%d and %d starts after %v, status is %+v", p.Starts(), q.Starts(), waited, s)
 	}
 	if !agenttest.Alive(stranger) {
-		t.Error("the stranger was ended")
+		t.Error("the other process was ended")
 	}
 }
 
@@ -110,7 +110,7 @@ func diskFull(t *testing.T, h *agenttest.Host) {
 	testenv.Eventually(t, agenttest.Patience, func() bool { return slow.Starts() == 1 }, "the start command runs")
 
 	s.run(t, fill)
-	// The page that the journal has begun still takes a few.
+	// The page that the journal has begun has space for a few records.
 	p := h.Program()
 	r := h.Do("start", p.Spec)
 	for ; r.Code == agentproto.CodeSuccess; r = h.Do("start", p.Spec) {
@@ -118,7 +118,7 @@ func diskFull(t *testing.T, h *agenttest.Host) {
 	}
 	h.Says(h.Check(r, agentproto.CodeAgentAbnormal, "start:"), "no space")
 	if p.Starts() != 0 {
-		t.Error("it was started all the same")
+		t.Error("the process was started")
 	}
 	if s := h.Status(q.Spec); s.PID != q.PID() || !s.Supervised {
 		t.Errorf("status is %+v", s)
@@ -126,7 +126,7 @@ func diskFull(t *testing.T, h *agenttest.Host) {
 	pid := q.PID()
 	h.End(pid)
 	h.Becomes(q.Spec, "what is supervised is started again", func(s agentproto.Status) bool { return s.Running && s.PID != pid })
-	// What had begun has its end written down, and told.
+	// The agent records and reports the end of running operations.
 	slow.Write("go", "")
 	h.Check(h.Result(began), agentproto.CodeSuccess, "")
 	h.Agent.Kill()
@@ -158,7 +158,7 @@ func dataFolderGone(t *testing.T, h *agenttest.Host) {
 	if s := h.Status(q.Spec); s.PID != pid || !s.Supervised {
 		t.Errorf("status is %+v", s)
 	}
-	// Until there is a journal again nothing is begun.
+	// The agent begins no operation until it has a journal again.
 	for {
 		r := h.Do("start", p.Spec)
 		if r.Code == agentproto.CodeSuccess {
@@ -188,7 +188,7 @@ func dataFolderGone(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// agentStarved stops the agent for longer than it counts as being late.
+// agentStarved suspends the agent for longer than its threshold of a late schedule.
 func agentStarved(t *testing.T, h *agenttest.Host) {
 	h.Start(quickLimits)
 	p := h.Program()
@@ -241,12 +241,12 @@ func manyDie(t *testing.T, h *agenttest.Host) {
 		most = max(most, running)
 	}
 	if most > 8 {
-		t.Errorf("%d start commands at once", most)
+		t.Errorf("%d concurrent start commands", most)
 	}
 }
 
-// oddControlGroups hides the host's control groups, or shows them differently:
-// none of it keeps a process from being started and measured.
+// oddControlGroups hides or changes the host's control groups. The agent must start
+// and measure processes nevertheless.
 func oddControlGroups(t *testing.T, h *agenttest.Host) {
 	for _, mounts := range []string{
 		"mount -t tmpfs tmpfs /sys/fs/cgroup",

@@ -29,17 +29,17 @@ var identityRows = []row{
 	{"F101_pid_of_another_namespace", otherNamespace},
 }
 
-// pidUsedAgain has the process end, and a stranger get its pid, while the agent
-// stands still between having looked and being told to kill.
+// pidUsedAgain suspends the agent between its check and the kill. Meanwhile the
+// process ends, and another one gets its pid.
 func pidUsedAgain(t *testing.T, h *agenttest.Host) {
-	s := newSpace(t, true, "echo ready; while :; do sleep 0.2; done") // this keeper reaps: the pid is free once the process has ended
+	s := newSpace(t, true, "echo ready; while :; do sleep 0.2; done") // this keeper reaps, so the pid is free after the process has ended
 	h.Wrapper = s.enter
 	h.Start()
 	p := h.Program()
 	within := h.Expect("start", p.Spec, agentproto.CodeSuccess, "").Status.PID
 	agent := entered(t, h)
 	h.Signal(agent, syscall.SIGSTOP)
-	testenv.Eventually(t, agenttest.Patience, func() bool { return agenttest.State(agent) == "T" }, "the agent stands still")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return agenttest.State(agent) == "T" }, "the agent is suspended")
 	h.End(s.outside(t, h, within))
 	taken := s.run(t, fmt.Sprintf(`
 for i in $(seq 2000); do
@@ -49,7 +49,7 @@ for i in $(seq 2000); do
 	kill $!
 done`, within-1, within))
 	if taken != "taken" {
-		t.Fatalf("pid %d could not be taken", within)
+		t.Fatalf("pid %d could not be reused", within)
 	}
 	h.Signal(agent, syscall.SIGCONT)
 	h.Says(h.Expect("kill", p.Spec, agentproto.CodeNotRunning, "kill:"), "stale pid file")
@@ -62,7 +62,7 @@ func zombieMain(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	keep := func() *agenttest.Program {
 		p := h.Program()
-		p.Install("keeper") // it never reaps the demo that it starts
+		p.Install("keeper") // never reaps the demo that it starts
 		p.Spec.StartCmd = "echo start >>starts; exec ./keeper -d -zombie -pid demo.pid >/dev/null 2>&1 </dev/null"
 		return p
 	}
@@ -99,8 +99,8 @@ func zombieInContainer(t *testing.T, h *agenttest.Host) {
 	h.Becomes(p.Spec, "it is started again", func(s agentproto.Status) bool { return s.Running && s.PID != within && p.Starts() == 2 })
 }
 
-// agentIsFirst has the agent be the first process of a PID namespace: it reaps
-// everybody, and still hears how its own commands ended.
+// agentIsFirst runs the agent as the first process of a PID namespace: it reaps all
+// orphans, and must still get the exit status of its own commands.
 func agentIsFirst(t *testing.T, h *agenttest.Host) {
 	t.Helper()
 	h.Attributes = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
@@ -114,7 +114,7 @@ func agentIsFirst(t *testing.T, h *agenttest.Host) {
 	within := h.Expect("start", p.Spec, agentproto.CodeSuccess, "").Status.PID
 	pid := (&space{}).outside(t, h, within)
 	h.Signal(pid, syscall.SIGKILL)
-	testenv.Eventually(t, agenttest.Patience, func() bool { return agenttest.State(pid) == "" }, "it is reaped")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return agenttest.State(pid) == "" }, "the orphan is reaped")
 	h.Becomes(p.Spec, "it is started again", func(s agentproto.Status) bool { return s.Running && s.PID != within && p.Starts() == 2 })
 	h.Clear()
 	h.Attributes, h.Wrapper = nil, nil
@@ -152,7 +152,7 @@ func programReplaced(t *testing.T, h *agenttest.Host) {
 	}
 	for range 2 {
 		h.Expect("start", p.Spec, agentproto.CodeAlreadyRunning, fmt.Sprintf("start: process is already running, pid %d", pid))
-		// What an agent that knows nothing finds must be the same.
+		// An agent without knowledge must find the same process.
 		h.Agent.Kill()
 		h.Data = t.TempDir()
 		h.Start()
@@ -189,8 +189,8 @@ func oddNames(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// manage starts a program, looks at it with an agent that knows nothing of it
-// but the pid file, and stops it.
+// manage starts a program, observes it with an agent that knows only the pid file,
+// and stops it.
 func manage(t *testing.T, h *agenttest.Host, p *agenttest.Program) {
 	t.Helper()
 	pid := h.Expect("start", p.Spec, agentproto.CodeSuccess, "").Status.PID
@@ -212,7 +212,7 @@ func manage(t *testing.T, h *agenttest.Host, p *agenttest.Program) {
 func renamedProcess(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Sleeper()
-	p.Spec.ProcName = "the-service" // what runs calls itself sleep
+	p.Spec.ProcName = "the-service" // the program calls itself sleep
 	pid := h.Expect("start", p.Spec, agentproto.CodeSuccess, "").Status.PID
 	h.Agent.Kill()
 	h.Start()
@@ -266,7 +266,7 @@ func secondAgent(t *testing.T, h *agenttest.Host) {
 	pid := h.Expect("start", p.Spec, agentproto.CodeSuccess, "").Status.PID
 	second := testenv.StartCommand(t, h.Command())
 	if code := second.Wait(t, agenttest.Patience); code == 0 {
-		t.Error("the second agent ended well")
+		t.Error("the second agent ended without an error")
 	}
 	second.WaitOutput(t, agenttest.Patience, "in use by another procfleet agent")
 	if s := h.Status(p.Spec); s.PID != pid || !s.Supervised {
@@ -278,10 +278,10 @@ func secondAgent(t *testing.T, h *agenttest.Host) {
 	}
 	for _, fd := range fds {
 		if target, err := os.Readlink(fd); err == nil && strings.HasPrefix(target, h.Data) && !strings.Contains(target, "/run/") {
-			t.Errorf("the program holds %s", target)
+			t.Errorf("the program has %s open", target)
 		}
 	}
-	// Were the lock inherited, no agent could begin while the program lives.
+	// If programs inherited the lock, no agent could start while one lives.
 	h.Agent.Kill()
 	h.Start()
 	if s := h.Status(p.Spec); s.PID != pid {
@@ -289,8 +289,8 @@ func secondAgent(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// otherNamespace has a pid file that was written inside a container, where
-// pids mean something else.
+// otherNamespace uses a pid file that was written inside a container, where pids
+// have another meaning.
 func otherNamespace(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	s := newSpace(t, true, "")
@@ -306,9 +306,9 @@ func otherNamespace(t *testing.T, h *agenttest.Host) {
 	}
 	inside := s.outside(t, h, within)
 	if inside == 0 {
-		t.Fatalf("pid %d of the container is nowhere", within)
+		t.Fatalf("pid %d of the container has no pid outside", within)
 	}
-	// On the host that pid is somebody else's, or nobody's.
+	// On the host this pid belongs to another process or to none.
 	for _, action := range []string{"stop", "kill"} {
 		r := h.Do(action, p.Spec)
 		if r.Code == agentproto.CodeSuccess {

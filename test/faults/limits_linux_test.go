@@ -21,7 +21,8 @@ var limitRows = []row{
 	{"F78_out_of_memory", outOfMemory},
 }
 
-// quickLimits is a rhythm in which limits are judged within a second or two.
+// quickLimits are settings with which the agent enforces limits within a second or
+// two.
 var quickLimits = agenttest.QuickBut("usage_sample=200ms,usage_window=1s,usage_arm=500ms,take_down_grace=500ms,take_down_spacing=100ms")
 
 func busyThread(t *testing.T, h *agenttest.Host) {
@@ -30,7 +31,7 @@ func busyThread(t *testing.T, h *agenttest.Host) {
 	for _, program := range []*agenttest.Program{p, q} {
 		program.Spec.StartCmd, program.Spec.StartIntervalMS = agenttest.Daemon("-pid demo.pid -busy 1"), never
 	}
-	p.Spec.CPULimit = 100 // which no thread reaches but on a host of one CPU, where it is all
+	p.Spec.CPULimit = 100 // one thread reaches this only on a host with one CPU
 	q.Spec.CPULimit = 10 / float64(runtime.NumCPU())
 	pid := h.Expect("start", p.Spec, agentproto.CodeSuccess, "").Status.PID
 	h.Expect("start", q.Spec, agentproto.CodeSuccess, "")
@@ -44,7 +45,7 @@ func busyThread(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// percentOf says how much of the host's memory so many bytes are.
+// percentOf returns bytes as a percentage of the host's memory.
 func percentOf(t *testing.T, bytes float64) float64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/meminfo")
@@ -79,11 +80,11 @@ func workersOverLimit(t *testing.T, h *agenttest.Host) {
 	p := h.Program()
 	p.Spec.StartIntervalMS = never
 	p.Spec.StartCmd = agenttest.Daemon(fmt.Sprintf("-pid demo.pid -workers 4 -worker-leak %d", 40*mib))
-	p.Spec.MemoryLimit = percentOf(t, 80*mib) // more than the main process or any worker has
+	p.Spec.MemoryLimit = percentOf(t, 80*mib) // more than the main process or any worker uses
 	h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
 	h.Event(agentproto.EventLimitExceeded, p.Spec.Key)
 	h.Becomes(p.Spec, "it is taken down", func(s agentproto.Status) bool { return s.Phase == "backoff" })
-	testenv.Eventually(t, agenttest.Patience, func() bool { return len(h.Marked()) == 0 }, "the workers are gone too")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return len(h.Marked()) == 0 }, "the workers have ended, too")
 }
 
 func stubbornOverLimit(t *testing.T, h *agenttest.Host) {
@@ -96,14 +97,14 @@ func stubbornOverLimit(t *testing.T, h *agenttest.Host) {
 	pid := h.Expect("start", p.Spec, agentproto.CodeSuccess, "").Status.PID
 	h.Becomes(p.Spec, "it is taken down", func(s agentproto.Status) bool { return s.Phase == "backoff" })
 	if agenttest.Alive(pid) || p.Lines("asked") != 1 {
-		t.Errorf("asked %d times, alive %v", p.Lines("asked"), agenttest.Alive(pid))
+		t.Errorf("stop command ran %d times, alive %v", p.Lines("asked"), agenttest.Alive(pid))
 	}
-	testenv.Eventually(t, agenttest.Patience, func() bool { return len(h.Marked()) == 0 }, "nothing of it is left")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return len(h.Marked()) == 0 }, "all its processes have ended")
 }
 
-// outOfMemory starts a program in a control group with a limit on memory. The
-// agent runs outside of it: the kernel may kill a second process before the
-// memory of the first is free.
+// outOfMemory starts a program in a control group with a limit on memory. The agent
+// runs outside this group: the kernel may kill a second process before it has freed
+// the memory of the first.
 func outOfMemory(t *testing.T, h *agenttest.Host) {
 	group := memoryGroup(t, h, 256*mib)
 	h.Start()
@@ -120,8 +121,8 @@ func outOfMemory(t *testing.T, h *agenttest.Host) {
 	h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
 }
 
-// memoryGroup makes a control group of its own with a limit on memory, within
-// that of this process.
+// memoryGroup creates a control group with a limit on memory, within the group of
+// this process.
 func memoryGroup(t *testing.T, h *agenttest.Host, bytes int) string {
 	t.Helper()
 	groups := read(t, "/proc/self/cgroup")

@@ -13,18 +13,19 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/agenttest"
 )
 
-// space is a part of the host of a test's own, as long as its keeper lives.
+// space is a separate part of the host for a test, which exists as long as its
+// keeper lives.
 type space struct {
 	keeper int // pid of a process in it
 	enter  []string
 }
 
-// newSpace makes a mount namespace, and with pids a PID namespace too, whose
-// first process is the keeper and reaps nobody. The script prepares it.
+// newSpace creates a mount namespace, and with pids also a PID namespace. Its first
+// process is the keeper, which reaps no children. The script prepares it.
 func newSpace(t *testing.T, pids bool, script string) *space {
 	t.Helper()
 	s := &space{}
-	// What is mounted here is seen nowhere else.
+	// Mounts here are not visible elsewhere.
 	attributes := &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if pids {
 		attributes.Cloneflags = syscall.CLONE_NEWPID
@@ -41,7 +42,7 @@ func newSpace(t *testing.T, pids bool, script string) *space {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // an error means that it is gone
+		_ = cmd.Process.Kill() // an error means that it has ended
 		_ = cmd.Wait()
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
@@ -56,7 +57,7 @@ func newSpace(t *testing.T, pids bool, script string) *space {
 	return s
 }
 
-// run runs a script in the namespace and returns what it wrote.
+// run runs a script in the namespace and returns its output.
 func (s *space) run(t *testing.T, script string) string {
 	t.Helper()
 	line := append(append([]string{}, s.enter...), "sh", "-ec", script)
@@ -69,7 +70,7 @@ func (s *space) run(t *testing.T, script string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// outside is the pid, outside of a PID namespace, of what has a pid within it.
+// outside returns the pid outside a PID namespace of the process with a pid in it.
 func (s *space) outside(t *testing.T, h *agenttest.Host, within int) int {
 	t.Helper()
 	for _, pid := range h.Marked() {
@@ -86,8 +87,8 @@ func (s *space) outside(t *testing.T, h *agenttest.Host, within int) int {
 	return 0
 }
 
-// entered is the agent itself where it was started by entering a PID namespace:
-// what was started waits outside for it.
+// entered returns the pid of the agent in a PID namespace. Its parent, which
+// entered the namespace, waits outside.
 func entered(t *testing.T, h *agenttest.Host) int {
 	t.Helper()
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", h.Agent.PID()))

@@ -16,8 +16,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/agenttest"
 )
 
-// TestPathTricks has paths, accounts and folders be what somebody made of them
-// who wants more of the agent, which is root, than is due.
+// TestPathTricks uses paths, accounts and folders that an attacker prepared to
+// misuse the agent, which is root.
 func TestPathTricks(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
@@ -55,18 +55,18 @@ func secretForPidFile(t *testing.T, h *agenttest.Host) {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(text), "planted") {
-			t.Errorf("%s tells what is in the file: %s", action, text)
+			t.Errorf("%s shows the content of the file: %s", action, text)
 		}
 		if action == "status" && !strings.Contains(string(text), "does not begin with a pid") {
 			t.Errorf("the status is %s", text)
 		}
 	}
 	if out := h.Agent.Output(); strings.Contains(out, secret) {
-		t.Error("the agent's log has what is in the file")
+		t.Error("the agent's log contains the content of the file")
 	}
 }
 
-// pipeForPidFile: whoever writes to a pipe waits until somebody opens it.
+// pipeForPidFile uses a pipe, whose writer blocks until a reader opens it.
 func pipeForPidFile(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Program()
@@ -90,11 +90,11 @@ func pipeForPidFile(t *testing.T, h *agenttest.Host) {
 			t.Errorf("the pipe's reader got %q", text)
 		}
 	case <-time.After(agenttest.Patience):
-		t.Error("the agent opened the pipe: its writer is gone")
+		t.Error("the agent opened the pipe: its writer has ended")
 	}
 }
 
-// changingPidFile swaps what the path leads to, over and over.
+// changingPidFile changes the target of the path repeatedly.
 func changingPidFile(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Program()
@@ -123,7 +123,7 @@ func changingPidFile(t *testing.T, h *agenttest.Host) {
 		}
 	}()
 	for range 100 {
-		// Which of them it saw cannot be told; it never sees another process.
+		// The agent may have read either target, but never accepts another process.
 		if s := h.Status(p.Spec); s.Running && s.PID != pid {
 			t.Errorf("status is %+v", s)
 		}
@@ -134,8 +134,8 @@ func changingPidFile(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// foreignNewPid: the program of an account without rights names a process in
-// its pid file that root has started meanwhile.
+// foreignNewPid runs a program of an account without rights, which writes the pid
+// of a new process of root into its pid file.
 func foreignNewPid(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Program()
@@ -165,13 +165,13 @@ func foreignNewPid(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// linkedRunFolder: a stale pid file is moved aside before a start, by the agent,
-// which is root. An account that puts a link in the place of its run folder
-// had it rename a file of its choice.
+// linkedRunFolder replaces the run folder of an account by a link. Before a start
+// the agent, which is root, renames a stale pid file; it must not rename the target
+// of the link.
 func linkedRunFolder(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Program()
-	victim := filepath.Join(t.TempDir(), "demo.pid") // of root, and in a folder of root's
+	victim := filepath.Join(t.TempDir(), "demo.pid") // owned by root, in a folder of root
 	if err := os.WriteFile(victim, []byte("4194303\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func strangeNames(t *testing.T, h *agenttest.Host) {
 			t.Errorf("%s: %d %q, %d starts", what, r.Code, r.Message, p.Starts())
 		}
 	}
-	// A detour is the same place.
+	// A path with a detour names the same place.
 	pid := p.Spawn("-pid", "demo.pid")
 	s := h.Status(p.With(func(s *agentproto.Spec) {
 		s.SetupPath = p.Dir + "/../../" + filepath.Base(filepath.Dir(p.Dir)) + "/" + filepath.Base(p.Dir) + "/."
@@ -245,7 +245,7 @@ func foreignData(t *testing.T, h *agenttest.Host) {
 		h.Launch()
 		h.Agent.WaitOutput(t, agenttest.Patience, says)
 		if code := h.Agent.Wait(t, agenttest.Patience); code == 0 {
-			t.Errorf("%s: the agent ended well", dir)
+			t.Errorf("%s: the agent ended without an error", dir)
 		}
 	}
 }

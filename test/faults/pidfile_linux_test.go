@@ -36,7 +36,7 @@ func stalePidFile(t *testing.T, h *agenttest.Host) {
 	r := h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
 	h.Says(r, "stale pid file")
 	if r.Status.PID == stranger || r.Status.PID != p.PID() {
-		t.Errorf("pid %d, the stranger is %d, the pid file says %d", r.Status.PID, stranger, p.PID())
+		t.Errorf("pid %d, other process %d, pid file %d", r.Status.PID, stranger, p.PID())
 	}
 	h.Expect("stop", p.Spec, agentproto.CodeSuccess, "")
 	for _, action := range []string{"stop", "kill"} {
@@ -44,7 +44,7 @@ func stalePidFile(t *testing.T, h *agenttest.Host) {
 		h.Says(h.Expect(action, p.Spec, agentproto.CodeNotRunning, action), "stale pid file")
 	}
 	if !agenttest.Alive(stranger) {
-		t.Error("the stranger was ended")
+		t.Error("the other process was ended")
 	}
 }
 
@@ -57,12 +57,12 @@ func sameNameElsewhere(t *testing.T, h *agenttest.Host) {
 		h.Says(h.Expect(action, ours.Spec, agentproto.CodeNotRunning, action), "is another demo")
 	}
 	if r := h.Expect("start", ours.Spec, agentproto.CodeSuccess, ""); r.Status.PID == other {
-		t.Error("the other program was taken for ours")
+		t.Error("the agent accepted the other program")
 	}
 	h.Expect("stop", ours.Spec, agentproto.CodeSuccess, "")
 
-	// Half of what is known speaks for it: it is neither signalled nor is a
-	// second one started beside it.
+	// Half of the identity matches, so the agent neither signals the process nor
+	// starts a second one.
 	cmd := ours.Command(theirs.Path(agenttest.Name))
 	cmd.Dir = "/"
 	doubtful := ours.Background(cmd).Process.Pid
@@ -71,7 +71,7 @@ func sameNameElsewhere(t *testing.T, h *agenttest.Host) {
 		h.Says(h.Expect(action, ours.Spec, agentproto.CodeFailed, action), "state uncertain")
 	}
 	if !agenttest.Alive(other) || !agenttest.Alive(doubtful) {
-		t.Error("a process that may not be ours was ended")
+		t.Error("a process with an uncertain identity was ended")
 	}
 	if n := ours.Starts(); n != 1 {
 		t.Errorf("%d starts", n)
@@ -87,7 +87,7 @@ func pidFileDeleted(t *testing.T, h *agenttest.Host) {
 	}
 	r := h.Expect("start", p.Spec, agentproto.CodeAlreadyRunning, fmt.Sprintf("start: process is already running, pid %d", pid))
 	if !r.Status.Supervised {
-		t.Error("not supervised any more")
+		t.Error("no longer supervised")
 	}
 	h.Stop()
 	h.Start()
@@ -182,22 +182,22 @@ func strangePidFile(t *testing.T, h *agenttest.Host) {
 		if err := create(spec.PidPath); err != nil {
 			t.Fatal(err)
 		}
-		// To supervise it is to look at it again and again.
+		// An agent that supervises the process reads its pid file repeatedly.
 		spec.StartCmd = "false"
 		h.Expect("supervise", spec, agentproto.CodeSuccess, "")
 		h.Says(h.Expect("status", spec, agentproto.CodeSuccess, ""), "no usable pid file "+spec.PidPath)
 	}
-	// None of them keeps the agent from looking after others.
+	// None of these files prevents the agent from supervising other processes.
 	h.End(other.PID())
 	h.Becomes(other.Spec, "the other program is started again", func(s agentproto.Status) bool {
 		return s.Running && other.Starts() == 2
 	})
 }
 
-// nobody is an account without rights that every host has.
+// nobody is an account without rights that exists on every host.
 const nobody = 65534
 
-// unprivileged runs the agent without root.
+// unprivileged runs the agent under an account that is not root.
 func unprivileged(t *testing.T, h *agenttest.Host) {
 	t.Helper()
 	h.Attributes = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -208,7 +208,7 @@ func unprivileged(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// letIn opens the folders of a test, up to the system's own, to every account.
+// letIn opens the folders of a test to every account.
 func letIn(t *testing.T, dir string) {
 	t.Helper()
 	for ; dir != filepath.Clean(os.TempDir()) && dir != "/"; dir = filepath.Dir(dir) {
@@ -225,7 +225,7 @@ func unreadablePidFile(t *testing.T, h *agenttest.Host) {
 	letIn(t, p.Dir)
 	p.Spec.Account = "nobody"
 	p.Spec.StartCmd = "echo start >/dev/null; false"
-	pid := p.Spawn("-pid", "demo.pid") // root's, and so is the pid file
+	pid := p.Spawn("-pid", "demo.pid") // both the process and the pid file belong to root
 	if err := os.Chmod(p.Spec.PidPath, 0o600); err != nil {
 		t.Fatal(err)
 	}

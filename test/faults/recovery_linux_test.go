@@ -34,10 +34,10 @@ func killedAtEveryPoint(t *testing.T, h *agenttest.Host) {
 		h.Deliver(c)
 		h.Died()
 		h.Start()
-		id := h.Submit(c)[0] // as a worker does that had no answer
+		id := h.Submit(c)[0] // like a worker that got no reply
 		first := h.Result(id)
 		h.Submit(c)
-		h.Stop() // what waits is sent
+		h.Stop() // the agent sends pending results
 		for _, r := range h.Heard(id) {
 			if diff := cmp.Diff(first.Message, r.Message); diff != "" || r.Code != first.Code {
 				t.Errorf("%s: two outcomes: %+v and %+v", point, first, r)
@@ -50,7 +50,7 @@ func killedAtEveryPoint(t *testing.T, h *agenttest.Host) {
 		if first.Code == agentproto.CodeSuccess {
 			want = 1
 		}
-		// What the agent saw may be the launcher, which gives way to the daemon.
+		// The agent may have observed the launcher, which the daemon replaces.
 		testenv.Eventually(t, agenttest.Patience, func() bool { return len(p.Running()) == want },
 			fmt.Sprintf("%s: %d processes run after result %d: %s", point, want, first.Code, first.Message))
 	}
@@ -74,7 +74,7 @@ func comesUpMeanwhile(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// hundred are daemons that were started and are supervised.
+// hundred starts a hundred supervised daemons.
 func hundred(t *testing.T, h *agenttest.Host) (programs []*agenttest.Program, pids []int) {
 	t.Helper()
 	for range 100 {
@@ -134,13 +134,13 @@ func deliveredManyTimes(t *testing.T, h *agenttest.Host) {
 	c := h.NewCommand("start", p.Spec)
 	var together sync.WaitGroup
 	for range 100 {
-		copied := *c // deliveries set the time until which it may be accepted
+		copied := *c // a delivery sets the limit of acceptance
 		together.Go(func() { h.Submit(&copied) })
 	}
 	together.Wait()
 	id := agenttest.ID{Task: c.Task}
 	if heard := h.Heard(id); len(heard) != 0 {
-		t.Errorf("there are results while it runs: %+v", heard)
+		t.Errorf("results while the operation runs: %+v", heard)
 	}
 	p.Write("go", "")
 	first := h.Check(h.Result(id), agentproto.CodeSuccess, "")
@@ -170,7 +170,7 @@ func idUsedAgain(t *testing.T, h *agenttest.Host) {
 	}
 	h.Says(h.Check(*reply.Items[0].Result, agentproto.CodeFailed, "kill:"), "operation id reused")
 	if p.PID() == 0 {
-		t.Error("it was killed")
+		t.Error("the process was killed")
 	}
 }
 
@@ -194,8 +194,8 @@ func outOfOrder(t *testing.T, h *agenttest.Host) {
 		t.Errorf("status is %+v", s)
 	}
 
-	// Accepted, not begun, and three days pass of which the host's clock knows
-	// nothing.
+	// The command was accepted and not begun. The host's clock does not show that
+	// three days pass.
 	h.Agent.Kill()
 	h.Start(agenttest.CrashAt("agent.received"))
 	expired := h.NewCommand("stop", p.Spec)
@@ -205,6 +205,6 @@ func outOfOrder(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	h.Says(h.Check(h.Result(agenttest.ID{Task: expired.Task}), agentproto.CodeFailed, "stop:"), "not executed")
 	if n := len(p.Running()); n != 1 {
-		t.Errorf("%d processes run after a stop of three days ago", n)
+		t.Errorf("%d processes run after a stop that expired three days ago", n)
 	}
 }

@@ -40,7 +40,7 @@ func startHangs(t *testing.T, h *agenttest.Host) {
 	r := h.Expect("start", p.Spec, agentproto.CodeFailed, "start: command timed out; timeout=1s")
 	h.Says(r, "begun")
 	if left := h.Marked(); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("remaining processes: %v", left)
 	}
 	if r.Status.Supervised {
 		t.Error("a failed start registered the process")
@@ -91,7 +91,7 @@ func endlessOutput(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Program()
 	p.Spec.StartCmd = fmt.Sprintf("yes | head -c %d; echo the end; exit 3", 1<<30)
-	h.Status(p.Spec) // what is only read once is in memory
+	h.Status(p.Spec) // loads what an agent reads only once
 	before := memory(t, h.Agent.PID())
 	h.Says(h.Expect("start", p.Spec, agentproto.CodeFailed, "start: command failed; exit=3"), "the end")
 	if grown := memory(t, h.Agent.PID()) - before; grown > 64<<20 {
@@ -102,9 +102,9 @@ func endlessOutput(t *testing.T, h *agenttest.Host) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		var st syscall.Stat_t // of a file that takes little room and may be long
+		var st syscall.Stat_t // blocks of the file, which may be sparse
 		if err := syscall.Stat(file, &st); err == nil && st.Blocks*512 > 16<<20 {
-			t.Errorf("%s takes %d bytes", file, st.Blocks*512)
+			t.Errorf("%s uses %d bytes", file, st.Blocks*512)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func outputWithoutText(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// memory is what a process holds of its own, in bytes.
+// memory returns the anonymous memory of a process in bytes.
 func memory(t *testing.T, pid int) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -144,7 +144,7 @@ func diesInTheWindow(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Program()
 	p.Spec.StartCmd = agenttest.Daemon("-pid demo.pid -life 1s -code 3")
-	p.Spec.StartCheckEndMS = (30 * agenttest.Patience).Milliseconds() // the verdict does not wait for it
+	p.Spec.StartCheckEndMS = (30 * agenttest.Patience).Milliseconds() // the result does not wait for it
 	r := h.Expect("start", p.Spec, agentproto.CodeCheckFailed, "start: post-check: process ended within the start window")
 	if r.Status.Supervised || r.Status.Running {
 		t.Errorf("status is %+v", r.Status)
@@ -211,8 +211,8 @@ func twoStartsAtOnce(t *testing.T, h *agenttest.Host) {
 	}
 	both.Wait()
 	codes := []int{h.Result(agenttest.ID{Task: first.Task}).Code, h.Result(agenttest.ID{Task: second.Task}).Code}
-	// Which of them the agent heard first is not known, and the later task
-	// supersedes the other if it came first.
+	// The order of arrival is unknown, and the later task supersedes the other if
+	// it arrives first.
 	superseded := codes[0] == agentproto.CodeFailed && codes[1] == agentproto.CodeSuccess
 	if !superseded && !slices.Equal(codes, []int{agentproto.CodeSuccess, agentproto.CodeAlreadyRunning}) {
 		t.Errorf("codes are %v", codes)
@@ -240,7 +240,7 @@ func startsAndStops(t *testing.T, h *agenttest.Host) {
 			together.Go(func() { h.Submit(c) })
 		}
 		if pid := p.PID(); pid != 0 && random.IntN(2) == 0 {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
 		together.Wait()
 		for _, id := range ids {
@@ -257,6 +257,6 @@ func startsAndStops(t *testing.T, h *agenttest.Host) {
 		}
 	}
 	if n := p.Lines("lock.twice"); n != 0 {
-		t.Errorf("%d times there were two processes", n)
+		t.Errorf("two processes ran %d times", n)
 	}
 }

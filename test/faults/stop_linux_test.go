@@ -31,7 +31,7 @@ var stopRows = []row{
 	{"F38_unregister", unregister},
 }
 
-// term ends the process in the pid file, or asks it to.
+// term sends SIGTERM to the process in the pid file.
 const term = "kill $(cat demo.pid)"
 
 func ignoresSigterm(t *testing.T, h *agenttest.Host) {
@@ -53,7 +53,7 @@ func ignoresSigterm(t *testing.T, h *agenttest.Host) {
 func unkillable(t *testing.T, h *agenttest.Host) {
 	h.Start(agenttest.QuickBut("kill_wait=1s"))
 	p := h.Program()
-	p.Spec.ProcName = "sleep" // of one thread
+	p.Spec.ProcName = "sleep" // has one thread
 	p.Spec.StartCmd = "echo start >>starts; setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $! >demo.pid"
 	pid := h.Expect("start", p.Spec, agentproto.CodeSuccess, "").Status.PID
 	release := holdAtExit(t, pid)
@@ -70,17 +70,16 @@ func unkillable(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// holdAtExit makes a process that is killed stay as it is, as one does whose
-// file system does not answer, until release: a tracer is told of its end and
-// does not let it go on.
+// holdAtExit keeps a killed process alive until release, like a process whose file
+// system does not respond: a tracer stops it at its exit.
 func holdAtExit(t *testing.T, pid int) (release func()) {
 	t.Helper()
 	seized, over := make(chan error, 1), make(chan struct{})
 	var trace func()
 	trace = func() {
-		runtime.LockOSThread() // the tracer is a thread, which ends with this goroutine
+		runtime.LockOSThread() // the tracer is this thread, which ends with the goroutine
 		if unix.Gettid() == unix.Getpid() {
-			go trace() // on another thread: the first one never ends
+			go trace() // on another thread, because the first one never ends
 			<-over
 			runtime.UnlockOSThread()
 			return
@@ -110,17 +109,17 @@ func forkBomb(t *testing.T, h *agenttest.Host) {
 	p.Spec.StartCmd, p.Spec.StopCmd, p.Spec.StopCheckMS = agenttest.Daemon("-pid demo.pid -respawn 5 -ignore-term"), term, 300
 	h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
 	h.Expect("stop", p.Spec, agentproto.CodeCheckFailed, "stop: still running")
-	// The bomb goes off while it is being killed: at most 2^6 processes.
+	// The process forks while it is killed: at most 2^6 processes.
 	kill := h.Begin("kill", p.Spec)
 	for len(h.Heard(kill)) == 0 {
 		for _, pid := range p.Running() {
-			_ = syscall.Kill(pid, syscall.SIGTERM) // it may be gone
+			_ = syscall.Kill(pid, syscall.SIGTERM) // it may have ended
 		}
 	}
 	if r := h.Result(kill); r.Code != agentproto.CodeSuccess && r.Code != agentproto.CodeCheckFailed {
 		t.Errorf("%d %s", r.Code, r.Message)
 	}
-	// Those that the last signals called up meanwhile are still the key's.
+	// Processes that the last signals created still belong to the key.
 	testenv.Eventually(t, agenttest.Patience, func() bool {
 		if r := h.Do("kill", p.Spec); r.Code != agentproto.CodeSuccess && r.Code != agentproto.CodeNotRunning {
 			t.Errorf("%d %s", r.Code, r.Message)
@@ -210,7 +209,7 @@ func restartOfStopped(t *testing.T, h *agenttest.Host) {
 func reloadKills(t *testing.T, h *agenttest.Host) {
 	h.Start(agenttest.QuickBut("reload_wait=1s"))
 	p := h.Program()
-	p.Spec.StartCheckBeginMS = 1_000 // a reload looks that long
+	p.Spec.StartCheckBeginMS = 1_000 // also the time of the verification after a reload
 	p.Spec.ReloadCmd = "kill -9 $(cat demo.pid)"
 	pid := h.Expect("start", p.Spec, agentproto.CodeSuccess, "").Status.PID
 	h.Expect("reload", p.Spec, agentproto.CodeCheckFailed, "reload: process died")
@@ -228,12 +227,12 @@ func unregister(t *testing.T, h *agenttest.Host) {
 	}
 	h.Expect("release", p.Spec, agentproto.CodeSuccess, "")
 	h.End(pid)
-	// Another program that dies later has been started again by now.
+	// Another program that dies later has been restarted by now.
 	other := h.Program()
 	h.Expect("start", other.Spec, agentproto.CodeSuccess, "")
 	h.End(other.PID())
 	h.Becomes(other.Spec, "the other is started again", func(agentproto.Status) bool { return other.Starts() == 2 })
 	if p.Starts() != 1 {
-		t.Error("it was started again")
+		t.Error("the process was started again")
 	}
 }

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"flag"
-	"os"
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -11,13 +10,12 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Rows mostly wait: more of them than there are processors get done sooner.
+	// Rows mostly wait, so more parallel tests than processors save time.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
-	code := m.Run()
-	testenv.CleanUp()
-	os.Exit(code)
+	defer testenv.CleanUp()
+	m.Run()
 }
 
 // row is one fault with its test. The host has no agent yet.
@@ -28,7 +26,7 @@ type row struct {
 
 func TestFaultMatrix(t *testing.T) {
 	t.Parallel()
-	testenv.NeedRoot(t) // for accounts, namespaces and file systems
+	testenv.NeedRoot(t) // accounts, namespaces and file systems need root
 	nats := testenv.StartNATS(t)
 	for _, rows := range [][]row{pidFileRows, startRows, stopRows, recoveryRows, commandRows, identityRows, superviseRows, limitRows, hostRows} {
 		for _, row := range rows {

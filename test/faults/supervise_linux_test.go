@@ -32,7 +32,7 @@ var superviseRows = []row{
 	{"F105_kernel_denies_calls", deniedCalls},
 }
 
-// never is an interval that no test lives to see the end of.
+// never is an interval longer than any test.
 var never = 10 * agenttest.Patience.Milliseconds()
 
 func startInBackoff(t *testing.T, h *agenttest.Host) {
@@ -43,12 +43,12 @@ func startInBackoff(t *testing.T, h *agenttest.Host) {
 	h.End(pid)
 	h.Becomes(p.Spec, "it waits for its restart", func(s agentproto.Status) bool { return s.Phase == "backoff" || p.Starts() > 1 })
 	r := h.Do("start", p.Spec)
-	// On a machine that is slow enough the automatic start was first.
+	// On a slow machine the automatic start may have been first.
 	if r.Code != agentproto.CodeSuccess && r.Code != agentproto.CodeAlreadyRunning {
 		t.Errorf("%d %s", r.Code, r.Message)
 	}
-	// Another process that dies now comes back after the time in which the
-	// automatic start would have come.
+	// Another process that dies now is restarted after the time of the pending
+	// automatic start.
 	other := h.Program()
 	other.Spec.StartIntervalMS = p.Spec.StartIntervalMS * 2
 	h.Expect("start", other.Spec, agentproto.CodeSuccess, "")
@@ -124,19 +124,19 @@ func crashLoop(t *testing.T, h *agenttest.Host) {
 	p.Spec.StartIntervalMS = 300
 	p.Spec.StartCmd = "date +%s%N >>starts; exit 1"
 	h.Expect("supervise", p.Spec, agentproto.CodeSuccess, "")
-	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() == 2 }, "it was tried twice")
-	h.Agent.Kill() // which is no new beginning
+	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() == 2 }, "the second attempt begins")
+	h.Agent.Kill() // the new agent continues the count
 	h.Start(agenttest.QuickBut("probe_interval=1h,probe_for=2h"))
 	s := h.Becomes(p.Spec, "it is given up", func(s agentproto.Status) bool { return s.Phase == "fatal" })
 	if !s.Supervised || s.Failures <= p.Spec.StartRetries {
 		t.Errorf("status is %+v", s)
 	}
 	h.Event(agentproto.EventGaveUp, p.Spec.Key)
-	// The kill may have fallen between a start and its being counted.
+	// The kill may have come between a start and its record.
 	if n := p.Starts(); n != p.Spec.StartRetries+1 && n != p.Spec.StartRetries+2 {
 		t.Errorf("%d starts", n)
 	}
-	// Each wait is about twice that before, give or take a fifth.
+	// Each delay is about twice the previous one, plus or minus a fifth.
 	var before time.Duration
 	for i, line := range strings.Fields(read(t, p.Path("starts"))) {
 		ns, err := strconv.ParseInt(line, 10, 64)
@@ -146,15 +146,15 @@ func crashLoop(t *testing.T, h *agenttest.Host) {
 		at := time.Duration(ns)
 		least := time.Duration(float64(p.Spec.StartIntervalMS)*0.8) * time.Millisecond << max(i-1, 0)
 		if i > 2 && p.Starts() == p.Spec.StartRetries+1 && at-before < least {
-			t.Errorf("attempt %d came after %v, least %v", i, at-before, least)
+			t.Errorf("attempt %d after %v, want at least %v", i, at-before, least)
 		}
 		before = at
 	}
 	starts := p.Starts()
 	h.Agent.Kill()
 	h.Start(agenttest.QuickBut("probe_interval=300ms,probe_for=1h"))
-	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() > starts }, "a rare attempt is made")
-	// Somebody who asks for it gets it, and a new beginning.
+	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() > starts }, "a rare attempt begins")
+	// A request starts the process and clears the count.
 	p.Spec.StartCmd = agenttest.Daemon("-pid demo.pid")
 	r := h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
 	if r.Status.Failures != 0 {
@@ -162,7 +162,7 @@ func crashLoop(t *testing.T, h *agenttest.Host) {
 	}
 }
 
-// noRoom takes from the running agent the right to open anything more.
+// noRoom removes the right of the running agent to open files.
 func noRoom(t *testing.T, h *agenttest.Host) {
 	h.Start(agenttest.QuickBut("host_pause=1s"))
 	p, q := h.Program(), h.Program()
@@ -187,7 +187,7 @@ func noRoom(t *testing.T, h *agenttest.Host) {
 	limit(4096)
 	s := h.Becomes(p.Spec, "the other is started again", func(s agentproto.Status) bool { return s.Running && s.PID != pid && s.Phase == "running" })
 	if s.Failures > 1 {
-		t.Errorf("what the host had no room for was counted: %+v", s)
+		t.Errorf("the lack of resources was counted as a failure: %+v", s)
 	}
 	h.Expect("start", q.Spec, agentproto.CodeSuccess, "")
 }
@@ -226,7 +226,7 @@ func periodic(t *testing.T, h *agenttest.Host) {
 	for _, p := range []*agenttest.Program{short, long, failing} {
 		p.Spec.Type, p.Spec.CycleTimeMS = "periodic", 1_000
 	}
-	short.Spec.StartCmd = "echo start >>starts; rm -f demo.pid" // over long before anybody looks
+	short.Spec.StartCmd = "echo start >>starts; rm -f demo.pid" // ends before any check
 	long.Spec.StartCmd = agenttest.Daemon("-pid demo.pid -alone lock -die-when go")
 	failing.Spec.StartCmd, failing.Spec.StartRetries = "echo start >>starts; exit 1", 2
 	for _, p := range []*agenttest.Program{short, long, failing} {
@@ -235,13 +235,13 @@ func periodic(t *testing.T, h *agenttest.Host) {
 			t.Errorf("status is %+v", r.Status)
 		}
 	}
-	testenv.Eventually(t, agenttest.Patience, func() bool { return short.Starts() > 2 }, "the short one is run again and again")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return short.Starts() > 2 }, "the short process runs repeatedly")
 	h.Event(agentproto.EventOverlap, long.Spec.Key)
 	h.Event(agentproto.EventRunsFailed, failing.Spec.Key)
 	if n := long.Starts(); n != 1 || long.Lines("lock.twice") != 0 {
-		t.Errorf("what runs was started %d times", n)
+		t.Errorf("the running process was started %d times", n)
 	}
-	h.Agent.Kill() // and five ticks pass
+	h.Agent.Kill() // five runs pass without an agent
 	before := short.Starts()
 	<-time.After(5 * time.Second)
 	if n := short.Starts(); n != before {
@@ -252,7 +252,7 @@ func periodic(t *testing.T, h *agenttest.Host) {
 		t.Errorf("status is %+v", s)
 	}
 	long.Write("go", "")
-	testenv.Eventually(t, agenttest.Patience, func() bool { return short.Starts() > before && long.Starts() > 1 }, "they are run again")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return short.Starts() > before && long.Starts() > 1 }, "both run again")
 }
 
 func oneShot(t *testing.T, h *agenttest.Host) {
@@ -291,7 +291,7 @@ for i in 1 2 3; do setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $! >>demo.
 	h.Expect("stop", p.Spec, agentproto.CodeNotRunning, "stop:")
 }
 
-// tour is the life of a program with everything that needs its identity.
+// tour tests the life of a program with every action that needs its identity.
 func tour(t *testing.T, h *agenttest.Host) {
 	t.Helper()
 	p := h.Program()
@@ -305,7 +305,8 @@ func tour(t *testing.T, h *agenttest.Host) {
 	if again := h.Status(p.Spec); again.PID != s.PID || !again.Supervised {
 		t.Errorf("status is %+v, before it was %+v", again, s)
 	}
-	// Only now: of workers that outlive it one would be taken for it, and SIGTERM ends one alone.
+	// Do this last: the agent could take a surviving worker for the process, and
+	// SIGTERM ends only one.
 	p.Spec.StartCmd = agenttest.Daemon("-pid demo.pid -workers 2")
 	h.Expect("restart", p.Spec, agentproto.CodeSuccess, "")
 	h.Expect("kill", p.Spec, agentproto.CodeSuccess, "")
@@ -333,20 +334,20 @@ func natsAway(t *testing.T, h *agenttest.Host) {
 	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() == 1 }, "the start command runs")
 	link.Cut()
 	p.Write("go", "")
-	testenv.Eventually(t, agenttest.Patience, func() bool { return p.PID() != 0 }, "the operation goes on")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return p.PID() != 0 }, "the operation continues")
 	for _, program := range []*agenttest.Program{q, p} {
 		pid := program.PID()
 		h.End(pid)
-		testenv.Eventually(t, agenttest.Patience, func() bool { return program.PID() != 0 && program.PID() != pid }, "it is kept alive")
+		testenv.Eventually(t, agenttest.Patience, func() bool { return program.PID() != 0 && program.PID() != pid }, "the process is restarted")
 	}
 	if heard := h.Heard(id); len(heard) != 0 {
 		t.Errorf("heard %+v", heard)
 	}
 	link.Mend()
 	h.Check(h.Result(id), agentproto.CodeSuccess, "")
-	h.Stop() // whatever else is to be published is
+	h.Stop() // sends all remaining messages
 	if heard := h.Heard(id); len(heard) != 1 {
-		t.Errorf("heard %d times: %+v", len(heard), heard)
+		t.Errorf("received %d times: %+v", len(heard), heard)
 	}
 }
 
@@ -360,7 +361,7 @@ func inquiriesHang(t *testing.T, h *agenttest.Host) {
 		t.Errorf("status is %+v", s)
 	}
 	h.Expect("stop", p.Spec, agentproto.CodeSuccess, "")
-	testenv.Eventually(t, agenttest.Patience, func() bool { return len(h.Marked()) == 0 }, "neither command is left")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return len(h.Marked()) == 0 }, "both commands have ended")
 }
 
 func deniedCalls(t *testing.T, h *agenttest.Host) {

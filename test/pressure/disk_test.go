@@ -5,7 +5,6 @@ package pressure
 import (
 	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,7 +17,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// disk mounts a small file system of its own for a test.
+// disk mounts a small file system for a test.
 func disk(t *testing.T, size string) (dir string) {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -36,7 +35,7 @@ func disk(t *testing.T, size string) (dir string) {
 	return dir
 }
 
-// fill leaves no room on a disk; the returned function gives it back.
+// fill fills a disk; empty frees the space again.
 func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	name := filepath.Join(dir, "filler")
@@ -44,7 +43,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, size := range []int{1 << 20, 4 << 10} { // tmpfs gives whole pages
+	for _, size := range []int{1 << 20, 4 << 10} { // tmpfs allocates whole pages
 		chunk := make([]byte, size)
 		for err == nil {
 			_, err = file.Write(chunk)
@@ -64,14 +63,14 @@ func fill(t *testing.T, dir string) (empty func()) {
 	}
 }
 
-// TestUpOnADiskThatIsFull takes the whole system's disk away. Callers are told
-// to come again and what is stored can be read. When there is room and it was
-// started again, what was accepted ends and tasks are taken.
-func TestUpOnADiskThatIsFull(t *testing.T) {
+// TestUpOnAFullDisk fills the disk of the whole system. Callers must get a
+// 503 with Retry-After, and stored data must stay readable. After space is freed
+// and the system restarted, accepted tasks must end and new ones be accepted.
+func TestUpOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := disk(t, "96m")
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
-	bus := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	addr := testenv.FreeAddress(t)
+	bus := testenv.FreeAddress(t)
 	data, door := filepath.Join(dir, "data"), "http://"+addr
 	start := func() *testenv.Child {
 		up := testenv.StartChild(t, nil, program(t), "up", "--agent=false", "--http", addr, "--nats-listen", bus, "--data", data, "--slack", "10m")
@@ -103,15 +102,15 @@ func TestUpOnADiskThatIsFull(t *testing.T) {
 		return refused >= 5
 	}, "callers are turned away")
 	if found := look(t, door, first); found.Counts["succeeded"] != hosts {
-		t.Errorf("what is stored cannot be read: %+v", found)
+		t.Errorf("stored task is not readable: %+v", found)
 	}
 	empty()
-	up.Kill() // NATS's files stay closed to writing until it starts again
+	up.Kill() // NATS opens its files for writing again only at a start
 	start()
 
 	succeeds(t, door, accepts(t, door, operation(hosts, 0)), hosts)
 	for _, id := range accepted {
 		succeeds(t, door, id, hosts)
 	}
-	t.Logf("%d tasks were accepted on the full disk", len(accepted))
+	t.Logf("%d tasks were accepted while the disk was full", len(accepted))
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// accepts submits until it is accepted and returns the task's id.
+// accepts submits until the dispatcher accepts the task, and returns the task's id.
 func accepts(t *testing.T, door string, body []byte) string {
 	t.Helper()
 	var made task
@@ -28,13 +28,14 @@ func accepts(t *testing.T, door string, body []byte) string {
 	return made.ID
 }
 
-// tryAgain is what callers are told: that nothing was done, or that it is not
-// known.
+// tryAgain matches a response that says that nothing was done or that the outcome
+// is unknown.
 var tryAgain = regexp.MustCompile(`"code":"unavailable".*(try again later|repeat the request)|"code":"unknown".*repeat with the same Idempotency-Key`)
 
-// TestSubmissionsWhileTheStoreHangs has many callers offer big tasks while
-// Redis neither answers nor hangs up. All are told to come again, the dispatcher
-// keeps its memory, and what was accepted before is done.
+// TestSubmissionsWhileTheStoreHangs submits big tasks from many callers while Redis
+// does not reply and keeps its connections open. All callers must get a 503 with
+// Retry-After, the dispatcher must stay within its memory, and tasks accepted
+// before must end.
 func TestSubmissionsWhileTheStoreHangs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -52,12 +53,12 @@ func TestSubmissionsWhileTheStoreHangs(t *testing.T) {
 		a := post(door+"/v1/tasks", body)
 		offered.Add(int64(len(body)))
 		if a.status != http.StatusServiceUnavailable || a.retry == "" || !tryAgain.Match(a.body) {
-			t.Errorf("a caller was answered %d, Retry-After %q: %.300s", a.status, a.retry, a.body)
+			t.Errorf("response %d, Retry-After %q: %.300s", a.status, a.retry, a.body)
 		}
 	}
 	small, big := operation(55_000, 0), operation(200_000, 16<<20)
 	if len(small) > 1<<20 {
-		t.Fatalf("a body of %d bytes is a big one", len(small))
+		t.Fatalf("a body of %d bytes counts as big", len(small))
 	}
 	for range 150 {
 		callers.Go(func() {
@@ -79,10 +80,10 @@ func TestSubmissionsWhileTheStoreHangs(t *testing.T) {
 	fits(t, dispatcher, offered.Load())
 }
 
-// TestReadersThatAreSlow opens many answers that are long, and reads little of
-// them. The dispatcher makes no more of each than is read, and who reads on gets
-// all of it.
-func TestReadersThatAreSlow(t *testing.T) {
+// TestSlowReaders opens many long responses and reads only a part of each.
+// The dispatcher must encode no more than clients read, and a client that continues
+// to read must get the whole response.
+func TestSlowReaders(t *testing.T) {
 	t.Parallel()
 	const hosts, readers = 20_000, 120
 	r := newRig(t)
@@ -104,7 +105,7 @@ func TestReadersThatAreSlow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = conn.Close() }) // the dispatcher may have done so
+		t.Cleanup(func() { _ = conn.Close() }) // the dispatcher may have closed it
 		if err := conn.(*net.TCPConn).SetReadBuffer(16 << 10); err != nil {
 			t.Fatal(err)
 		}
@@ -123,12 +124,12 @@ func TestReadersThatAreSlow(t *testing.T) {
 			t.Fatalf("reader %d: %v %v", i, resp, err)
 		}
 		if i > 2 {
-			continue // it reads no more; closing the body would
+			continue // this client reads no more, and closing the body would
 		}
 		text, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close() // what was read is all that counts
+		_ = resp.Body.Close() // only the text that was read matters
 		if err != nil || strings.Count(string(text), `"error_code"`) != hosts {
-			t.Errorf("reader %d got %d bytes of %d, %.100q to %q: %v", i, len(text), len(whole.body), text, text[max(len(text)-200, 0):], err)
+			t.Errorf("reader %d received %d of %d bytes, %.100q to %q: %v", i, len(text), len(whole.body), text, text[max(len(text)-200, 0):], err)
 		}
 	}
 	succeeds(t, door, accepts(t, door, operation(100, 0)), 100)

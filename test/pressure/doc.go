@@ -1,3 +1,3 @@
-// Package pressure tests that procfleet keeps its memory bounded, answers and
-// loses nothing while far more is offered than its stores take.
+// Package pressure tests that procfleet limits its memory, responds and loses
+// nothing under far more load than its stores accept.
 package pressure

@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// bombs are messages as large as NATS takes them that are cheap to make and
-// dear to read, as if they were from the agent of a host.
+// bombs returns messages of a host's agent that are as large as NATS accepts, cheap
+// to create and expensive to decode.
 func bombs(kind, list, task, host string) [][]byte {
 	const room = 1000 << 10
 	begin := fmt.Sprintf(`{"type":"procfleet.agent.v1.%s","id":"i","task":%q,"host":%q,"instance":"i","number":1,`, kind, task, host)
@@ -33,11 +33,11 @@ func bombs(kind, list, task, host string) [][]byte {
 	return all
 }
 
-// TestAgentsWhoseMessagesAreBombs: hosts that answer commands, send results
-// and report processes with lists without end, numbers beyond all and depth
-// cost a worker neither its memory nor the tasks of others. What cannot be read
-// is dropped and counted.
-func TestAgentsWhoseMessagesAreBombs(t *testing.T) {
+// TestExpensiveAgentMessages sends replies, results and process reports with
+// endless lists, huge numbers and deep nesting. They must cost a worker neither its
+// memory limit nor the tasks of other hosts. The worker must drop and count
+// messages that it cannot decode.
+func TestExpensiveAgentMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	_, door := r.role("dispatcher", "--submissions=false")
@@ -64,7 +64,7 @@ func TestAgentsWhoseMessagesAreBombs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if kind.kind == "results" { // before NATS takes the worker for a slow consumer, and drops them
+		if kind.kind == "results" { // before NATS disconnects the worker as a slow consumer and drops them
 			counted += rounds
 			testenv.Eventually(t, patience, func() bool {
 				return counter(t, metrics, "procfleet_worker_dropped_result_messages_total", `reason="not_understood"`) >= counted
@@ -72,14 +72,14 @@ func TestAgentsWhoseMessagesAreBombs(t *testing.T) {
 		}
 	}
 
-	// Each host that answers so does it on every command.
+	// Each of these hosts sends such a reply to every command.
 	hosts := 0
 	for n := range bombs("reply", "items", "", "") {
 		for range 8 {
 			host := fmt.Sprintf("10.201.0.%d", hosts)
 			hosts++
 			_, err := r.nats.Conn.Subscribe("procfleet.agent.0."+strings.ReplaceAll(host, ".", "-"), func(m *nats.Msg) {
-				_ = m.Respond(bombs("reply", "items", nobodys, "0:"+host)[n]) // a command that is not answered is asked again
+				_ = m.Respond(bombs("reply", "items", nobodys, "0:"+host)[n]) // a command without a reply is sent again
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -91,11 +91,11 @@ func TestAgentsWhoseMessagesAreBombs(t *testing.T) {
 	succeeds(t, door, honest, 100)
 	testenv.Eventually(t, patience, func() bool { return look(t, door, id).State == "finished" }, "the task ends")
 	if end := look(t, door, id); end.Counts["unreachable"] != hosts {
-		t.Errorf("of %d hosts that answer nonsense: %v", hosts, end.Counts)
+		t.Errorf("%d hosts with invalid replies: %v", hosts, end.Counts)
 	}
-	if most := peak(t, worker); most > containerMemory {
-		t.Errorf("%d MiB of memory at the peak, a container has %d", most>>20, containerMemory>>20)
+	if most := worker.PeakMemory(t); most > containerMemory {
+		t.Errorf("peak memory %d MiB, limit %d MiB", most>>20, containerMemory>>20)
 	} else {
-		t.Logf("%d MiB of memory at the peak", most>>20)
+		t.Logf("peak memory %d MiB", most>>20)
 	}
 }

@@ -17,10 +17,10 @@ import (
 
 var rampAgents = flag.Int("ramp.agents", 2000, "how many agents of TestTheReturnOfRedisIsARamp wait with a result")
 
-// inbox is how many requests may wait in a worker, for each lane.
+// inbox is the maximum number of pending requests of a worker per lane.
 const inbox = 16 << 10
 
-// requests counts the requests for results that agents send.
+// requests counts the requests with results that agents send.
 type requests struct {
 	mu     sync.Mutex
 	byHost map[string]int
@@ -37,7 +37,7 @@ func hearRequests(t *testing.T, conn *nats.Conn) *requests {
 			Sent time.Time
 		}
 		if err := json.Unmarshal(m.Data, &results); err != nil {
-			t.Errorf("a request for results: %v", err)
+			t.Errorf("decode results: %v", err)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func hearRequests(t *testing.T, conn *nats.Conn) *requests {
 	return r
 }
 
-// hosts returns how many hosts have sent at least n requests.
+// hosts returns the number of hosts that have sent at least n requests.
 func (r *requests) hosts(n int) (hosts int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,8 +69,8 @@ func (r *requests) hosts(n int) (hosts int) {
 	return hosts
 }
 
-// since returns how many repeats were sent after a moment, and how many of them
-// in the busiest second.
+// since returns the number of repeats after a time, and the number in the busiest
+// second.
 func (r *requests) since(from time.Time) (all, most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,15 +86,15 @@ func (r *requests) since(from time.Time) (all, most int) {
 	return len(sent), most
 }
 
-// TestTheReturnOfRedisIsARamp: the agents of a fleet each have a result while
-// Redis hangs. Workers have them send it again at times that spread over many
-// seconds, so that they do not all return at once when Redis does. Every result
-// is stored in the end, and a worker holds few of them.
+// TestTheReturnOfRedisIsARamp lets each agent of a fleet finish a command while
+// Redis hangs. Workers must spread the repeats over many seconds, so that the
+// agents do not return at the same time as Redis. Every result must be stored, and
+// a worker must have few pending ones.
 func TestTheReturnOfRedisIsARamp(t *testing.T) {
 	t.Parallel()
 	agents := *rampAgents
 	r := newRig(t)
-	_, door := r.role("dispatcher", "--submissions=false", "--slack", "1h") // no deadline passes
+	_, door := r.role("dispatcher", "--submissions=false", "--slack", "1h") // no deadline passes during the test
 	worker, metrics := r.role("worker")
 	r.simulate(agents, "--latency", "20s")
 	id := accepts(t, door, operation(agents, 0))
@@ -122,21 +122,21 @@ func TestTheReturnOfRedisIsARamp(t *testing.T) {
 	until(func() bool { return look(t, door, id).State == "finished" }, "the task ends")
 	took := time.Since(back)
 	after, most := heard.since(back)
-	t.Logf("Redis hung for %v: %d repeats, %d of them put off", back.Sub(away).Round(time.Second), during, put)
-	t.Logf("Redis back: %d results stored within %v, %d repeats, at most %d in a second; at most %d waited in the worker",
+	t.Logf("Redis hung for %v: %d repeats, %d of them postponed", back.Sub(away).Round(time.Second), during, put)
+	t.Logf("Redis back: %d results stored within %v, %d repeats, at most %d in a second; at most %d pending in the worker",
 		agents, took.Round(100*time.Millisecond), after, most, inHand)
 
 	if end := look(t, door, id); end.Counts["succeeded"] != agents {
 		t.Errorf("%v, want %d succeeded", end.Counts, agents)
 	}
 	if most > agents/2 {
-		t.Errorf("%d of %d agents came back within one second", most, agents)
+		t.Errorf("%d of %d agents returned within one second", most, agents)
 	}
 	if put < agents {
-		t.Errorf("agents were put off %d times, want once for each of %d at least", put, agents)
+		t.Errorf("%d postponements, want at least one for each of %d agents", put, agents)
 	}
 	if inHand > inbox {
-		t.Errorf("%d requests waited in the worker, want at most %d", inHand, inbox)
+		t.Errorf("%d pending requests in the worker, want at most %d", inHand, inbox)
 	}
 	bounded(t, "the worker", worker)
 }

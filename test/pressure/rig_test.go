@@ -7,10 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,23 +18,21 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	testenv.CleanUp()
-	os.Exit(code)
+	defer testenv.CleanUp()
+	m.Run()
 }
 
-// patience is for what must happen in the end, on a busy machine.
+// patience is the timeout for a busy machine.
 const patience = 4 * time.Minute
 
-// The memory of a dispatcher or a worker in deploy/kubernetes, and the GOMEMLIMIT
-// that goes with it.
+// Memory limit of a dispatcher or worker in deploy/kubernetes, and its GOMEMLIMIT.
 const (
 	containerMemory = 512 << 20
 	memoryLimit     = "GOMEMLIMIT=460MiB"
 )
 
-// program is the built procfleet, bench the built procfleet-bench. Both are
-// without the race detector, under which memory says nothing.
+// program returns the built procfleet, and bench the built procfleet-bench. Both
+// are built without the race detector, which changes the memory use.
 func program(t *testing.T) string {
 	t.Helper()
 	return built(t, "./cmd/procfleet")
@@ -57,13 +52,12 @@ func built(t *testing.T, pkg string) string {
 	return path
 }
 
-// rig is NATS, Redis and what a test starts of procfleet, as processes of their
-// own but for NATS.
+// rig is NATS in the test's process, and Redis and the roles as child processes.
 type rig struct {
 	t     *testing.T
 	nats  *testenv.NATS
 	redis *redistest.Server
-	store string // the URL at which Redis is reached
+	store string // URL of Redis for the roles
 }
 
 func newRig(t *testing.T) *rig {
@@ -73,11 +67,12 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// role starts a dispatcher or a worker with the memory of its container and
-// returns it with the URL of its metrics, which for a dispatcher is its own.
+// role starts a dispatcher or a worker with the memory limit of its container, and
+// returns it with the URL of its metrics, which for a dispatcher is the URL of its
+// API.
 func (r *rig) role(name string, args ...string) (child *testenv.Child, url string) {
 	r.t.Helper()
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(r.t)))
+	addr := testenv.FreeAddress(r.t)
 	listen := map[string]string{"dispatcher": "--http", "worker": "--status-http"}[name]
 	args = append([]string{name, listen, addr, "--nats", r.nats.URL, "--redis", r.store, "--log-level", "error"}, args...)
 	child = testenv.StartChild(r.t, []string{memoryLimit}, program(r.t), args...)
@@ -91,50 +86,35 @@ func (r *rig) simulate(agents int, args ...string) {
 	child.WaitOutput(r.t, patience, "ready "+strconv.Itoa(agents))
 }
 
-// peak is the most memory that a process ever had.
-func peak(t *testing.T, child *testenv.Child) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", child.PID()))
-	found := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
-	if err != nil || found == nil {
-		t.Fatalf("memory of %d: %v", child.PID(), err)
-	}
-	kb, err := strconv.Atoi(string(found[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kb << 10
-}
-
-// fits fails the test if a role ever needed more memory than its container has,
-// or was offered too little for that to mean anything.
+// fits checks that a role stayed within the memory of its container, and that the
+// load was large enough for the check.
 func fits(t *testing.T, child *testenv.Child, offered int64) {
 	t.Helper()
-	t.Logf("offered %d MiB", offered>>20)
+	t.Logf("load of %d MiB", offered>>20)
 	bounded(t, "it", child)
 	if offered < 2*containerMemory {
-		t.Errorf("only %d MiB were offered", offered>>20)
+		t.Errorf("load of only %d MiB", offered>>20)
 	}
 }
 
-// bounded fails the test if a role ever needed more memory than its container has.
+// bounded checks that a role stayed within the memory of its container.
 func bounded(t *testing.T, role string, child *testenv.Child) {
 	t.Helper()
-	most := peak(t, child)
-	t.Logf("%s had %d MiB of memory at the peak", role, most>>20)
+	most := child.PeakMemory(t)
+	t.Logf("%s: peak memory %d MiB", role, most>>20)
 	if most > containerMemory {
-		t.Errorf("%s had %d MiB of memory at the peak, a container has %d", role, most>>20, containerMemory>>20)
+		t.Errorf("%s: peak memory %d MiB, limit %d MiB", role, most>>20, containerMemory>>20)
 	}
 }
 
-// counter is the sum of the series of a metric that have a label's value.
+// counter returns the sum of the series of a metric with a label's value.
 func counter(t *testing.T, url, name, label string) (sum int) {
 	t.Helper()
 	resp, err := http.Get(url + "/metrics")
 	if err != nil {
-		return 0 // it is busy: asked again
+		return 0 // the role is busy, and the caller reads again
 	}
-	defer func() { _ = resp.Body.Close() }() // what was read is all that counts
+	defer func() { _ = resp.Body.Close() }() // the text is already read
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return 0
@@ -152,14 +132,14 @@ func counter(t *testing.T, url, name, label string) (sum int) {
 	return sum
 }
 
-// answer is what a dispatcher said; its status is 0 where nobody answered.
+// answer is a response of a dispatcher; its status is 0 if there was none.
 type answer struct {
 	status int
 	retry  string // Retry-After
 	body   []byte
 }
 
-// post sends a body as it is, with headers, each a name and a value.
+// post sends a body unchanged, with headers of a name and a value each.
 func post(url string, body []byte, headers ...[2]string) answer {
 	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -195,11 +175,11 @@ func look(t *testing.T, url, id string) (found task) {
 		return task{}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	_ = json.NewDecoder(resp.Body).Decode(&found) // else it is asked again
+	_ = json.NewDecoder(resp.Body).Decode(&found) // after an error the caller reads again
 	return found
 }
 
-// succeeds waits until every item of a task has.
+// succeeds waits for the end of a task, of which every item must have succeeded.
 func succeeds(t *testing.T, url, id string, items int) {
 	t.Helper()
 	testenv.Eventually(t, patience, func() bool { return look(t, url, id).State == "finished" }, "task "+id+" ends")
@@ -208,7 +188,7 @@ func succeeds(t *testing.T, url, id string, items int) {
 	}
 }
 
-// results shows how the first items of a task ended, which are those that failed.
+// results returns the first results of a task, failures first.
 func results(t *testing.T, url, id string) (text []byte) {
 	t.Helper()
 	resp, err := http.Get(url + "/v1/tasks/" + id + "/results?limit=2")
@@ -216,15 +196,15 @@ func results(t *testing.T, url, id string) (text []byte) {
 		return fmt.Append(nil, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, _ = io.ReadAll(resp.Body) // what was read is all that is shown
+	text, _ = io.ReadAll(resp.Body) // shows the text that was read
 	return text
 }
 
-// address of a simulated host.
+// address returns the address of a simulated host.
 func address(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255) }
 
-// operation is a request for the status of a process on the first n simulated
-// hosts, made longer by spaces to the given size.
+// operation returns a status request for the first n simulated hosts, padded with
+// spaces to a size.
 func operation(n, size int) []byte {
 	hosts := make([]string, n)
 	for i := range hosts {
@@ -240,7 +220,7 @@ func operation(n, size int) []byte {
 	return padded(body, size)
 }
 
-// padded makes a body longer by spaces.
+// padded pads a body with spaces.
 func padded(body []byte, size int) []byte {
 	return append(body, bytes.Repeat([]byte(" "), max(size-len(body), 0))...)
 }

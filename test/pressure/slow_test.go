@@ -18,20 +18,20 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// line leads to a server. Once it is slow, all its connections share so many
-// bytes in a second, and every answer is late besides.
+// line is a proxy to a server. When it is slow, all its connections share a number
+// of bytes per second, and every response is delayed in addition.
 type line struct {
 	to    string
 	slow  atomic.Bool
-	sends sync.Mutex // held for as long as bytes take
+	sends sync.Mutex // locked while bytes are in transit
 }
 
 const (
-	lineRate = 1 << 20 // bytes in a second
+	lineRate = 1 << 20 // bytes per second
 	lineLate = 150 * time.Millisecond
 )
 
-// slowLine opens a line to a server and returns the address at which it begins.
+// slowLine starts a proxy to a server and returns its address.
 func slowLine(t *testing.T, to string) (l *line, addr string) {
 	t.Helper()
 	l = &line{to: to}
@@ -39,7 +39,7 @@ func slowLine(t *testing.T, to string) (l *line, addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = listener.Close() }) // what it leads to ends with the test as well
+	t.Cleanup(func() { _ = listener.Close() }) // the server ends with the test as well
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -80,11 +80,11 @@ func (l *line) carry(to, from net.Conn, late time.Duration) {
 	}
 }
 
-// api is how one family of callers is accepted and turned away.
+// api describes the success and the rejection of one API.
 type api struct {
 	path    string
 	body    func(hosts, size int) []byte
-	refused *regexp.Regexp // what it says with status 503
+	refused *regexp.Regexp // text of its 503
 }
 
 func apis() map[string]api {
@@ -107,22 +107,22 @@ func apis() map[string]api {
 	}
 }
 
-// callers offer tasks and keep what was accepted.
+// callers submit tasks and record the accepted ones.
 type callers struct {
 	t    *testing.T
 	door string
 
 	mu       sync.Mutex
-	accepted map[string]int    // by id: times
-	keyed    map[string]string // by idempotency key: the id that was told, if any
-	refused  map[string]int    // by family
+	accepted map[string]int    // id to number of acceptances
+	keyed    map[string]string // idempotency key to the returned id, if any
+	refused  map[string]int    // API to number of rejections
 	offered  int64
 }
 
 var taskID = regexp.MustCompile(`GSETASK:\d+:\d+`)
 
-// offer submits a task once. It must be accepted, or the caller told to come
-// again.
+// offer submits a task once. The dispatcher must accept it or respond 503 with
+// Retry-After.
 func (c *callers) offer(family string, a *api, body []byte, key string) {
 	var headers [][2]string
 	if key != "" {
@@ -142,11 +142,11 @@ func (c *callers) offer(family string, a *api, body []byte, key string) {
 	case got.status == http.StatusServiceUnavailable && got.retry != "" && a.refused.Match(got.body):
 		c.refused[family]++
 	default:
-		c.t.Errorf("%s was answered %d, Retry-After %q: %.300s", family, got.status, got.retry, got.body)
+		c.t.Errorf("%s: status %d, Retry-After %q: %.300s", family, got.status, got.retry, got.body)
 	}
 }
 
-// define has the CMDB keep processes, and returns how many it did.
+// define creates processes with the CMDB API, and returns the number of successes.
 func (c *callers) define(n int) (defined int) {
 	headers := [][2]string{{"BK_USER", "admin"}, {"HTTP_BLUEKING_SUPPLIER_ID", "0"}}
 	for i := range n {
@@ -156,17 +156,18 @@ func (c *callers) define(n int) (defined int) {
 			defined++
 		case strings.Contains(string(got.body), `"result":false,"bk_error_code":1108008`) && got.retry != "":
 		default:
-			c.t.Errorf("CMDB was answered %d, Retry-After %q: %.300s", got.status, got.retry, got.body)
+			c.t.Errorf("CMDB: status %d, Retry-After %q: %.300s", got.status, got.retry, got.body)
 		}
 	}
 	return defined
 }
 
-// TestAStoreThatIsSlow has Redis answer late, and few bytes reach it, while
-// results pour into a worker and callers of every family offer far more than
-// it takes. Each is accepted or told to come again, both roles keep their memory,
-// and all that was accepted is done when Redis is fast again.
-func TestAStoreThatIsSlow(t *testing.T) {
+// TestSlowStore delays Redis' replies and limits its rate, while a worker
+// receives many results and callers of every API submit far more than Redis
+// accepts. The dispatcher must accept each submission or respond 503 with
+// Retry-After, both roles must stay within their memory, and all accepted tasks
+// must end when Redis is fast again.
+func TestSlowStore(t *testing.T) {
 	t.Parallel()
 	const hosts = 2000
 	r := newRig(t)
@@ -176,7 +177,7 @@ func TestAStoreThatIsSlow(t *testing.T) {
 	worker, _ := r.role("worker")
 	r.simulate(hosts)
 	var before []string
-	for range 20 { // results of these are on their way
+	for range 20 { // results of these arrive meanwhile
 		before = append(before, accepts(t, door, operation(hosts, 0)))
 	}
 
@@ -210,7 +211,7 @@ func TestAStoreThatIsSlow(t *testing.T) {
 			return a.status/100 == 2
 		}, "a repeat is accepted")
 		if told != "" && id != told && look(t, door, told).State != "rejected" {
-			t.Errorf("the task of key %q was %s, and is %s", key, told, id)
+			t.Errorf("the task of key %q changed from %s to %s", key, told, id)
 		}
 		c.accepted[id]++
 	}
@@ -225,12 +226,12 @@ func TestAStoreThatIsSlow(t *testing.T) {
 	}
 	a := post(door+"/api/v3/proc/search/0/2", []byte("{}"), [2]string{"BK_USER", "admin"}, [2]string{"HTTP_BLUEKING_SUPPLIER_ID", "0"})
 	if err := json.Unmarshal(a.body, &found); err != nil || found.Data.Count < defined {
-		t.Errorf("%d processes were defined, found %s: %v", defined, a.body, err)
+		t.Errorf("defined %d processes, found %s: %v", defined, a.body, err)
 	}
-	t.Logf("%d accepted, refused %v, %d processes", len(c.accepted), c.refused, defined)
+	t.Logf("%d accepted, rejected %v, %d processes", len(c.accepted), c.refused, defined)
 	for family := range apis() {
 		if c.refused[family] == 0 {
-			t.Errorf("nobody of %s was told to come again", family)
+			t.Errorf("no caller of %s got a 503", family)
 		}
 	}
 	bounded(t, "the worker", worker)

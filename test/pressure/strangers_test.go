@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// TestHalfSentBodiesOfStrangers has callers who named themselves nowhere send a
-// part of a body and stop. The dispatcher keeps its memory and ends them, and a
-// caller who names its application in a header is answered meanwhile.
-func TestHalfSentBodiesOfStrangers(t *testing.T) {
+// TestIncompleteBodiesOfUnknownCallers sends incomplete bodies without an application in a
+// header. The dispatcher must stay within its memory and close these connections,
+// and meanwhile respond to a caller that names its application in a header.
+func TestIncompleteBodiesOfUnknownCallers(t *testing.T) {
 	t.Parallel()
 	const strangers, declared, sent = 400, 40 << 20, 4 << 20
 	r := newRig(t)
@@ -36,12 +36,13 @@ func TestHalfSentBodiesOfStrangers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = conn.Close() }) // the dispatcher may have done so
+		t.Cleanup(func() { _ = conn.Close() }) // the dispatcher may have closed it
 		sending.Add(1)
 		ended.Go(func() {
 			_, _ = io.WriteString(conn, text[:len(head)+1])
 			sending.Done()
-			// The dispatcher may end the connection before it has read everything.
+			// The dispatcher may close the connection before it has read
+			// everything.
 			_, _ = io.WriteString(conn, text[len(head)+1:])
 			_, _ = io.Copy(io.Discard, conn)
 		})
@@ -49,8 +50,8 @@ func TestHalfSentBodiesOfStrangers(t *testing.T) {
 	sending.Wait()
 	known := [2]string{"X-Bkapi-Authorization", fmt.Sprintf(`{"bk_app_code":"esb","bk_app_secret":%q,"bk_username":"ann"}`, strings.TrimSpace(string(secret)))}
 	if a := post(door+path, []byte(`{"task_id":"GSETASK:0"}`), known); a.status != http.StatusOK {
-		t.Errorf("a caller who is known: %d %.300s", a.status, a.body)
+		t.Errorf("authenticated caller: %d %.300s", a.status, a.body)
 	}
-	ended.Wait() // the dispatcher ends them, or the test has no end
+	ended.Wait() // the dispatcher closes the connections, or the test times out
 	fits(t, dispatcher, strangers*sent)
 }

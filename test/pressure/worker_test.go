@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// said is a message that agents send to workers on a subject of their own, made
-// as large as NATS takes them.
+// said is a kind of message that agents send to workers on a separate subject,
+// padded to the maximum size of NATS.
 type said struct {
 	subject, kind, counter string
 }
@@ -29,11 +29,11 @@ func (s *said) encode(t *testing.T, number int) []byte {
 	return data
 }
 
-// TestWhatAgentsTellWhileTheStoreHangs floods a worker with what agents tell,
-// each message as large as there may be, while Redis neither answers nor hangs
-// up. What finds no room is dropped and counted; the worker keeps its memory,
-// and its work when Redis goes on.
-func TestWhatAgentsTellWhileTheStoreHangs(t *testing.T) {
+// TestAgentMessagesWhileTheStoreHangs floods a worker with agent messages of
+// maximum size while Redis does not reply and keeps its connections open. The
+// worker must drop and count messages above its limits, stay within its memory, and
+// continue when Redis replies again.
+func TestAgentMessagesWhileTheStoreHangs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	_, door := r.role("dispatcher", "--submissions=false")
@@ -57,7 +57,7 @@ func TestWhatAgentsTellWhileTheStoreHangs(t *testing.T) {
 			}
 			offered += int64(len(data))
 		}
-		if err := r.nats.Conn.Flush(); err != nil { // the server must not take the test for a slow consumer
+		if err := r.nats.Conn.Flush(); err != nil { // the server must not consider the test a slow consumer
 			t.Fatal(err)
 		}
 	}
@@ -72,7 +72,7 @@ func TestWhatAgentsTellWhileTheStoreHangs(t *testing.T) {
 		return a.status == 201 && json.Unmarshal(a.body, &id) == nil
 	}, "a task is accepted")
 	succeeds(t, door, id.ID, 100)
-	for _, kind := range kinds { // nothing is stuck
+	for _, kind := range kinds { // no inbox is blocked
 		before := counter(t, metrics, kind.counter, "")
 		testenv.Eventually(t, patience, func() bool {
 			return r.nats.Conn.PublishRequest(kind.subject, inbox, kind.encode(t, rounds)) == nil && counter(t, metrics, kind.counter, "") > before

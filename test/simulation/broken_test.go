@@ -17,10 +17,10 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// withinSeeds is how many histories may pass until a defect is found.
+// withinSeeds is the number of histories within which a defect must be found.
 const withinSeeds = 150
 
-// found runs histories with a defect until one of the rules is broken.
+// found runs histories with a defect until one violates one of the rules.
 func found(t *testing.T, d *defect, rules ...check.Rule) {
 	t.Helper()
 	for s := uint64(1); s <= withinSeeds; s++ {
@@ -29,17 +29,17 @@ func found(t *testing.T, d *defect, rules ...check.Rule) {
 			t.Fatal(o)
 		}
 		if slices.ContainsFunc(o.broken, func(v check.Violation) bool { return slices.Contains(rules, v.Rule) }) {
-			t.Logf("found in history %d: %s", s, o)
+			t.Logf("violation in history %d: %s", s, o)
 			return
 		}
 	}
-	t.Fatalf("not found in %d histories", withinSeeds)
+	t.Fatalf("no violation in %d histories", withinSeeds)
 }
 
 var incarnation = regexp.MustCompile(`,"incarnation":"[^"]*"`)
 
-// TestClonedAgentIsFound: agents say no incarnation, and do not ask for another
-// agent before they take commands.
+// TestClonedAgentIsFound removes the incarnations of agents and their check for
+// another agent at the start.
 func TestClonedAgentIsFound(t *testing.T) {
 	found(t, &defect{mangle: func(_ *node, f *frame) (drop bool) {
 		if !f.body {
@@ -52,13 +52,13 @@ func TestClonedAgentIsFound(t *testing.T) {
 			f.payload = incarnation.ReplaceAll(f.payload, nil)
 		}
 		return false
-	}}, check.RuleExplained, check.RuleStands, check.RuleTwice, check.RuleTrue, check.RuleOrder)
+	}}, check.RuleExplained, check.RuleState, check.RuleTwice, check.RuleTrue, check.RuleOrder)
 }
 
 var serverTime = regexp.MustCompile(`"server_time":"[^"]*"`)
 
-// TestWorkByAWrongClockIsFound: agents judge commands by the clock of their
-// host, which is what they do if they hear from workers what it shows.
+// TestWorkByAWrongClockIsFound changes the server's time in the messages to agents
+// to the time of their hosts, so that agents judge commands by it.
 func TestWorkByAWrongClockIsFound(t *testing.T) {
 	found(t, &defect{mangle: func(n *node, f *frame) (drop bool) {
 		if f.fromBus && serverTime.Match(f.payload) {
@@ -69,8 +69,8 @@ func TestWorkByAWrongClockIsFound(t *testing.T) {
 	}}, check.RuleExpired)
 }
 
-// TestSweepStalledByAClockStepIsFound: the store shows no visits that lie
-// later than a step back of its clock.
+// TestSweepStalledByAClockStepIsFound hides the visits that are due after the time
+// to which the store's clock stepped back.
 func TestSweepStalledByAClockStepIsFound(t *testing.T) {
 	due := func(visits []taskstore.Visit, now time.Time) []taskstore.Visit {
 		return slices.DeleteFunc(visits, func(v taskstore.Visit) bool { return v.At.After(now) })
@@ -78,7 +78,7 @@ func TestSweepStalledByAClockStepIsFound(t *testing.T) {
 	found(t, &defect{store: &storeDefect{due: due}}, check.RuleEnds, check.RuleInTime, check.RuleNotified)
 }
 
-// TestTaskThatNeverEndsIsFound: a new task has no entry in the sweep index.
+// TestTaskThatNeverEndsIsFound removes the entry of a new task in the sweep index.
 func TestTaskThatNeverEndsIsFound(t *testing.T) {
 	created := func(ctx context.Context, s taskstore.Store, id procfleet.TaskID) {
 		_ = s.Settle(ctx, taskstore.Visit{Task: id})
@@ -86,7 +86,7 @@ func TestTaskThatNeverEndsIsFound(t *testing.T) {
 	found(t, &defect{store: &storeDefect{created: created}}, check.RuleEnds)
 }
 
-// TestSweepThatDoesNotKeepUpIsFound: the sweep visits one task of a shard every
+// TestSweepThatDoesNotKeepUpIsFound lets the sweep visit one task of a shard every
 // two minutes.
 func TestSweepThatDoesNotKeepUpIsFound(t *testing.T) {
 	found(t, &defect{worker: func(cfg *worker.Config) {

@@ -1,74 +1,75 @@
-// Package simulation runs whole fleets in virtual time and breaks them: two
+// Package simulation runs whole fleets in virtual time and causes faults: two
 // dispatchers, two workers and three agents in one process, minutes of fleet
-// time in a fraction of a second. What happens to a fleet is made from a seed;
-// what was seen of it is judged by the checker of test/cluster, with the same
-// load and the same rules.
+// time in a fraction of a second. A seed determines the faults of a fleet. The
+// checker of test/cluster checks the history, with the same load and the same
+// rules.
 //
-//	go test ./test/simulation                                   # 40 histories, and the old defects
+//	go test ./test/simulation                                   # 40 histories, and the earlier defects
 //	go test ./test/simulation -run TestHistories -seed 17 -v    # one of them; add -roles for the logs of all roles
 //	make simulate SEEDS=100000                                  # the long form, one process for each processor
 //
-// # What is real
+// # Real and modeled parts
 //
-// Each history lives in a bubble of [testing/synctest], in which time passes
-// when every goroutine waits. Real are the dispatchers (called through their
-// HTTP handlers), the workers, the agents with their journals, the client and
-// the server of NATS with JetStream, and the embedded task store, on files in
-// memory. Streams are kept in memory as well, and the broker does not fail.
-// A history costs about a third of a second of processor time, most of it spent
-// by the roles themselves.
+// Each history runs in a bubble of [testing/synctest], in which time passes
+// when every goroutine waits. These parts are real: the dispatchers (called
+// through their HTTP handlers), the workers, the agents with their journals,
+// NATS' client and server with JetStream, and the embedded task store, on files
+// in memory. Streams are in memory as well, and the broker does not fail. A
+// history takes about a third of a second of processor time, most of it in the
+// roles.
 //
-// Modeled are hosts: processes are entries in a table, control commands leave
-// their marks there. An engine of this package carries out operations in the
-// place of [github.com/procfleet/procfleet/agent/operate.Engine], whose looks at
-// processes are calls of the kernel: it drives the machine of agent/supervise,
-// notes in the journal what it is about to do, and recovers by the same rules.
-// So defects of the engine itself are for test/faults and test/cluster.
+// Hosts are modeled: processes are entries in a table, and control commands
+// write their marks there. An engine of this package executes operations in
+// place of [github.com/procfleet/procfleet/agent/operate.Engine], which observes
+// processes through the kernel. The engine uses the state machine of
+// agent/supervise, records its next action in the journal, and recovers with
+// the same rules. So only test/faults and test/cluster find defects of the real
+// engine.
 //
-// # What goes wrong
+// # Faults
 //
-//   - Messages: connections between a role and the broker delay, lose, double and
-//     reorder messages, stop passing anything, and break. Messages of streams are
-//     lost, but not reordered or doubled on the way: the broker does that itself,
-//     when it delivers again.
-//   - Processes die at the points that roles name (Config.Reached, Config.Crash) and
-//     at any moment, and hosts lose power. Goroutines cannot be ended; the process
-//     loses its connections, its host, and for an agent its folder, of which the
-//     next one gets a copy as the disk was then.
-//   - The store is unavailable, is slow, loses answers to calls that it carried
-//     out, fails over to a replica that lacks its last seconds (of which nothing
-//     was confirmed, as with --redis-wait-replicas), and has its clock set.
-//   - Clocks of hosts are off by hours, and stand still. Agents are copied together
+//   - Messages: connections between a role and the broker delay, lose, duplicate
+//     and reorder messages, block, and break. Messages of streams are lost, but
+//     neither reordered nor duplicated: the broker does that itself when it
+//     redelivers.
+//   - Processes die at the points that roles name (Config.Reached, Config.Crash)
+//     and at any other moment, and hosts lose power. Goroutines cannot be ended,
+//     so a dead process loses its connections and its host. A dead agent also
+//     loses its folder; the next agent gets a copy of the folder at that moment.
+//   - The store is unavailable or slow, and loses replies to executed calls. It
+//     fails over to a replica that lacks its last seconds, in which it confirmed
+//     no write, as with --redis-wait-replicas. Its clock is set.
+//   - Clocks of hosts are wrong by hours, or stop. Agents are copied together
 //     with their hosts.
 //
-// Clocks of dispatchers and workers are right: the two time everything by the
-// store's clock and their own monotonic one. The timestamps that an agent puts
-// into its messages come from the true clock as well; by its host's clocks it
-// judges what has passed.
+// Clocks of dispatchers and workers are correct, because these roles use only
+// the store's clock and their own monotonic clock. The timestamps in an agent's
+// messages come from the correct clock as well; the agent measures durations
+// with its host's clocks.
 //
-// # The old defects
+// # Earlier defects
 //
-// A simulation that finds nothing may be blind. The tests in broken_test.go
-// put defects back that procfleet once had, by changing messages on their way,
-// answers of the store, or limits of a worker, and run the same random
-// histories until a rule is broken:
+// A simulation that finds nothing may be ineffective. The tests in
+// broken_test.go reintroduce earlier defects of procfleet: they change messages
+// in transit, replies of the store, or limits of a worker, and run the same
+// random histories until one violates a rule:
 //
-//   - A cloned agent takes commands beside the one that it is a copy of.
+//   - A cloned agent executes commands in addition to its original.
 //   - Agents judge recovered operations by the wrong clocks of their hosts.
-//   - A step back of the store's clock stalls the sweep.
+//   - A step back of the store's clock blocks the sweep.
 //   - A task without an entry in the sweep index never ends.
-//   - The sweep does not keep up.
+//   - The sweep is too slow.
 //
-// Each is found within some tens of histories; the tests allow 150.
+// Some tens of histories suffice to find each; the tests permit 150.
 //
-// # How near a replay comes
+// # Accuracy of a repeat
 //
-// The seed decides the load, the faults and their times, and the fate of the
-// n-th message on each connection. Not decided are the order in which
-// goroutines run that wake at the same moment, the order of maps and selects,
+// The seed determines the load, the faults and their times, and the fault of the
+// n-th message on each connection. It does not determine the order of
+// goroutines that wake at the same moment, the order of maps and selects,
 // identities (instances, incarnations, message ids), jitter of the roles, which
-// is drawn from the runtime's random numbers, and the microseconds in task ids.
-// So a message may come a little earlier or later in a replay, and all that
-// follows may differ. In practice the same seed meets the same situation in
-// most runs; repeat a replay with -count before you call a defect gone.
+// uses the random numbers of the runtime, and the microseconds in task ids. So
+// in a repeat a message may arrive a little earlier or later, with other
+// consequences. In practice most runs with the same seed reach the same
+// situation. Repeat a run with -count before you consider a defect fixed.
 package simulation

@@ -16,21 +16,21 @@ import (
 	"github.com/procfleet/procfleet/test/cluster/check"
 )
 
-// engine carries out operations on a modeled host as [operate.Engine] does on a
-// real one: the decisions are those of agent/supervise, the ledger is the
-// agent's journal, and recovery follows the same rules.
+// engine executes operations on a modeled host like [operate.Engine] on a real one:
+// it decides with agent/supervise, records in the agent's journal, and recovers
+// with the same rules.
 type engine struct {
 	cfg  operate.Config
 	host *host
-	dead *atomic.Bool // nothing that it does reaches the host any more
+	dead *atomic.Bool // its commands no longer have an effect on the host
 
-	life context.Context // operations are handed over without waiting for them
+	life context.Context // Submit does not wait for operations
 	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu      sync.Mutex
 	keepers map[string]*keeper
-	waiting []journal.Op // recovered and not begun
+	waiting []journal.Op // recovered operations that have not begun
 	stopped bool
 }
 
@@ -40,7 +40,7 @@ func newEngine(cfg operate.Config, h *host, dead *atomic.Bool) *engine {
 	return e
 }
 
-// keeper drives the machine of one process.
+// keeper runs the state machine of one process.
 type keeper struct {
 	key   string
 	spec  agentproto.Spec
@@ -48,14 +48,14 @@ type keeper struct {
 	ops   map[string]order
 }
 
-// order is an operation with its result, once there is one.
+// order is an operation, and its result when it has ended.
 type order struct {
 	op     journal.Op
-	exec   *journal.Exec // it was begun by an agent process before this one
+	exec   *journal.Exec // set if an earlier agent process began it
 	result *agentproto.Result
 }
 
-// saved is what the journal has of a process.
+// saved is the state of a process in the journal.
 type saved struct {
 	Spec     agentproto.Spec    `json:"spec"`
 	Desired  supervise.Desired  `json:"desired"`
@@ -64,7 +64,7 @@ type saved struct {
 	Failures int                `json:"failures"`
 }
 
-// before is what the journal has of what ran before a command.
+// before is the state before a command in the journal.
 type before struct{ Main supervise.Identity }
 
 func (e *engine) Apply(agentproto.Settings) {}
@@ -81,7 +81,7 @@ func (e *engine) policy(s *agentproto.Spec) supervise.Policy {
 	}
 }
 
-// keeper returns that of a key. The caller holds e.mu.
+// keeper returns the keeper of a key. The caller has locked e.mu.
 func (e *engine) keeper(key string) *keeper {
 	k := e.keepers[key]
 	if k == nil {
@@ -91,8 +91,9 @@ func (e *engine) keeper(key string) *keeper {
 	return k
 }
 
-// Recover continues the work of an earlier agent process: processes are looked
-// for, what had begun is judged by what is there, what had not begun waits.
+// Recover continues the work of an earlier agent process. It observes the processes
+// and determines the outcomes of begun operations; other operations wait for
+// Resume.
 func (e *engine) Recover(left journal.Recovered) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,7 +116,7 @@ func (e *engine) Recover(left journal.Recovered) {
 	}
 }
 
-// Resume begins what had not begun, unless its time has passed.
+// Resume begins the waiting operations, unless their time has passed.
 func (e *engine) Resume() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -127,17 +128,17 @@ func (e *engine) Resume() {
 		case e.cfg.InTime(op.ReceivedAt.Add(-clockError)):
 			e.work.Go(func() { e.finish(op, refused(op, "agent restarted, not executed: the servers' clock was set back")) })
 		case late || e.cfg.InTime(op.ReceivedAt.Add(budget(&op.Spec))):
-			e.submit(order{op: op}) // which refuses what is late
+			e.submit(order{op: op}) // rejects expired operations
 		default:
 			e.work.Go(func() { e.finish(op, refused(op, "agent restarted, not executed: too old")) })
 		}
 	}
 }
 
-// clockError is by how much two estimates of the servers' time may differ.
+// clockError is the maximum difference between two estimates of the servers' time.
 const clockError = 5 * time.Second
 
-// budget is how long an operation may take.
+// budget returns the maximum duration of an operation.
 func budget(s *agentproto.Spec) time.Duration {
 	return time.Duration(2*s.OpTimeoutMS+s.StartCheckEndMS+s.StopCheckMS) * time.Millisecond
 }
@@ -165,7 +166,8 @@ func (e *engine) submit(o order) {
 
 func opID(id journal.ID) string { return fmt.Sprintf("%s/%d", id.Task, id.Item) }
 
-// step asks the machine and does what it says. The caller holds e.mu.
+// step passes an event to the state machine and performs the effects. The caller
+// has locked e.mu.
 func (e *engine) step(k *keeper, event supervise.Event) {
 	if e.stopped {
 		return
@@ -178,7 +180,7 @@ func (e *engine) step(k *keeper, event supervise.Event) {
 	e.cfg.Changed()
 }
 
-// later has an event happen beside the caller.
+// later calls event in a goroutine and passes its result to step.
 func (e *engine) later(k *keeper, event func() supervise.Event) {
 	e.work.Go(func() {
 		ev := event()
@@ -249,17 +251,17 @@ func (e *engine) watch(k *keeper, main supervise.Identity) {
 	}
 }
 
-// save keeps what a later agent process needs.
+// save stores the state that a later agent process needs.
 func (e *engine) save(k *keeper) {
 	var text json.RawMessage
 	if k.state.Kept && k.state.Desired != supervise.None {
 		s := saved{Spec: k.spec, Desired: k.state.Desired, Phase: k.state.Phase, Main: k.state.Main, Failures: k.state.Failures}
-		text, _ = json.Marshal(s) //nolint:errchkjson // it has no such fields
+		text, _ = json.Marshal(s) //nolint:errchkjson // all fields can be encoded
 	}
 	_ = e.cfg.Ledger.SaveProcess(k.key, text) // the next change saves again
 }
 
-// pause reports false when the engine ended first.
+// pause reports false if the engine ended first.
 func (e *engine) pause(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -275,10 +277,10 @@ type command struct {
 	line string
 }
 
-// commandTime is how long a control command takes.
+// commandTime is the duration of a control command.
 const commandTime = 300 * time.Millisecond
 
-// carryOut is an operation from its beginning to its outcome, nil if the engine
+// carryOut executes an operation and returns its outcome, or nil if the engine
 // ended first.
 func (e *engine) carryOut(k *keeper, o order) supervise.Event {
 	var r agentproto.Result
@@ -303,8 +305,8 @@ func (e *engine) carryOut(k *keeper, o order) supervise.Event {
 	return supervise.Finished{ID: opID(o.op.ID), Outcome: supervise.Outcome{Class: class, Observation: sight(main), Main: main}}
 }
 
-// execute runs the commands of an operation. It reports false when the agent
-// ended first.
+// execute runs the commands of an operation. It reports false if the agent ended
+// first.
 func (e *engine) execute(op journal.Op) (supervise.Class, agentproto.Result, bool) {
 	main := e.host.main(op.Spec.Key)
 	runs := sight(main) == supervise.Alive
@@ -333,7 +335,7 @@ func (e *engine) execute(op journal.Op) (supervise.Class, agentproto.Result, boo
 	if !runs && op.Action != agentproto.ActionStart && op.Action != agentproto.ActionRestart {
 		return supervise.Already, result(op, agentproto.CodeNotRunning, agentproto.ReasonNotRunning), true
 	}
-	text, _ := json.Marshal(before{main}) //nolint:errchkjson // it has no such fields
+	text, _ := json.Marshal(before{main}) //nolint:errchkjson // all fields can be encoded
 	for _, c := range commands {
 		exec := journal.Exec{BootID: e.host.boot, At: time.Now().UTC(), Before: text}
 		if err := e.cfg.Ledger.Execute(op.ID, exec); err != nil {
@@ -351,7 +353,7 @@ func (e *engine) execute(op journal.Op) (supervise.Class, agentproto.Result, boo
 	return supervise.Done, result(op, agentproto.CodeSuccess, agentproto.ReasonSucceeded), true
 }
 
-// run reports false if the agent is dead: then nothing runs.
+// run reports false if the agent is dead; the command then does not run.
 func (e *engine) run(spec agentproto.Spec, c command, operation string) bool {
 	if e.dead.Load() || e.life.Err() != nil {
 		return false
@@ -360,8 +362,8 @@ func (e *engine) run(spec agentproto.Spec, c command, operation string) bool {
 	return true
 }
 
-// takeUp judges an operation that an earlier agent process had begun, and runs
-// nothing.
+// takeUp determines the outcome of an operation that an earlier agent process
+// began. It runs no command.
 func (e *engine) takeUp(o order) (supervise.Class, agentproto.Result) {
 	var was before
 	_ = json.Unmarshal(o.exec.Before, &was) // without it every process counts as a new one
@@ -381,7 +383,7 @@ func (e *engine) takeUp(o order) (supervise.Class, agentproto.Result) {
 	return supervise.Failed, result(o.op, agentproto.CodeFailed, agentproto.ReasonCommandFailed)
 }
 
-// autoStart starts a process again that is to be kept alive.
+// autoStart starts a supervised process again.
 func (e *engine) autoStart(key string, spec agentproto.Spec) supervise.Event {
 	ran := false
 	if e.host.main(key) == (supervise.Identity{}) {
@@ -393,7 +395,7 @@ func (e *engine) autoStart(key string, spec agentproto.Spec) supervise.Event {
 	return supervise.AutoStarted{Outcome: supervise.Outcome{Class: supervise.Done, Observation: sight(main), Main: main}, Ran: ran}
 }
 
-// inspect answers a status.
+// inspect executes a status.
 func (e *engine) inspect(op journal.Op) {
 	if !op.NotAfter.IsZero() && !e.cfg.InTime(op.NotAfter) {
 		e.finish(op, refused(op, "expired, not executed"))
@@ -404,11 +406,11 @@ func (e *engine) inspect(op journal.Op) {
 	e.finish(op, r)
 }
 
-// finish makes a result durable and hands it to the agent.
+// finish makes a result durable and passes it to the agent.
 func (e *engine) finish(op journal.Op, r agentproto.Result) {
 	e.cfg.Crash(operate.CrashBeforeDone)
 	if e.cfg.Ledger.Finish(op.ID, r) != nil {
-		return // it stays open
+		return // the operation stays open
 	}
 	e.cfg.Crash(operate.CrashAfterDone)
 	e.cfg.Finished(op, r)
@@ -456,7 +458,7 @@ func (e *engine) Processes() []agentproto.ManagedProcess {
 	return all
 }
 
-// Stop leaves processes alone; what runs stays open in the journal.
+// Stop does not end processes; running operations stay open in the journal.
 func (e *engine) Stop(context.Context) {
 	e.mu.Lock()
 	e.stopped = true

@@ -30,7 +30,7 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// fleet is everything of one history.
+// fleet has all roles of one history.
 type fleet struct {
 	dir    string
 	log    logrus.FieldLogger
@@ -40,44 +40,44 @@ type fleet struct {
 	broker *natsembed.Server
 	store  *store
 	marks  *marks
-	conn   *nats.Conn // of the test, without faults
+	conn   *nats.Conn // connection of the test, without faults
 	nodes  []*node
-	runs   sync.WaitGroup // of all processes that were ever started
+	runs   sync.WaitGroup // all started processes
 
-	step time.Duration // of the store's clock against true time
+	step time.Duration // offset of the store's clock
 	mu   sync.Mutex
-	news []string // what happened, printed with the history
+	news []string // log of the faults, printed with the history
 }
 
-// defect is what is broken on purpose; the zero defect is nothing.
+// defect is an intended defect; the zero value is none.
 type defect struct {
-	mangle func(*node, *frame) (drop bool) // messages of agents
+	mangle func(*node, *frame) (drop bool) // changes messages of agents
 	store  *storeDefect
 	worker func(*worker.Config)
 }
 
-// node is a role on a machine of its own: what it runs is a process, which dies
-// and is started again.
+// node is a role on a separate machine. It runs a process, which can die and be
+// started again.
 type node struct {
 	fleet *fleet
 	name  string
 	kind  check.Kind
 	host  *host  // of an agent
-	dir   string // of an agent: its data folder
+	dir   string // data folder of an agent
 	boots int
 
 	mu      sync.Mutex
-	process *role // nil = it is down
+	process *role // nil if the node is down
 	weather weather
 	cut     bool
-	point   string // where the process dies when it passes it
+	point   string // point of the code at which the process dies
 }
 
 // role is one process of a node.
 type role struct {
 	port    *port
 	conn    *nats.Conn
-	client  *client      // of the store, nil for agents
+	client  *client      // connection to the store; nil for agents
 	handler http.Handler // of a dispatcher
 	dead    atomic.Bool
 	died    chan struct{} // closed when it is dead
@@ -91,22 +91,22 @@ func (f *fleet) note(format string, args ...any) {
 	f.news = append(f.news, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// random returns random numbers for one purpose, which do not depend on what
-// else happened to the fleet.
+// random returns random numbers for one purpose, which do not depend on other
+// events of the fleet.
 func (f *fleet) random(purpose string) *rand.Rand {
 	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(purpose)) // it never fails
+	_, _ = hash.Write([]byte(purpose)) // never fails
 	return rand.New(rand.NewPCG(f.seed, hash.Sum64()))
 }
 
-// storeTime is the store's clock.
+// storeTime returns the time of the store's clock.
 func (f *fleet) storeTime() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return time.Now().Add(f.step)
 }
 
-// newFleet starts the broker and the store, and makes the streams.
+// newFleet starts the broker and the store, and creates the streams.
 func newFleet(dir string, seed uint64, log logrus.FieldLogger, d *defect) (*fleet, error) {
 	f := &fleet{dir: dir, log: log, seed: seed, defect: d, marks: &marks{}}
 	var err error
@@ -129,7 +129,8 @@ func newFleet(dir string, seed uint64, log logrus.FieldLogger, d *defect) (*flee
 	return f, nil
 }
 
-// memory makes streams that the broker keeps in memory: it does not die here.
+// memory creates streams in memory, because the broker does not die in a
+// simulation.
 type memory struct{ jetstream.JetStream }
 
 func (m memory) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
@@ -163,7 +164,7 @@ func (f *fleet) add(name string, kind check.Kind, h *host) *node {
 	return n
 }
 
-// start begins a new process of the node. It does nothing if there is one.
+// start begins a new process of the node, unless one runs.
 func (n *node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -200,7 +201,7 @@ func (n *node) start() error {
 	return nil
 }
 
-// role makes what the node runs.
+// role creates the role that the node runs.
 func (n *node) role(r *role) (run func(context.Context) error, err error) {
 	log := n.fleet.log.WithField("node", n.name)
 	if n.kind == check.Agent {
@@ -242,8 +243,8 @@ func (n *node) role(r *role) (run func(context.Context) error, err error) {
 	return w.Run, nil
 }
 
-// passed returns the function to which a process reports each point that it
-// passes. It ends the process at the point that was asked for.
+// passed returns the function that a process calls at each point of the code. It
+// ends the process at the selected point.
 func (n *node) passed(r *role) func(string) {
 	return func(point string) {
 		n.mu.Lock()
@@ -259,7 +260,7 @@ func (n *node) passed(r *role) func(string) {
 	}
 }
 
-// crash ends the process at once, whatever it is doing.
+// crash ends the process at once, regardless of its current work.
 func (n *node) crash() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -268,10 +269,9 @@ func (n *node) crash() {
 	}
 }
 
-// kill has nothing that the process still does have an effect: its goroutines
-// cannot be ended, so the world is taken from them. An agent that is started
-// again goes on with a copy of what the dead one had written. The caller holds
-// n.mu.
+// kill removes all effects of the process. Its goroutines cannot be ended, so kill
+// removes their connections and host. A restarted agent continues with a copy of
+// the data that the dead agent wrote. The caller has locked n.mu.
 func (n *node) kill(r *role) {
 	r.dead.Store(true)
 	close(r.died)
@@ -290,8 +290,8 @@ func (n *node) kill(r *role) {
 	r.stop()
 }
 
-// copyFolder copies an agent's data folder. The file of the instance is linked:
-// by its inode an agent knows that the folder is not a copy.
+// copyFolder copies an agent's data folder. It links the instance file, because the
+// agent detects a copy of the folder by the inode of this file.
 func copyFolder(from, to string) error {
 	journal := filepath.Join(to, "journal")
 	if err := os.MkdirAll(journal, 0o700); err != nil {
@@ -308,7 +308,7 @@ func copyFolder(from, to string) error {
 	}
 	for _, file := range files {
 		if file.Name() == "reserve" {
-			continue // room for a full disk, which the next process sets aside again
+			continue // disk reserve, which the next process creates again
 		}
 		data, err := os.ReadFile(filepath.Join(from, "journal", file.Name()))
 		if err != nil {
@@ -321,7 +321,7 @@ func copyFolder(from, to string) error {
 	return nil
 }
 
-// shutDown stops the process in good order, and returns when it has ended.
+// shutDown stops the process gracefully, and returns when it has ended.
 func (n *node) shutDown() {
 	n.mu.Lock()
 	r := n.process
@@ -333,14 +333,14 @@ func (n *node) shutDown() {
 	}
 }
 
-// at has the process die at a named point.
+// at lets the process die at a named point of the code.
 func (n *node) at(point string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.point = point
 }
 
-// set changes how messages fare, also those of the processes to come.
+// set changes the faults of messages, also for later processes.
 func (n *node) set(w weather) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -375,7 +375,7 @@ func (n *node) running() *role {
 
 var errDown = errors.New("connection refused")
 
-// RoundTrip asks the dispatcher that the host of the URL names.
+// RoundTrip sends the request to the dispatcher named by the host of the URL.
 func (f *fleet) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := f.named(req.URL.Hostname()).running()
 	if r == nil {

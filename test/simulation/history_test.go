@@ -27,7 +27,7 @@ import (
 	"github.com/procfleet/procfleet/worker/notify"
 )
 
-// history is one run of a fleet, made from a seed.
+// history is one run of a fleet from a seed.
 type history struct {
 	seed   uint64
 	random *rand.Rand
@@ -35,7 +35,7 @@ type history struct {
 	load   *check.Load
 	hosts  []*host
 	deaths deaths
-	overs  []func() // of fail-overs whose traces may still be seen
+	overs  []func() // end the periods of fail-overs
 }
 
 // outcome is the result of a history.
@@ -43,19 +43,19 @@ type outcome struct {
 	seed   uint64
 	broken []check.Violation
 	err    error
-	news   []string     // what was done to the fleet, in its time
-	marks  []check.Mark // what ran on its hosts
+	news   []string     // faults of the fleet, in its time
+	marks  []check.Mark // commands that ran on its hosts
 	seen   check.Totals
 	lasted time.Duration
-	// undecided is of how many processes it was not found out in time whether
-	// their results can be explained.
+	// undecided is the number of processes for which the check of RuleExplained
+	// timed out.
 	undecided int
 }
 
-// explainingTime bounds the search for the explanation of one process.
+// explainingTime limits the check of one process.
 const explainingTime = time.Second
 
-// failed reports whether the fleet broke a promise.
+// failed reports whether the fleet violated a rule.
 func (o *outcome) failed() bool { return o.err != nil || len(o.broken) > 0 }
 
 func (o *outcome) String() string {
@@ -73,7 +73,7 @@ func (o *outcome) String() string {
 	return b.String()
 }
 
-// commands lists what ran on the hosts.
+// commands lists the commands that ran on the hosts.
 func (o *outcome) commands() string {
 	var b strings.Builder
 	for _, m := range o.marks {
@@ -82,7 +82,7 @@ func (o *outcome) commands() string {
 	return b.String()
 }
 
-// script is what happens to a fleet between its start and its recovery.
+// script causes the faults of a fleet between its start and its recovery.
 type script func(*history)
 
 // explore runs the history of a seed.
@@ -92,7 +92,7 @@ func explore(t *testing.T, seed uint64, d *defect, s script) *outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // what is left costs nothing
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover is harmless
 	o := &outcome{seed: seed}
 	var seen *check.History
 	synctest.Test(t, func(*testing.T) {
@@ -105,8 +105,8 @@ func explore(t *testing.T, seed uint64, d *defect, s script) *outcome {
 		}
 		o.lasted = time.Since(began)
 	})
-	// The client library of NATS pools timers for the whole process, and a timer
-	// must not be used outside of the bubble that made it.
+	// The NATS client library pools timers for the whole process, and a timer must
+	// not be used outside the bubble that created it.
 	runtime.GC()
 	runtime.GC()
 	if seen != nil {
@@ -117,7 +117,7 @@ func explore(t *testing.T, seed uint64, d *defect, s script) *outcome {
 	return o
 }
 
-// memoryFolder is where files cost no disk; "" is the default.
+// memoryFolder returns a folder in memory, or "" for the default.
 func memoryFolder() string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); err == nil && info.IsDir() {
@@ -134,8 +134,8 @@ const (
 	taskTimeout = 40 * time.Second
 )
 
-// run starts a fleet with a load, has the script break it, lets it recover, and
-// judges what was seen.
+// run starts a fleet with a load, runs the script, lets the fleet recover, and
+// checks the history.
 func (h *history) run(dir string, d *defect, s script) (broken []check.Violation, err error) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
@@ -200,18 +200,18 @@ func (h *history) begin() error {
 		Pause: h.between(2*time.Second, 6*time.Second), Timeout: taskTimeout, Between: 2 * time.Second, Unexplained: true,
 	}
 	for _, n := range h.fleet.of(check.Dispatcher) {
-		cfg.Doors = append(cfg.Doors, "http://"+n.name)
+		cfg.Dispatchers = append(cfg.Dispatchers, "http://"+n.name)
 	}
 	for _, host := range h.hosts {
 		cfg.Hosts = append(cfg.Hosts, host.addr)
 	}
-	// Agents need a moment to learn the time and to be known.
+	// Agents need a moment to learn the server's time and to announce themselves.
 	time.Sleep(5 * time.Second)
 	h.load, err = check.Start(context.Background(), cfg)
 	return err
 }
 
-// endFaults ends every fault that lasts.
+// endFaults ends every lasting fault.
 func (h *history) endFaults() {
 	h.fleet.note("all faults end")
 	h.fleet.store.edit(func() { h.fleet.store.away, h.fleet.store.mute, h.fleet.store.slow = false, 0, time.Millisecond })
@@ -234,14 +234,14 @@ func (h *history) endFaults() {
 	}
 }
 
-// between is a random time in a range.
+// between returns a random duration in a range.
 func (h *history) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(h.random.Int64N(int64(most-least)))
 }
 
 func (h *history) one(of []*node) *node { return of[h.random.IntN(len(of))] }
 
-// points are where processes die.
+// points are the points of the code at which processes die.
 var points = map[check.Kind][]string{
 	check.Dispatcher: {dispatcher.PointStored, dispatcher.PointRegistered, dispatcher.PointPublished},
 	check.Worker: {
@@ -254,7 +254,7 @@ var points = map[check.Kind][]string{
 	},
 }
 
-// faults are what a history may do to a fleet. Each returns what takes it back.
+// faults are the faults of a history. Each returns a function that ends the fault.
 var faults = []struct {
 	weight int
 	do     func(*history) (back func())
@@ -296,7 +296,8 @@ func randomFaults(h *history) {
 	}
 }
 
-// duration is how long a fault lasts: now and then longer than tasks have.
+// duration returns the duration of a fault, which sometimes exceeds the timeout of
+// tasks.
 func (h *history) duration() time.Duration {
 	const longEvery = 8
 	if h.random.IntN(longEvery) == 0 {
@@ -383,7 +384,7 @@ func (h *history) storeMute() (back func()) {
 	}
 }
 
-// failOver has the store forget what no replica had.
+// failOver lets the store lose the writes that no replica had.
 func (h *history) failOver() (back func()) {
 	h.overs = append(h.overs, h.load.Failover())
 	h.fleet.note("the replica of the store is cut off")
@@ -414,13 +415,13 @@ func (h *history) step(by time.Duration) {
 }
 
 // stepWithoutAgent sets the store's clock back while an agent is down that has
-// accepted a command: only the sweep can end its task.
+// accepted a command, so that only the sweep can end its task.
 func (h *history) stepWithoutAgent() (back func()) {
 	n := h.one(h.fleet.of(check.Agent))
 	h.fleet.note("%s will die at %s", n.name, agent.CrashReceived)
 	n.at(agent.CrashReceived)
 	time.Sleep(h.between(2*time.Second, 10*time.Second))
-	// A step of the clock may double the time that a task takes.
+	// A step of the clock may double the time of a task.
 	over := h.load.Failover()
 	h.step(-h.between(10*time.Minute, 2*time.Hour))
 	time.Sleep(2 * taskTimeout)
@@ -441,8 +442,8 @@ func (h *history) wrongClock() (back func()) {
 	}
 }
 
-// wakeWithWrongClock has an agent die with a command that it has not begun, and
-// come back after the command's deadline on a host whose clock stood still.
+// wakeWithWrongClock kills an agent with a command that it has not begun, and
+// starts it after the command's deadline on a host whose clock has stopped.
 func (h *history) wakeWithWrongClock() (back func()) {
 	n := h.one(h.fleet.of(check.Agent))
 	h.fleet.note("%s will die at %s", n.name, agent.CrashReceived)
@@ -469,7 +470,7 @@ func (h *history) losePower() (back func()) {
 	return func() { h.restarted(n) }
 }
 
-// cloneAgent starts a copy of a host, with a copy of its agent.
+// cloneAgent starts a copy of a host with a copy of its agent.
 func (h *history) cloneAgent() (back func()) {
 	n := h.one(h.fleet.of(check.Agent))
 	c := n.clone()
@@ -484,7 +485,7 @@ func (h *history) cloneAgent() (back func()) {
 	}
 }
 
-// clone is a node that is not among those of the fleet.
+// clone returns a node that is not in the fleet's list.
 func (n *node) clone() *node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -496,7 +497,7 @@ func (n *node) clone() *node {
 	return c
 }
 
-// deaths are when hosts lost power.
+// deaths are the times at which hosts lost power.
 type deaths struct {
 	mu  sync.Mutex
 	all []check.Loss

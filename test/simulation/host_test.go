@@ -10,8 +10,7 @@ import (
 	"github.com/procfleet/procfleet/test/cluster/check"
 )
 
-// host is a modeled host: its clocks, the processes that run on it, and the
-// marks that commands left.
+// host is a modeled host: its clocks, its processes, and the marks of commands.
 type host struct {
 	addr procfleet.Host
 
@@ -21,28 +20,29 @@ type host struct {
 	pids      int
 	processes map[string]*process
 	marks     *marks
-	jump      time.Duration // of the wall clock against true time
-	stopped   time.Time     // since when the wall clock stands still; zero = it runs
+	jump      time.Duration // offset of the wall clock
+	stopped   time.Time     // time at which the wall clock stopped; zero = it runs
 }
 
-// process is one that runs.
+// process is a running process.
 type process struct {
 	id   supervise.Identity
 	died []func()
 }
 
-// marks are those of all hosts, in the order in which commands ran.
+// marks are the marks of all hosts, in the order of their commands.
 type marks struct {
 	mu  sync.Mutex
 	all []check.Mark
 }
 
 func newHost(addr procfleet.Host, m *marks) *host {
-	// It has been up for long, so that automatic starts wait for nothing.
+	// The host has run for long, so automatic starts do not wait after a boot.
 	return &host{addr: addr, marks: m, booted: time.Now().Add(-time.Hour), boot: "boot-1", processes: map[string]*process{}}
 }
 
-// clone is a copy of the host with what runs on it, as of a virtual machine.
+// clone returns a copy of the host with its processes, like a copy of a virtual
+// machine.
 func (h *host) clone() *host {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,7 +53,7 @@ func (h *host) clone() *host {
 	return c
 }
 
-// wall is the host's wall clock.
+// wall returns the time of the host's wall clock.
 func (h *host) wall() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,14 +64,14 @@ func (h *host) wall() time.Time {
 	return now.Add(h.jump)
 }
 
-// elapsed is the time since the host booted.
+// elapsed returns the time since the host booted.
 func (h *host) elapsed() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return time.Since(h.booted)
 }
 
-// setClock has the wall clock be off, and stand still or go on.
+// setClock sets the offset of the wall clock, and stops or resumes it.
 func (h *host) setClock(jump time.Duration, stopped bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +81,7 @@ func (h *host) setClock(jump time.Duration, stopped bool) {
 	}
 }
 
-// main is the process of a key, the zero identity if it does not run.
+// main returns the process of a key, or the zero identity if it does not run.
 func (h *host) main(key string) supervise.Identity {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,8 +91,8 @@ func (h *host) main(key string) supervise.Identity {
 	return supervise.Identity{}
 }
 
-// run carries out a control command: it leaves its mark, and starts or ends the
-// process. The order on one host is that of the marks.
+// run executes a control command: it writes its mark, and starts or ends the
+// process. The marks have the order of the commands on the host.
 func (h *host) run(key string, verb check.Verb, command, operation string, stays bool) supervise.Identity {
 	h.mu.Lock()
 	h.marks.add(h.addr, verb, command, operation)
@@ -117,7 +117,7 @@ func (h *host) run(key string, verb check.Verb, command, operation string, stays
 	return h.main(key)
 }
 
-// watch calls died once the process has ended, and reports whether it runs.
+// watch calls died when the process has ended, and reports whether it runs.
 func (h *host) watch(id supervise.Identity, died func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,7 +130,7 @@ func (h *host) watch(id supervise.Identity, died func()) bool {
 	return false
 }
 
-// losePower ends all processes and boots the host anew.
+// losePower ends all processes and boots the host.
 func (h *host) losePower() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,13 +138,13 @@ func (h *host) losePower() {
 	h.booted, h.boot = time.Now(), h.boot+"+"
 }
 
-// add records a mark as the shell line of the load writes it:
-// echo "<token> <process> <verb> $PROCFLEET_OP $up".
+// add records a mark like the shell line of the load: echo "<token> <process>
+// <verb> $PROCFLEET_OP $up".
 func (m *marks) add(addr procfleet.Host, verb check.Verb, command, operation string) {
 	_, rest, _ := strings.Cut(command, `echo "`)
 	words := strings.Fields(rest)
 	if len(words) < 3 {
-		return // it leaves none
+		return // the command writes no mark
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,6 +2,6 @@
 
 package simulation
 
-// defaultSeeds is less with the race detector, with which a history takes 30
-// times as long.
+// defaultSeeds is lower with the race detector, with which a history takes 30 times
+// as long.
 const defaultSeeds = 4

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"flag"
-	"os"
 	"runtime/debug"
 	"testing"
 	"time"
@@ -19,11 +18,11 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// The server keeps a clock for the whole process, whose goroutine must not
-	// begin inside of a bubble.
+	// The NATS server has one clock for the whole process. Its goroutine must not
+	// start in a bubble.
 	ats.Register()
 	debug.SetGCPercent(400) // histories are short, and end with a collection
-	os.Exit(m.Run())
+	m.Run()
 }
 
 func TestHistories(t *testing.T) {
@@ -43,9 +42,9 @@ func TestHistories(t *testing.T) {
 		lasted += o.lasted
 		undecided += o.undecided
 		if o.failed() {
-			t.Errorf("%s\nrun it again: go test ./test/simulation -run TestHistories -seed %d -v", o, s)
+			t.Errorf("%s\nto repeat it: go test ./test/simulation -run TestHistories -seed %d -v", o, s)
 		}
 	}
-	t.Logf("seeds %d to %d: %s of fleet time, %.1f histories per second, %d processes not decided", *first, *first+*seeds-1,
+	t.Logf("seeds %d to %d: %s of fleet time, %.1f histories per second, %d processes undecided", *first, *first+*seeds-1,
 		lasted.Round(time.Minute), float64(*seeds)/time.Since(began).Seconds(), undecided)
 }

@@ -18,25 +18,25 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// store is the task store of a fleet with its faults. It can fail over to a
-// replica that lacks what was written since the replica was cut off; as with
-// redisstore and --redis-wait-replicas no answer confirms such a write.
+// store is the task store of a fleet, with faults. It can fail over to a replica
+// that lacks the writes since it was cut off. As in redisstore with
+// --redis-wait-replicas, no reply confirms such a write.
 type store struct {
 	dir   string
 	clock func() time.Time
 
-	mu      sync.RWMutex // held for writing by a fail-over
+	mu      sync.RWMutex // locked for writing during a fail-over
 	current *boltstore.Store
-	path    string // of current
+	path    string // file of current
 	copies  int
 
-	fault  sync.Mutex // guards what follows
+	fault  sync.Mutex // guards the fields below
 	random *rand.Rand
 	away   bool          // calls fail
 	slow   time.Duration // longest delay of a call
-	mute   float64       // probability that the answer to a call that was carried out is lost
-	alone  bool          // no replica confirms
-	behind string        // the file of the replica that is cut off
+	mute   float64       // probability that the reply to an executed call is lost
+	alone  bool          // no replica confirms writes
+	behind string        // file of the replica that is cut off
 }
 
 func openStore(dir string, clock func() time.Time, random *rand.Rand) (*store, error) {
@@ -56,7 +56,7 @@ func (s *store) edit(f func()) {
 	f()
 }
 
-// cutReplica begins the time of which a fail-over forgets everything.
+// cutReplica cuts off the replica; a fail-over loses all writes after it.
 func (s *store) cutReplica() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,17 +94,17 @@ var (
 	_ worker.Store     = (*client)(nil)
 )
 
-// client is the connection of one role to the store. Calls that no role makes
-// during a simulation are those of the first store.
+// client is the connection of one role to the store. It passes calls that no role
+// makes in a simulation to the first store.
 type client struct {
 	*boltstore.Store
 	of   *store
 	dead atomic.Bool
-	// defect, if not nil, has the store behave as one of before.
+	// defect, if not nil, adds an earlier defect to the store.
 	defect *storeDefect
 }
 
-// storeDefect changes what single calls do.
+// storeDefect changes the behavior of single calls.
 type storeDefect struct {
 	due     func([]taskstore.Visit, time.Time) []taskstore.Visit
 	created func(context.Context, taskstore.Store, procfleet.TaskID)
@@ -112,7 +112,7 @@ type storeDefect struct {
 
 func (s *store) connect() *client { return &client{Store: s.current, of: s} }
 
-// before decides whether a call reaches the store.
+// before determines whether a call reaches the store.
 func (c *client) before(ctx context.Context) error {
 	var away bool
 	var delay time.Duration
@@ -128,7 +128,7 @@ func (c *client) before(ctx context.Context) error {
 	return nil
 }
 
-// after decides whether the answer of a call reaches the role.
+// after determines whether the reply to a call reaches the role.
 func (c *client) after(ctx context.Context, changes bool) error {
 	var mute, alone bool
 	c.of.edit(func() { mute, alone = c.of.random.Float64() < c.of.mute, c.of.alone })
@@ -143,7 +143,7 @@ func (c *client) after(ctx context.Context, changes bool) error {
 	return nil
 }
 
-// call makes one call with its faults.
+// call executes one call with its faults.
 func call[T any](ctx context.Context, c *client, changes bool, do func(*boltstore.Store) (T, error)) (v T, err error) {
 	if err := c.before(ctx); err != nil {
 		return v, err
@@ -169,7 +169,7 @@ func write[T any](ctx context.Context, c *client, do func(*boltstore.Store) (T, 
 	return call(ctx, c, true, do)
 }
 
-// change is write for calls that answer nothing.
+// change is write for calls without a result.
 func change(ctx context.Context, c *client, do func(*boltstore.Store) error) error {
 	_, err := write(ctx, c, func(s *boltstore.Store) (struct{}, error) { return struct{}{}, do(s) })
 	return err

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// frame is one message of the NATS protocol: its first line as words, and for
-// messages with a body the headers and the payload.
+// frame is one message of the NATS protocol: the words of its first line and, for
+// messages with a body, the headers and the payload.
 type frame struct {
 	words   []string
 	headers []byte
 	payload []byte
 	body    bool
-	fromBus bool // it travels from the broker to the client
+	fromBus bool // sent by the broker to the client
 }
 
 // readFrame reads the next frame.
@@ -60,7 +60,7 @@ func (f *frame) readBody(r *bufio.Reader, headers int) error {
 	return nil
 }
 
-// bytes is the frame as it travels, also after its payload was changed.
+// bytes encodes the frame, also after a change of its payload.
 func (f *frame) bytes() []byte {
 	if !f.body {
 		return []byte(strings.Join(f.words, " ") + "\r\n")
@@ -75,7 +75,7 @@ func (f *frame) bytes() []byte {
 	return b.Bytes()
 }
 
-// subject is that of a message, "" of any other frame.
+// subject returns the subject of a message, or "" for any other frame.
 func (f *frame) subject() string {
 	if !f.body {
 		return ""
@@ -83,30 +83,30 @@ func (f *frame) subject() string {
 	return f.words[1]
 }
 
-// fromStream reports whether a message was delivered by JetStream, which
-// delivers it again unless it is acknowledged.
+// fromStream reports whether JetStream delivered the message. JetStream redelivers
+// it unless it is acknowledged.
 func (f *frame) fromStream() bool {
 	return f.body && f.fromBus && len(f.words) > 4 && strings.HasPrefix(f.words[3], "$JS.ACK.")
 }
 
-// weather is how messages fare on the connections of a node. Probabilities
-// are for one message of core NATS on its way from the broker to the node.
+// weather has the faults of messages on the connections of a node. Probabilities
+// apply to one message of core NATS from the broker to the node.
 type weather struct {
 	lost, twice, late float64
-	// lateBy is the longest delay of a late message, which others overtake.
+	// lateBy is the maximum delay of a late message, which other messages overtake.
 	lateBy time.Duration
 }
 
-// port is where the connections of one node to the broker begin.
+// port creates the connections of one node to the broker.
 type port struct {
 	broker interface{ InProcessConn() (net.Conn, error) }
-	// mangle, if not nil, may change a frame, or report that it is to be dropped.
+	// mangle, if not nil, may change a frame, or report that it is dropped.
 	mangle func(*frame) (drop bool)
 
 	mu      sync.Mutex
 	random  *rand.Rand
 	weather weather
-	cut     chan struct{} // closed when what is cut passes again; nil = it passes
+	cut     chan struct{} // closed when the cut ends; nil = no cut
 	dead    bool
 	links   map[*link]bool
 }
@@ -135,8 +135,8 @@ func (p *port) InProcessConn() (net.Conn, error) {
 		from, to net.Conn
 		fromBus  bool
 	}{{inner, server, false}, {server, inner, true}} {
-		// Each direction draws by itself, so that what one carries does not change
-		// the fate of the other.
+		// Each direction draws separately, so that the messages in one direction do
+		// not change the faults in the other.
 		random := rand.New(rand.NewPCG(p.random.Uint64(), 0))
 		frames := make(chan *sent, 1<<12)
 		go l.receive(d.from, frames, random, d.fromBus)
@@ -145,7 +145,7 @@ func (p *port) InProcessConn() (net.Conn, error) {
 	return client, nil
 }
 
-// partition keeps everything from passing until it is called with false.
+// partition blocks all frames until it is called with false.
 func (p *port) partition(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,15 +158,15 @@ func (p *port) partition(on bool) {
 	}
 }
 
-// set changes how messages fare.
+// set changes the faults of messages.
 func (p *port) set(w weather) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.weather = w
 }
 
-// disconnect ends the connections that there are; frames under way are lost.
-// With kill the port connects to nothing any more.
+// disconnect closes the connections; frames in transit are lost. With kill the port
+// accepts no further connection.
 func (p *port) disconnect(kill bool) {
 	p.mu.Lock()
 	p.dead = p.dead || kill
@@ -192,7 +192,7 @@ type link struct {
 	over           chan struct{}
 }
 
-// sent is a frame and when it arrives.
+// sent is a frame with its time of arrival.
 type sent struct {
 	*frame
 	at time.Time
@@ -207,11 +207,11 @@ func (l *link) end() {
 }
 
 const (
-	// leastLatency and mostLatency bound how long an ordinary frame travels.
+	// leastLatency and mostLatency limit the latency of an ordinary frame.
 	leastLatency, mostLatency = 50 * time.Microsecond, 500 * time.Microsecond
 )
 
-// receive reads frames and decides what becomes of each.
+// receive reads frames and applies the faults to each.
 func (l *link) receive(from net.Conn, frames chan<- *sent, random *rand.Rand, fromBus bool) {
 	defer l.end()
 	r := bufio.NewReader(from)
@@ -255,8 +255,8 @@ func (l *link) pass(frames chan<- *sent, f *sent) {
 	}
 }
 
-// deliver writes frames as they arrive. While the port is cut they wait, as
-// TCP has them wait.
+// deliver writes frames at their time of arrival. While the port is cut they wait,
+// as in TCP.
 func (l *link) deliver(to net.Conn, frames <-chan *sent) {
 	defer l.end()
 	for {
@@ -275,7 +275,7 @@ func (l *link) deliver(to net.Conn, frames <-chan *sent) {
 	}
 }
 
-// passable waits while the port is cut. It reports false when the link ended.
+// passable waits while the port is cut. It reports false if the link ended.
 func (l *link) passable() bool {
 	for {
 		_, cut := l.port.now()

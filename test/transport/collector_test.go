@@ -17,17 +17,17 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// hostileCollector treats each request for traces in another way, and hangs
-// for ever in the end.
+// hostileCollector handles each export request in a different harmful way. The last
+// way is to hang forever.
 type hostileCollector struct {
-	elsewhere string // where it redirects to
+	elsewhere string // target of its redirects
 	requests  atomic.Int64
 	hanging   atomic.Int64
 	released  chan struct{}
 }
 
 func (c *hostileCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // it wants no spans
+	_, _ = io.Copy(io.Discard, r.Body) // the spans do not matter
 	endless := func(status int, contentType string) {
 		w.Header().Set("Content-Type", contentType)
 		w.WriteHeader(status)
@@ -50,17 +50,17 @@ func (c *hostileCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "99999999")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	case 6:
-		panic(http.ErrAbortHandler) // the connection is cut
+		panic(http.ErrAbortHandler) // closes the connection without a response
 	default:
 		c.hanging.Add(1)
 		<-c.released
 	}
 }
 
-// TestCollectorThatIsHostileCostsSpansAlone: whatever the collector of traces
-// does, tasks are accepted and end while it does it, what waits for it is
-// bounded, and the keys that it was given reach nobody else.
-func TestCollectorThatIsHostileCostsSpansAlone(t *testing.T) {
+// TestHostileCollectorCostsOnlySpans uses a hostile collector of traces.
+// Meanwhile tasks must be accepted and end, pending spans must be limited, and no
+// other server may receive the collector's keys.
+func TestHostileCollectorCostsOnlySpans(t *testing.T) {
 	t.Parallel()
 	const key = "planted-collector-key-3b7d"
 	var elsewhere kept
@@ -75,7 +75,7 @@ func TestCollectorThatIsHostileCostsSpansAlone(t *testing.T) {
 	t.Cleanup(collector.Close)
 	t.Cleanup(func() { close(hostile.released) })
 
-	door := freeAddress(t)
+	door := testenv.FreeAddress(t)
 	up := testenv.StartChild(t, []string{"OTEL_EXPORTER_OTLP_HEADERS=x-collector-key=" + key}, program(t),
 		"up", "--agent=false", "--http", door, "--otlp", collector.URL, "--data", filepath.Join(t.TempDir(), "data"))
 	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
@@ -84,7 +84,7 @@ func TestCollectorThatIsHostileCostsSpansAlone(t *testing.T) {
 		return hostile.hanging.Load() > 0
 	}, "the collector has done everything else, and hangs")
 	var tasks []string
-	for range 48 { // with a span for each host, more than may wait
+	for range 48 { // each with a span per host, in total more spans than may wait
 		tasks = append(tasks, submitted(t, door, 256))
 	}
 	for _, id := range tasks {
@@ -94,22 +94,22 @@ func TestCollectorThatIsHostileCostsSpansAlone(t *testing.T) {
 		return dropped(asked(t, "http://"+door+"/metrics"))
 	}, "what finds no room is counted")
 	if n := strangers.Load(); n > 0 {
-		t.Errorf("whom the collector redirects to got %d requests", n)
+		t.Errorf("the redirect target received %d requests", n)
 	}
-	if peak := peakMemory(t, up.PID()); peak > 2<<30 {
-		t.Errorf("%d MiB of memory at the peak", peak>>20)
+	if peak := up.PeakMemory(t); peak > 2<<30 {
+		t.Errorf("peak memory %d MiB", peak>>20)
 	}
 	up.Signal(15)
 	if code := up.Wait(t, patience); code != 0 {
-		t.Errorf("it ends with %d while the collector hangs", code)
+		t.Errorf("exit code %d while the collector hangs", code)
 	}
 	out := up.WholeOutput(t, patience)
 	if !strings.Contains(out, "trace export failed") || strings.Contains(out, key) {
-		t.Error("the log says nothing of the collector, or what its key is")
+		t.Error("the log lacks the collector, or contains its key")
 	}
 }
 
-// dropped reports whether metrics count spans for which there was no room.
+// dropped reports whether metrics count spans dropped because of a full buffer.
 func dropped(metrics string) bool {
 	for line := range strings.Lines(metrics) {
 		if strings.HasPrefix(line, "procfleet_trace_dropped_spans_total{") && strings.Contains(line, `"full"`) {
@@ -119,7 +119,7 @@ func dropped(metrics string) bool {
 	return false
 }
 
-// submitted has a task for some hosts that have no agents accepted.
+// submitted submits a task for hosts without agents, and returns its id.
 func submitted(t *testing.T, door string, hosts int) (id string) {
 	t.Helper()
 	names := make([]string, hosts)
@@ -139,12 +139,12 @@ func submitted(t *testing.T, door string, hosts int) (id string) {
 	defer resp.Body.Close()
 	var task struct{ ID string }
 	if err := json.NewDecoder(resp.Body).Decode(&task); err != nil || resp.StatusCode != http.StatusCreated {
-		t.Fatalf("a task for %d hosts is answered %s: %v", hosts, resp.Status, err)
+		t.Fatalf("response to a task for %d hosts: %s: %v", hosts, resp.Status, err)
 	}
 	return task.ID
 }
 
-// asked reads an answer.
+// asked returns the body of a response.
 func asked(t *testing.T, url string) string {
 	t.Helper()
 	resp, err := http.Get(url)

@@ -17,10 +17,10 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// lists are what the commands look for in answers.
+// lists are the lists that the commands read from responses.
 var lists = []string{"tasks", "results", "hosts", "events"}
 
-// listsOf is an answer whose lists all are this one.
+// listsOf returns a response in which every list is the given one.
 func listsOf(list string) string {
 	var all []string
 	for _, name := range lists {
@@ -29,9 +29,9 @@ func listsOf(list string) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// TestServerThatIsHostileCostsACommandNothing: whatever a server answers, a
-// command ends with a sentence that says what is wrong, and with little memory.
-func TestServerThatIsHostileCostsACommandNothing(t *testing.T) {
+// TestHostileServer checks that a command ends with an
+// error message and uses little memory, regardless of the server's response.
+func TestHostileServer(t *testing.T) {
 	t.Parallel()
 	const task = "GSETASK:20260101000000:000001"
 	many := func(element string) string {
@@ -68,8 +68,9 @@ func TestServerThatIsHostileCostsACommandNothing(t *testing.T) {
 		for _, args := range commands {
 			t.Run(name+" "+strings.Join(args[:min(2, len(args))], " "), func(t *testing.T) {
 				t.Parallel()
-				// Three gigabytes of data, most of them for the race detector. What the kernel tells of
-				// the memory of a process is at least what this one had.
+				// A response has three gigabytes, and most of the memory is for the
+				// race detector. The kernel's figure is at least the memory of this
+				// process.
 				limited := []string{"-c", `ulimit -d 3145728 && exec "$0" "$@"`, program(t)}
 				cmd := exec.CommandContext(t.Context(), "sh", join(limited, args, []string{"--server", server.URL})...)
 				var stderr strings.Builder
@@ -86,9 +87,9 @@ func TestServerThatIsHostileCostsACommandNothing(t *testing.T) {
 	}
 }
 
-// TestServerThatDripsKeepsNoCommand: an answer that comes byte by byte, without
-// an end, is given up when its time is over, and Ctrl-C ends what watches.
-func TestServerThatDripsKeepsNoCommand(t *testing.T) {
+// TestServerThatSendsSingleBytes checks that a command gives up an endless
+// response of single bytes after its timeout, and that Ctrl-C ends a watch.
+func TestServerThatSendsSingleBytes(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

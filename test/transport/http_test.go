@@ -22,16 +22,16 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// listeners are those of one running system.
+// listeners are the listeners of one running system.
 type listeners struct {
 	child        *testenv.Child
 	door, status string
 }
 
-// startListeners starts a system whose callers must be applications.
+// startListeners starts a system that requires applications.
 func startListeners(t *testing.T, extra ...string) listeners {
 	t.Helper()
-	l := listeners{door: freeAddress(t), status: freeAddress(t)}
+	l := listeners{door: testenv.FreeAddress(t), status: testenv.FreeAddress(t)}
 	apps := filepath.Join(t.TempDir(), "apps.yaml")
 	if got := run(t, "app", "add", "esb", "--skip-user-auth", "--apps", apps); got.code != 0 {
 		t.Fatalf("add an application: %+v", got)
@@ -50,22 +50,22 @@ func dial(t *testing.T, address string) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() }) // the server may have done so
+	t.Cleanup(func() { _ = conn.Close() }) // the server may have closed it
 	if err := conn.SetDeadline(time.Now().Add(2 * patience)); err != nil {
 		t.Fatal(err)
 	}
 	return conn
 }
 
-// answers sends bytes and reads answers until the server closes the connection,
-// which it must.
+// answers sends bytes and reads responses until the server closes the connection,
+// which it must do.
 func answers(t *testing.T, address, raw string) (statuses []int, all string) {
 	t.Helper()
 	conn := dial(t, address)
-	go func() { _, _ = io.WriteString(conn, raw) }() // the server may have heard enough before the end
+	go func() { _, _ = io.WriteString(conn, raw) }() // the server may close the connection before it has read everything
 	text, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("the connection was left open after %.100q; answered %.300q", raw, text)
+		t.Fatalf("connection still open after %.100q; response %.300q", raw, text)
 	}
 	reader := bufio.NewReader(strings.NewReader(string(text)))
 	for {
@@ -73,8 +73,8 @@ func answers(t *testing.T, address, raw string) (statuses []int, all string) {
 		if err != nil {
 			return statuses, string(text)
 		}
-		_, _ = io.Copy(io.Discard, resp.Body) // what is there
-		_ = resp.Body.Close()                 // it is text
+		_, _ = io.Copy(io.Discard, resp.Body) // the rest of the body
+		_ = resp.Body.Close()                 // the body is in memory
 		statuses = append(statuses, resp.StatusCode)
 	}
 }
@@ -89,20 +89,21 @@ func post(path, headers, body string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\n%s%sContent-Length: %d\r\n\r\n%s", path, head, headers, len(body), body)
 }
 
-// TestRequestsThatNoClientSends: each attack on each listener gets a refusal,
-// or the answer that it would get in plain words, and nothing of it reaches the
-// next request. Everybody else is served all the while.
-func TestRequestsThatNoClientSends(t *testing.T) {
+// TestMalformedRequests sends malformed requests to each listener. Each
+// gets an error, or the response to the equivalent correct request, and must not
+// affect the next request. The listener must serve other clients meanwhile.
+func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	l := startListeners(t)
-	// Where a request is refused the connection ends with it: what follows is
-	// not taken for a request. One with a length and chunks is read by its chunks.
+	// After a rejected request the listener closes the connection, so that it does
+	// not parse the following bytes as a request. If a request has both a length
+	// and chunks, the listener reads the chunks.
 	smuggled := "GET /healthz?smuggled HTTP/1.1\r\n" + head + "\r\n"
 	long := strings.Repeat("a", 300<<10)
 	for name, c := range map[string]struct {
 		raw  string
-		want []int // any of these, the first answer; nothing: the connection is closed without a word
-		most int   // of answers; 0 is one
+		want []int // permitted statuses of the first response; none: the connection is closed without a response
+		most int   // maximum number of responses; 0 is one
 	}{
 		"length and chunks":             {"POST /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled, []int{400, 404, 405}, 2},
 		"two lengths":                   {"POST /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nContent-Length: 99\r\n\r\n" + smuggled, []int{400}, 0},
@@ -141,10 +142,10 @@ func TestRequestsThatNoClientSends(t *testing.T) {
 				t.Parallel()
 				statuses, all := answers(t, address, c.raw)
 				if len(statuses) == 0 || !slices.Contains(c.want, statuses[0]) || len(statuses) > max(c.most, 1) {
-					t.Errorf("answered %v, want one of %v: %.300q", statuses, c.want, all)
+					t.Errorf("responses %v, want one of %v: %.300q", statuses, c.want, all)
 				}
 				if strings.Contains(all, "\r\nSet-Cookie") || strings.Contains(all, "root:") {
-					t.Errorf("the answer has what the attacker wrote, or a file: %.300q", all)
+					t.Errorf("the response contains the attacker's text or a file: %.300q", all)
 				}
 				served(t, address)
 			})
@@ -152,17 +153,18 @@ func TestRequestsThatNoClientSends(t *testing.T) {
 	}
 }
 
-// served asks what everybody may ask.
+// served requests a path that needs no authentication.
 func served(t *testing.T, address string) {
 	t.Helper()
 	if statuses, all := answers(t, address, get("/healthz", "")); !slices.Equal(statuses, []int{200}) {
-		t.Errorf("others are answered %.200q", all)
+		t.Errorf("response to another client: %.200q", all)
 	}
 }
 
-// TestWhoCallsIsSaidOnce: a server in front may have looked at the other one
-// of two headers, so neither counts; nor does a name that only looks like one.
-func TestWhoCallsIsSaidOnce(t *testing.T) {
+// TestDuplicateAuthenticationHeadersAreRejected checks that two authentication headers, of which a proxy
+// may have verified only one, and a header with a similar name do not authenticate
+// a caller.
+func TestDuplicateAuthenticationHeadersAreRejected(t *testing.T) {
 	t.Parallel()
 	l := startListeners(t)
 	esb := func(headers string) string {
@@ -184,7 +186,7 @@ func TestWhoCallsIsSaidOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if statuses, all := answers(t, l.door, c.raw); !slices.Equal(statuses, []int{c.want}) {
-				t.Errorf("answered %v, want %d: %.300q", statuses, c.want, all)
+				t.Errorf("responses %v, want %d: %.300q", statuses, c.want, all)
 			}
 		})
 	}
@@ -196,16 +198,16 @@ func TestWhoCallsIsSaidOnce(t *testing.T) {
 		"one member twice":                esb(`X-Bkapi-Authorization: {"bk_app_code":"other","bk_app_code":"esb"}` + "\r\n"),
 	} {
 		if statuses, all := answers(t, l.door, raw); len(statuses) != 1 || statuses[0] >= 500 || refusal.MatchString(all) {
-			t.Errorf("%s: answered %.300q", name, all)
+			t.Errorf("%s: response %.300q", name, all)
 		}
 	}
 }
 
-// TestBodiesThatAreBombs: what is short to send and long to keep. None costs an
-// error of the server, and memory stays bounded.
-func TestBodiesThatAreBombs(t *testing.T) {
+// TestExpensiveBodies sends small bodies that are expensive to process. None may
+// cause an internal error, and memory must be limited.
+func TestExpensiveBodies(t *testing.T) {
 	t.Parallel()
-	l := listeners{door: freeAddress(t)}
+	l := listeners{door: testenv.FreeAddress(t)}
 	l.child = testenv.StartChild(t, nil, program(t), "up", "--agent=false", "--http", l.door, "--max-body", strconv.Itoa(4<<20), "--data", filepath.Join(t.TempDir(), "data"))
 	l.child.WaitHTTP(t, patience, "http://"+l.door+"/readyz")
 	wide := `{"action":"start","targets":[` + strings.TrimSuffix(strings.Repeat(`{},`, 1<<20), ",") + `]}`
@@ -226,12 +228,12 @@ func TestBodiesThatAreBombs(t *testing.T) {
 				t.Parallel()
 				statuses, all := answers(t, l.door, post(path, "Content-Type: application/json\r\nBK_USER: admin\r\nHTTP_BLUEKING_SUPPLIER_ID: 0\r\n", body))
 				if len(statuses) != 1 || statuses[0] >= 500 && statuses[0] != 503 || strings.Contains(all, "GSETASK") {
-					t.Errorf("answered %v: %.300q", statuses, all)
+					t.Errorf("responses %v: %.300q", statuses, all)
 				}
 			})
 		}
 	}
-	t.Run("many that promise to be long", func(t *testing.T) {
+	t.Run("many incomplete long bodies", func(t *testing.T) {
 		t.Parallel()
 		for range 200 {
 			conn := dial(t, l.door)
@@ -245,30 +247,19 @@ func TestBodiesThatAreBombs(t *testing.T) {
 		t.Parallel()
 		statuses, all := answers(t, l.door, post("/v1/tasks", "", strings.Repeat("x", 5<<20)))
 		if !slices.Equal(statuses, []int{413}) {
-			t.Errorf("answered %v: %.300q", statuses, all)
+			t.Errorf("responses %v: %.300q", statuses, all)
 		}
 	})
 	t.Cleanup(func() {
-		if peak := peakMemory(t, l.child.PID()); peak > 2<<30 {
-			t.Errorf("%d MiB of memory at the peak", peak>>20)
+		if peak := l.child.PeakMemory(t); peak > 2<<30 {
+			t.Errorf("peak memory %d MiB", peak>>20)
 		}
 	})
 }
 
-func peakMemory(t *testing.T, pid int) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	found := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
-	if err != nil || found == nil {
-		t.Fatalf("memory of %d: %v", pid, err)
-	}
-	kb, _ := strconv.Atoi(string(found[1])) // digits
-	return kb << 10
-}
-
-// TestWhoIsSlowIsLetGo: headers and bodies that never end keep nobody waiting,
-// and do not stay for ever.
-func TestWhoIsSlowIsLetGo(t *testing.T) {
+// TestSlowClientsAreDisconnected checks that the listener closes connections with endless
+// headers or bodies, and serves other clients meanwhile.
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	l := startListeners(t)
 	var slow sync.WaitGroup
@@ -282,10 +273,10 @@ func TestWhoIsSlowIsLetGo(t *testing.T) {
 				conn := dial(t, address)
 				slow.Go(func() {
 					if _, err := io.WriteString(conn, begins); err != nil {
-						return // it is closed already
+						return // the listener has closed it
 					}
 					if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-						t.Errorf("%s: %s: left open for %v", listener, what, 2*patience)
+						t.Errorf("%s: %s: still open after %v", listener, what, 2*patience)
 					}
 				})
 			}
@@ -297,9 +288,9 @@ func TestWhoIsSlowIsLetGo(t *testing.T) {
 	served(t, l.status)
 }
 
-// TestConnectionsAreBounded: further ones are closed at once, and whoever comes
-// when there is room again is served.
-func TestConnectionsAreBounded(t *testing.T) {
+// TestConnectionsAreLimited checks that the listener closes further connections at
+// once, and serves new ones when others have ended.
+func TestConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	const most = 50
 	l := startListeners(t, "--http-connections", strconv.Itoa(most))
@@ -308,21 +299,21 @@ func TestConnectionsAreBounded(t *testing.T) {
 	for range most + 10 {
 		conn := dial(t, l.door)
 		open = append(open, conn)
-		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") // it may be closed already
+		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") // the listener may have closed it
 		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
-			_ = resp.Body.Close() // its status is all that counts
+			_ = resp.Body.Close() // only the status matters
 			if resp.StatusCode == http.StatusOK {
 				taken++
 			}
 		}
 	}
-	// Those who asked whether the system is ready may have one still.
+	// A connection of the readiness checks may still be open.
 	if taken > most || taken < most-5 {
-		t.Errorf("%d connections were taken, want %d", taken, most)
+		t.Errorf("%d connections accepted, want %d", taken, most)
 	}
 	served(t, l.status)
 	for _, conn := range open {
-		_ = conn.Close() // the server may have done so
+		_ = conn.Close() // the server may have closed it
 	}
 	l.child.WaitHTTP(t, patience, "http://"+l.door+"/healthz")
 }

@@ -20,11 +20,10 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// aKey is what keys look like in the files of a fleet: a seed of NATS, or 32
-// bytes in base64.
+// aKey matches keys in the files of a fleet: a seed of NATS, or 32 bytes in base64.
 var aKey = regexp.MustCompile(`S[UAO][A-Z2-7]{56}|[A-Za-z0-9+/]{43}=`)
 
-// keysIn returns the keys in all files below a folder, by the file's name.
+// keysIn returns the keys in all files below a folder, by file name.
 func keysIn(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	keys := map[string]string{}
@@ -44,9 +43,10 @@ func keysIn(t *testing.T, folder string) map[string]string {
 	return keys
 }
 
-// TestKeysAreNowhere has every role work with keys of all kinds, and then fail
-// over files with damaged, foreign and swapped ones, at the most talkative.
-func TestKeysAreNowhere(t *testing.T) {
+// TestKeysAreNotDisclosed starts every role with keys of all kinds, and then with
+// damaged, foreign and exchanged files, at log level debug. No output may contain a
+// key.
+func TestKeysAreNotDisclosed(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	fleet := func(name string) (data, identity string) {
@@ -63,12 +63,12 @@ func TestKeysAreNowhere(t *testing.T) {
 	another := tlstest.NewCA(t, "another").Issue(t, "another")
 	secrets := keysIn(t, folder)
 	if len(secrets) < 20 {
-		t.Fatalf("only %d keys in %s: they look otherwise now", len(secrets), folder)
+		t.Fatalf("only %d keys in %s: their format has changed", len(secrets), folder)
 	}
 	addFile(t, secrets, "the key of TLS", server.Key, 1)
 	addFile(t, secrets, "another key of TLS", another.Key, 1)
 
-	broker := freeAddress(t)
+	broker := testenv.FreeAddress(t)
 	conf := filepath.Join(data, "nats-auth", "nats.conf")
 	text := fmt.Sprintf("listen: %q\ninclude broker.conf\nresolver { type: full, dir: %q }\njetstream { store_dir: %q }\n", broker, t.TempDir(), t.TempDir())
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
@@ -78,7 +78,7 @@ func TestKeysAreNowhere(t *testing.T) {
 	traces := &kept{}
 	collector := httptest.NewServer(traces)
 	t.Cleanup(collector.Close)
-	redis, door := redistest.Start(t).URL(), freeAddress(t)
+	redis, door := redistest.Start(t).URL(), testenv.FreeAddress(t)
 	agentData := filepath.Join(t.TempDir(), "agent")
 	creds := func(data string) string { return filepath.Join(data, "nats-auth", "server.creds") }
 	role := func(name, status, data string, more ...string) []string {
@@ -91,9 +91,9 @@ func TestKeysAreNowhere(t *testing.T) {
 	told := map[string]string{}
 	var working []*testenv.Child
 	for _, r := range [][]string{
-		role("dispatcher", freeAddress(t), data, "--http", door, "--http-cert", server.Cert, "--http-key", server.Key),
-		role("worker", freeAddress(t), data),
-		role("agent", freeAddress(t), "", "--identity", identity, "--data", agentData),
+		role("dispatcher", testenv.FreeAddress(t), data, "--http", door, "--http-cert", server.Cert, "--http-key", server.Key),
+		role("worker", testenv.FreeAddress(t), data),
+		role("agent", testenv.FreeAddress(t), "", "--identity", identity, "--data", agentData),
 	} {
 		status := r[6]
 		child := testenv.StartChild(t, nil, program(t), r...)
@@ -117,7 +117,8 @@ func TestKeysAreNowhere(t *testing.T) {
 	}
 	told["op"] = op.out + op.err
 
-	// Files that are nearly right: what is wrong is said, what is right in them is not.
+	// The error message of a nearly valid file names the invalid part and omits the
+	// valid ones.
 	damaged := filepath.Join(t.TempDir(), "damaged")
 	if err := os.CopyFS(damaged, os.DirFS(data)); err != nil {
 		t.Fatal(err)
@@ -131,32 +132,32 @@ func TestKeysAreNowhere(t *testing.T) {
 		if file == identity {
 			target = filepath.Join(damaged, "identity.yaml")
 		}
-		// A letter less in each key.
+		// Remove a letter from each key.
 		if err := os.WriteFile(target, aKey.ReplaceAllFunc(text, func(key []byte) []byte { return key[:len(key)-2] }), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for what, args := range map[string][]string{
-		"a damaged identity":   role("agent", freeAddress(t), "", "--identity", filepath.Join(damaged, "identity.yaml"), "--data", t.TempDir()),
-		"a key for another":    role("agent", freeAddress(t), "", "--identity", filepath.Join(data, "fleet.key"), "--data", t.TempDir()),
-		"a damaged fleet key":  role("worker", freeAddress(t), damaged),
-		"swapped files":        role("worker", freeAddress(t), data, "--fleet-key", creds(data)),
-		"a swapped TLS key":    role("dispatcher", freeAddress(t), data, "--http", freeAddress(t), "--http-cert", server.Cert, "--http-key", another.Key),
-		"a key as certificate": role("dispatcher", freeAddress(t), data, "--http", freeAddress(t), "--http-cert", server.Key, "--http-key", server.Key),
+		"a damaged identity":   role("agent", testenv.FreeAddress(t), "", "--identity", filepath.Join(damaged, "identity.yaml"), "--data", t.TempDir()),
+		"a key for another":    role("agent", testenv.FreeAddress(t), "", "--identity", filepath.Join(data, "fleet.key"), "--data", t.TempDir()),
+		"a damaged fleet key":  role("worker", testenv.FreeAddress(t), damaged),
+		"swapped files":        role("worker", testenv.FreeAddress(t), data, "--fleet-key", creds(data)),
+		"a swapped TLS key":    role("dispatcher", testenv.FreeAddress(t), data, "--http", testenv.FreeAddress(t), "--http-cert", server.Cert, "--http-key", another.Key),
+		"a key as certificate": role("dispatcher", testenv.FreeAddress(t), data, "--http", testenv.FreeAddress(t), "--http-cert", server.Key, "--http-key", server.Key),
 		"a damaged authority":  {"nats-auth", "user", "server", "--nats-auth", filepath.Join(damaged, "nats-auth")},
 		"a swapped authority":  {"nats-auth", "revoke", "--creds", filepath.Join(data, "nats-auth", "authority.yaml"), "--nats-auth", filepath.Join(data, "nats-auth")},
 		"a damaged enrolment":  {"enroll", "--host", "3:10.0.0.2", "--data", damaged},
 	} {
 		got := run(t, args...)
 		if got.code == 0 {
-			t.Errorf("%s: it went well", what)
+			t.Errorf("%s: no error", what)
 		}
 		told[what] = got.out + got.err
 	}
-	// The broker does not know whose credentials these are.
+	// These credentials belong to another broker.
 	for what, args := range map[string][]string{
-		"a foreign server": role("worker", freeAddress(t), foreign),
-		"a foreign agent":  role("agent", freeAddress(t), "", "--identity", foreignIdentity, "--data", t.TempDir()),
+		"a foreign server": role("worker", testenv.FreeAddress(t), foreign),
+		"a foreign agent":  role("agent", testenv.FreeAddress(t), "", "--identity", foreignIdentity, "--data", t.TempDir()),
 	} {
 		child := testenv.StartChild(t, nil, program(t), args...)
 		child.WaitOutput(t, patience, "Authorization Violation")
@@ -173,20 +174,20 @@ func TestKeysAreNowhere(t *testing.T) {
 	for where, text := range told {
 		for what, secret := range secrets {
 			if strings.Contains(text, secret[:len(secret)-2]) {
-				t.Errorf("%s is in %s", what, where)
+				t.Errorf("%s contained in %s", what, where)
 			}
 		}
 	}
 	for what, key := range keysIn(t, agentData) {
-		t.Errorf("the agent keeps %s: %.8s…", what, key)
+		t.Errorf("the agent's folder contains %s: %.8s…", what, key)
 	}
 }
 
-// TestPipeInPlaceOfAKeyHangsNobody: opening a pipe that nobody writes to waits
-// for ever. Each role that is given one for a file of secrets, certificates or
-// settings says what it is, and so it does with other things that are no files,
-// or everybody's.
-func TestPipeInPlaceOfAKeyHangsNobody(t *testing.T) {
+// TestPipeInPlaceOfAFileIsRejected gives each role a pipe in place of a file with
+// secrets, certificates or settings. A pipe without a writer blocks its reader
+// forever. The role must report the pipe, and also other things that are not
+// regular files or that any account can write.
+func TestPipeInPlaceOfAFileIsRejected(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	authority := filepath.Join(dir, "authority")
@@ -217,7 +218,7 @@ func TestPipeInPlaceOfAKeyHangsNobody(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			if got := run(t, c.args...); got.code <= 0 || !strings.Contains(got.err+got.out, c.want) {
-				t.Errorf("exit %d, want one that says %q: %s%s", got.code, c.want, got.out, got.err)
+				t.Errorf("exit %d, want a failure with %q: %s%s", got.code, c.want, got.out, got.err)
 			}
 		})
 	}

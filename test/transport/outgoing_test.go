@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// others is who procfleet calls: a login server, a collector of traces and who
-// is called back. It counts calls, and takes only those with a certificate.
+// others is the login server, the collector of traces and the callback receiver. It
+// counts requests and accepts only clients with a certificate.
 type others struct {
 	url                       string
 	logins, traces, callbacks atomic.Int64
@@ -57,12 +57,11 @@ func (o *others) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// calls has a system with these arguments call the others in every way, and
-// returns its door's answer to a user with a token, and what it logged until
-// then.
+// calls starts a system with these arguments, lets it send all kinds of requests to
+// others, and returns the response to a user with a token, and the system.
 func (o *others) calls(t *testing.T, args ...string) (answer string, up *testenv.Child) {
 	t.Helper()
-	secret, apps, door := filepath.Join(t.TempDir(), "secret"), filepath.Join(t.TempDir(), "apps.yaml"), freeAddress(t)
+	secret, apps, door := filepath.Join(t.TempDir(), "secret"), filepath.Join(t.TempDir(), "apps.yaml"), testenv.FreeAddress(t)
 	if err := os.WriteFile(secret, []byte("correct-horse-battery-staple\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -93,65 +92,67 @@ func (o *others) calls(t *testing.T, args ...string) (answer string, up *testenv
 	accepted := ask("/v1/tasks", "Authorization", "Bearer shop.correct-horse-battery-staple", `{"action":"status","hosts":["0:127.0.0.1"],"callback":"`+o.url+`/done",
 		"process":{"namespace":"n","name":"p","proc_name":"p","setup_path":"/nonexistent"}}`)
 	if !strings.Contains(accepted, "201 Created") {
-		t.Fatalf("the task is answered %s", accepted)
+		t.Fatalf("response to the task: %s", accepted)
 	}
 	return ask("/api/c/compapi/v2/gse/get_proc_status/", "X-Bkapi-Authorization",
 		`{"bk_app_code":"shop","bk_app_secret":"correct-horse-battery-staple","bk_token":"whose"}`, "{}"), up
 }
 
-// TestWhatIsCalledOverTLSIsCalledWithTheFilesOfItsFlags: the login server, the
-// collector and callbacks, each of which asks for a certificate.
-func TestWhatIsCalledOverTLSIsCalledWithTheFilesOfItsFlags(t *testing.T) {
+// TestOutgoingTLSUsesTheFilesOfFlags checks requests to the
+// login server, the collector and callback receivers, which all require a client
+// certificate.
+func TestOutgoingTLSUsesTheFilesOfFlags(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "others")
 	o, own := startOthers(t, ca), ca.Issue(t, "procfleet")
 	answer, _ := o.calls(t, join(files("login-url", ca, own), files("otlp", ca, own), files("callback", ca, own), []string{"--callback-allow", "127.0.0.1"})...)
 	if o.logins.Load() == 0 || strings.Contains(answer, "bk_token") {
-		t.Errorf("the login server was asked %d times; the answer is %s", o.logins.Load(), answer)
+		t.Errorf("the login server received %d requests; the response is %s", o.logins.Load(), answer)
 	}
-	testenv.Eventually(t, patience, func() bool { return o.callbacks.Load() > 0 }, "the end of the task is told")
-	testenv.Eventually(t, patience, func() bool { return o.traces.Load() > 0 }, "traces come")
+	testenv.Eventually(t, patience, func() bool { return o.callbacks.Load() > 0 }, "callback arrives")
+	testenv.Eventually(t, patience, func() bool { return o.traces.Load() > 0 }, "traces arrive")
 }
 
-// TestWhoIsNotKnownIsNotCalledOverTLS: without the flags the same servers are
-// strangers, and get nothing.
-func TestWhoIsNotKnownIsNotCalledOverTLS(t *testing.T) {
+// TestOutgoingTLSRejectsUnknownServers checks that a system without these flags
+// rejects the certificates of the servers and sends no request.
+func TestOutgoingTLSRejectsUnknownServers(t *testing.T) {
 	t.Parallel()
 	o := startOthers(t, tlstest.NewCA(t, "others"))
 	answer, up := o.calls(t, "--callback-allow", "10.0.0.0/8,127.0.0.1")
 	if !strings.Contains(answer, "bk_token") {
-		t.Errorf("with a token that nobody could check the answer is %s", answer)
+		t.Errorf("response to an unverified token: %s", answer)
 	}
 	up.WaitOutput(t, patience, "callback to 127.0.0.1")
 	if o.logins.Load()+o.traces.Load()+o.callbacks.Load() > 0 {
-		t.Error("a server that nobody vouches for was called")
+		t.Error("a server with an untrusted certificate received a request")
 	}
 }
 
-// TestAnApplicationsCallbackReachesNoServerOfThisMachine: an application that
-// may do nothing but status names the worker's own machine as receiver.
-func TestAnApplicationsCallbackReachesNoServerOfThisMachine(t *testing.T) {
+// TestCallbackToALocalServerIsRefused submits with an
+// application that has only the right to status, and with the worker's own machine
+// as receiver.
+func TestCallbackToALocalServerIsRefused(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "others")
 	o := startOthers(t, ca)
 	_, up := o.calls(t, files("callback", ca, ca.Issue(t, "procfleet"))...)
 	up.WaitOutput(t, patience, "--callback-allow 127.0.0.1")
 	if o.callbacks.Load() > 0 {
-		t.Error("a server on loopback was called back")
+		t.Error("a server on loopback received a callback")
 	}
 }
 
-// TestTheCollectorIsCalledOverTLSWithTheFilesOfTheStandardVariables: those of
-// OpenTelemetry, without flags.
-func TestTheCollectorIsCalledOverTLSWithTheFilesOfTheStandardVariables(t *testing.T) {
+// TestCollectorTLSUsesTheStandardVariables uses the
+// variables of OpenTelemetry without flags.
+func TestCollectorTLSUsesTheStandardVariables(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "others")
-	o, own, door := startOthers(t, ca), ca.Issue(t, "procfleet"), freeAddress(t)
+	o, own, door := startOthers(t, ca), ca.Issue(t, "procfleet"), testenv.FreeAddress(t)
 	up := testenv.StartChild(t, []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=" + o.url, "OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca.File,
 		"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=" + own.Cert, "OTEL_EXPORTER_OTLP_CLIENT_KEY=" + own.Key,
 	}, program(t), "up", "--agent=false", "--http", door, "--data", filepath.Join(t.TempDir(), "data"))
 	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
 	submitted(t, door, 1)
-	testenv.Eventually(t, patience, func() bool { return o.traces.Load() > 0 }, "traces come")
+	testenv.Eventually(t, patience, func() bool { return o.traces.Load() > 0 }, "traces arrive")
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// startOn starts a system on a Redis that takes only those with a certificate
-// of ca, and returns how a command is called that asks it for one host's
-// process.
+// startOn starts a system on a Redis that requires certificates of ca. ask runs a
+// command that queries the process of one host.
 func startOn(t *testing.T, url string, ca *tlstest.CA) (ask func() said) {
 	t.Helper()
-	door := freeAddress(t)
+	door := testenv.FreeAddress(t)
 	args := join([]string{"up", "--http", door, "--redis", url, "--data", t.TempDir()}, files("redis", ca, ca.Issue(t, "up")))
 	up := testenv.StartChild(t, nil, program(t), args...)
 	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
@@ -26,8 +25,8 @@ func startOn(t *testing.T, url string, ca *tlstest.CA) (ask func() said) {
 	}
 }
 
-// refusesWithoutCertificate: the server at the address is one for TLS, and asks
-// for a certificate.
+// refusesWithoutCertificate checks that the server requires TLS with a client
+// certificate.
 func refusesWithoutCertificate(t *testing.T, url string, ca *tlstest.CA) {
 	t.Helper()
 	for name, c := range map[string]struct {
@@ -37,16 +36,16 @@ func refusesWithoutCertificate(t *testing.T, url string, ca *tlstest.CA) {
 		"no certificate":    {[]string{"--redis", url, "--redis-ca", ca.File}, "certificate required"},
 		"the CA is unknown": {[]string{"--redis", url}, "certificate signed by unknown authority"},
 	} {
-		stranger := testenv.StartChild(t, nil, program(t), join([]string{"up", "--http", freeAddress(t), "--agent=false", "--data", t.TempDir()}, c.args)...)
+		stranger := testenv.StartChild(t, nil, program(t), join([]string{"up", "--http", testenv.FreeAddress(t), "--agent=false", "--data", t.TempDir()}, c.args)...)
 		stranger.WaitOutput(t, patience, c.says)
-		t.Logf("%s is refused", name)
+		t.Logf("%s: connection rejected", name)
 		stranger.Kill()
 	}
 }
 
-// TestSentinelAndFailOverOverMutualTLS: Sentinel, master and replica speak
-// nothing else, and a task is accepted and finished before and after the
-// master is gone.
+// TestSentinelAndFailOverOverMutualTLS checks that a task is accepted and finishes
+// before and after a fail-over. Sentinel, master and replica accept only mutual
+// TLS.
 func TestSentinelAndFailOverOverMutualTLS(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "fleet")
@@ -70,8 +69,8 @@ func TestSentinelAndFailOverOverMutualTLS(t *testing.T) {
 	}, "a task finishes on the replica that took over")
 }
 
-// TestClusterOverMutualTLS: the nodes of a cluster speak nothing else with each
-// other and with procfleet, which reaches each at its own address.
+// TestClusterOverMutualTLS checks a cluster whose nodes accept only mutual TLS.
+// procfleet connects to each node at its own address.
 func TestClusterOverMutualTLS(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "fleet")
@@ -79,7 +78,7 @@ func TestClusterOverMutualTLS(t *testing.T) {
 	nodes := redistest.StartTLSCluster(t, 3, redistest.TLS{CA: ca.File, Cert: own.Cert, Key: own.Key})
 	url := "rediss://" + nodes[0].TLSAddr + "?cluster=true"
 	ask := startOn(t, url, ca)
-	for range 8 { // tasks are in slots of all nodes
+	for range 8 { // the slots of the tasks are on all nodes
 		if got := ask(); got.code != 0 {
 			t.Fatalf("%+v", got)
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// kept is everything that is sent to a collector of traces, unpacked.
+// kept is the decompressed text of all requests to a collector of traces.
 type kept struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -36,7 +36,7 @@ func (k *kept) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, _ = k.text.ReadFrom(body) // what came
+	_, _ = k.text.ReadFrom(body) // stores even an incomplete body
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
@@ -46,10 +46,10 @@ func (k *kept) String() string {
 	return k.text.String()
 }
 
-// TestPlantedSecretsAreNowhere runs a system at the most talkative, with a
-// distinctive secret in every place that has one, provokes errors around each,
-// and looks for them in logs, traces, metrics and answers.
-func TestPlantedSecretsAreNowhere(t *testing.T) {
+// TestSecretsAreNotDisclosed starts a system at log level debug with a
+// distinctive secret in every place that has one, causes errors with each, and
+// searches logs, traces, metrics and responses for the secrets.
+func TestSecretsAreNotDisclosed(t *testing.T) {
 	t.Parallel()
 	const (
 		redisSecret = "planted-redis-7f3a"
@@ -58,7 +58,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 		badSecret   = "planted-wrong-secret-aa18"
 		token       = "planted-bk-token-55e0"
 		envSecret   = "planted-environment-c3f1"
-		callSecret  = "planted-callback-6e2d" // in its user part and in its query
+		callSecret  = "planted-callback-6e2d" // in its user and in its query
 	)
 	traces := &kept{}
 	collector := httptest.NewServer(traces)
@@ -75,8 +75,8 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	}
 	ca := tlstest.NewCA(t, "fleet")
 	server := ca.Issue(t, "server")
-	data, door, status := filepath.Join(t.TempDir(), "data"), freeAddress(t), freeAddress(t)
-	broker := freeAddress(t)
+	data, door, status := filepath.Join(t.TempDir(), "data"), testenv.FreeAddress(t), testenv.FreeAddress(t)
+	broker := testenv.FreeAddress(t)
 	_, port, _ := strings.Cut(broker, ":")
 	testenv.StartChild(t, nil, testenv.BuildBinary(t, "github.com/nats-io/nats-server/v2"), "-a", "127.0.0.1", "-p", port, "-js", "-sd", t.TempDir(),
 		"--user", "fleet", "--pass", natsSecret).WaitOutput(t, patience, "Server is ready")
@@ -84,7 +84,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 		"--redis", "redis://keeper:"+redisSecret+"@"+redis.Addr, "--nats", "nats://fleet:"+natsSecret+"@"+broker, "--apps", apps,
 		"--login-url", collector.URL, "--otlp", collector.URL, "--log-level", "debug", "--data", data)
 	up.WaitHTTP(t, patience, "http://"+status+"/readyz")
-	// Wrong passwords, which are as good as right ones to whoever reads them.
+	// Wrong passwords are secrets, too, because they are often nearly correct.
 	wrong := testenv.StartChild(t, nil, program(t), "worker", "--log-level", "debug",
 		"--redis", "redis://keeper:"+badSecret+"@"+redis.Addr, "--nats", "nats://fleet:"+badSecret+"@"+broker)
 	wrong.WaitOutput(t, patience, "Authorization Violation")
@@ -119,7 +119,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	}
 	accepted := ask("POST", "/v1/tasks", operation, "Authorization", right, "Content-Type", "application/json")
 	if err := json.Unmarshal([]byte(accepted), &task); err != nil || task.ID == "" {
-		t.Fatalf("not accepted: %s %v", accepted, err)
+		t.Fatalf("task not accepted: %s %v", accepted, err)
 	}
 	testenv.Eventually(t, patience, func() bool {
 		return strings.Contains(ask("GET", "/v1/tasks/"+task.ID, "", "Authorization", right), `"finished"`)
@@ -139,7 +139,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	}
 	checked := run(t, "worker", "--check-config", "--redis", "redis://keeper:"+redisSecret+"@127.0.0.1:1", "--nats", "nats://fleet:"+natsSecret+"@127.0.0.1:1")
 	refused := run(t, "worker", "--redis", "redis://keeper:"+redisSecret+"@127.0.0.1:x", "--nats", "foo://fleet:"+natsSecret+"@127.0.0.1:1")
-	up.Signal(15) // what is left of the traces comes at the end
+	up.Signal(15) // the last traces are sent on shutdown
 	up.Wait(t, patience)
 
 	secrets := map[string]string{
@@ -148,7 +148,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	}
 	addFile(t, secrets, "the key of TLS", server.Key, 1)
 	if trace := traces.String(); !strings.Contains(trace, "procfleet") {
-		t.Error("no traces came")
+		t.Error("no traces arrived")
 	}
 	for where, text := range map[string]string{
 		"the log": up.WholeOutput(t, patience), "the log of a worker with wrong passwords": wrong.Output(), "answers and metrics": heard.String(),
@@ -156,7 +156,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	} {
 		for what, secret := range secrets {
 			if at := strings.Index(text, secret); at >= 0 {
-				t.Errorf("%s is in %s: … %.200q", what, where, text[max(0, at-80):])
+				t.Errorf("%s contained in %s: … %.200q", what, where, text[max(0, at-80):])
 			}
 		}
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// files are the arguments of a client's flags.
+// files returns the TLS flags of a client.
 func files(of string, ca *tlstest.CA, own tlstest.Pair) []string {
 	return []string{"--" + of + "-ca", ca.File, "--" + of + "-cert", own.Cert, "--" + of + "-key", own.Key}
 }
 
-// listening are the arguments of a listener's flags.
+// listening returns the TLS flags of a listener.
 func listening(of string, ca *tlstest.CA, own tlstest.Pair) []string {
 	return []string{"--" + of + "-client-ca", ca.File, "--" + of + "-cert", own.Cert, "--" + of + "-key", own.Key}
 }
@@ -32,34 +32,33 @@ func join(lists ...[]string) []string {
 	return all
 }
 
-// startTLSBroker starts a nats-server that talks only to those whose
-// certificate ca has signed.
+// startTLSBroker starts a nats-server that requires client certificates of ca.
 func startTLSBroker(t *testing.T, ca *tlstest.CA, own tlstest.Pair) (address string) {
 	t.Helper()
-	address = freeAddress(t)
-	_, port, _ := net.SplitHostPort(address) // it is one
+	address = testenv.FreeAddress(t)
+	_, port, _ := net.SplitHostPort(address) // address has a port
 	child := testenv.StartChild(t, nil, testenv.BuildBinary(t, "github.com/nats-io/nats-server/v2"), "-a", "127.0.0.1", "-p", port,
 		"-js", "-sd", t.TempDir(), "--tls", "--tlscert", own.Cert, "--tlskey", own.Key, "--tlscacert", ca.File, "--tlsverify")
 	child.WaitOutput(t, patience, "Server is ready")
 	return address
 }
 
-// startTLSRedis starts a redis-server with a port like that.
+// startTLSRedis starts a redis-server with such a port.
 func startTLSRedis(t *testing.T, ca *tlstest.CA, own tlstest.Pair) (address string) {
 	t.Helper()
-	address = freeAddress(t)
-	_, port, _ := net.SplitHostPort(address) // it is one
+	address = testenv.FreeAddress(t)
+	_, port, _ := net.SplitHostPort(address) // address has a port
 	redistest.Start(t, "--tls-port", port, "--tls-cert-file", own.Cert, "--tls-key-file", own.Key, "--tls-ca-cert-file", ca.File, "--tls-auth-clients", "yes")
 	return address
 }
 
-// TestASystemOnMutualTLS: dispatcher, worker, agent and commands, NATS and
-// Redis, each with a certificate, and nobody without one.
-func TestASystemOnMutualTLS(t *testing.T) {
+// TestSystemWithMutualTLS starts dispatcher, worker, agent, commands, NATS and
+// Redis, each with a certificate. Clients without a certificate must be rejected.
+func TestSystemWithMutualTLS(t *testing.T) {
 	t.Parallel()
 	ca, foreign := tlstest.NewCA(t, "fleet"), tlstest.NewCA(t, "foreign")
 	own := func(name string) tlstest.Pair { return ca.Issue(t, name) }
-	broker, redis, door, status := startTLSBroker(t, ca, own("nats")), startTLSRedis(t, ca, own("redis")), freeAddress(t), freeAddress(t)
+	broker, redis, door, status := startTLSBroker(t, ca, own("nats")), startTLSRedis(t, ca, own("redis")), testenv.FreeAddress(t), testenv.FreeAddress(t)
 	backends := func(role string) []string {
 		return join([]string{"--nats", "nats://" + broker, "--redis", "rediss://" + redis}, files("nats", ca, own(role)), files("redis", ca, own(role)))
 	}
@@ -110,13 +109,13 @@ func someSpec(t *testing.T) string {
 	return name
 }
 
-// TestCertificatesAreRenewedWhileTheSystemRuns replaces the CA and everything
-// that it signed under a running system, to which a new agent then comes.
+// TestCertificatesAreRenewedWhileTheSystemRuns replaces the CA and all its
+// certificates while the system runs. A new agent must then be able to connect.
 func TestCertificatesAreRenewedWhileTheSystemRuns(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "first")
 	server, first := ca.Issue(t, "server"), ca.Issue(t, "first")
-	door, bus := freeAddress(t), freeAddress(t)
+	door, bus := testenv.FreeAddress(t), testenv.FreeAddress(t)
 	data := filepath.Join(t.TempDir(), "data")
 	up := testenv.StartChild(t, nil, program(t), join([]string{"up", "--http", door, "--nats-listen", bus, "--data", data, "--agent=false"},
 		listening("http", ca, server), listening("nats-listen", ca, server))...)
@@ -140,25 +139,26 @@ func TestCertificatesAreRenewedWhileTheSystemRuns(t *testing.T) {
 	second := next.Issue(t, "second")
 	renewed := next.Issue(t, "server")
 	tlstest.Replace(t, server.Key, renewed.Key)
-	testenv.Eventually(t, patience, func() bool { ask(ca, first); return strings.Contains(up.Output(), "keeping the previous certificates") }, "half a renewal is told")
+	testenv.Eventually(t, patience, func() bool { ask(ca, first); return strings.Contains(up.Output(), "keeping the previous certificates") }, "an incomplete renewal is logged")
 	tlstest.Replace(t, server.Cert, renewed.Cert)
 	tlstest.Replace(t, ca.File, next.File)
-	testenv.Eventually(t, patience, func() bool { return ask(next, second).code == 0 }, "the second certificates count")
+	testenv.Eventually(t, patience, func() bool { return ask(next, second).code == 0 }, "the second certificates are in use")
 	if got := ask(next, first); got.code == 0 {
-		t.Errorf("the first certificate still counts: %+v", got)
+		t.Errorf("the first certificate is still accepted: %+v", got)
 	}
 	fresh := testenv.StartChild(t, nil, binary, join([]string{"--nats", "nats://" + bus, "--identity", enroll("0:10.99.8.2"), "--data", t.TempDir()}, files("nats", next, second))...)
 	fresh.WaitOutput(t, patience, "accepting commands")
 	select {
 	case <-old.Done():
-		t.Error("the agent that was connected has ended")
+		t.Error("the connected agent has ended")
 	default:
 	}
 }
 
-// TestWhatIsWrongWithCertificatesIsToldAtTheStart: the flag, the file and the
-// trouble, with the exit code of wrong settings.
-func TestWhatIsWrongWithCertificatesIsToldAtTheStart(t *testing.T) {
+// TestUnusableCertificatesAreReportedAtTheStart checks that a role with an
+// unusable certificate names flag, file and cause, and exits with the code of wrong
+// settings.
+func TestUnusableCertificatesAreReportedAtTheStart(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "fleet")
 	good, other, expired := ca.Issue(t, "good"), ca.Issue(t, "other"), ca.Issue(t, "expired", tlstest.Expired)
@@ -188,12 +188,13 @@ func TestWhatIsWrongWithCertificatesIsToldAtTheStart(t *testing.T) {
 			}
 			for _, says := range c.says {
 				if !strings.Contains(got.err, says) {
-					t.Errorf("said %q, want … %s …", got.err, says)
+					t.Errorf("output %q, want … %s …", got.err, says)
 				}
 			}
 		})
 	}
-	// The processes of a host are kept alive with an expired certificate too.
+	// An agent starts with an expired certificate, because it supervises processes
+	// also without NATS.
 	args := join([]string{"agent", "--check-config", "--nats", "tls://127.0.0.1:1", "--ip", "10.0.0.1"}, files("nats", ca, expired))
 	if got := run(t, args...); got.code != 0 {
 		t.Errorf("an agent with an expired certificate does not start: %+v", got)

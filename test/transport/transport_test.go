@@ -1,19 +1,15 @@
 //go:build linux
 
-// Package transport tests from outside what stands between procfleet and those
-// who mean harm: TLS on every connection, what a listener does with requests
-// that no client would send, and what can be read in logs. The binaries are
-// the built ones, the servers real.
+// Package transport tests the protection against attackers from outside: TLS on
+// every connection, malformed requests to listeners, and the contents of logs. It
+// uses built binaries and real servers.
 package transport
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
-	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,12 +18,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	testenv.CleanUp()
-	os.Exit(code)
+	defer testenv.CleanUp()
+	m.Run()
 }
 
-// patience is for what a busy machine needs with the race detector on.
+// patience is the timeout for a busy machine with the race detector.
 const patience = 60 * time.Second
 
 func program(t *testing.T) string {
@@ -35,21 +30,16 @@ func program(t *testing.T) string {
 	return testenv.BuildBinary(t, "./cmd/procfleet")
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
-}
-
-// said is what a command that ended has written, and its exit code.
+// said is the output and the exit code of a command that has ended.
 type said struct {
 	out, err string
 	code     int
 }
 
-// run runs a command to its end.
+// run runs a command until it ends.
 func run(t *testing.T, args ...string) said {
 	t.Helper()
-	binary := program(t) // building it takes its own time
+	binary := program(t) // outside the timeout of the command
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Puts the agent on this node as a unit of its systemd, or brings it up to date, and then waits to be told to stop. What
-# did not change is left alone; a changed program, unit or setting restarts the agent, which adopts what it supervises.
+# Installs or updates the agent as a systemd unit of this node, and then waits for a signal. A changed program, unit or
+# setting restarts the agent, which adopts its processes; without a change the agent continues.
 #
-#   install.sh SETTINGS CA   a folder with a file for each variable; one with the ca.pem of NATS, or nothing
+#   install.sh SETTINGS CA   a folder with one file per variable; a folder with the ca.pem of NATS, or an empty one
 set -eu
 node=${NODE_ROOT:-/node}
 here=$(dirname "$0")
 changed=
 
-# put MODE FROM TO: makes a file of the node like FROM, whole or not at all.
+# put MODE FROM TO: copies FROM to a file of the node atomically.
 put() {
   [ -f "$node$3" ] && cmp -s "$2" "$node$3" && return
   mkdir -p "$(dirname "$node$3")"
@@ -18,7 +18,7 @@ put() {
   changed=yes
 }
 
-# on_node runs a command as if it were typed on the node.
+# on_node runs a command in the namespaces of the node.
 on_node() { nsenter --target 1 --mount --uts --ipc --net --pid -- "$@"; }
 
 identity=$(cat "$1/PROCFLEET_IDENTITY")
@@ -48,7 +48,7 @@ on_node systemctl daemon-reload
 on_node systemctl enable --quiet procfleet-agent
 if [ -n "$changed" ]; then
   echo "installed; (re)starting the agent"
-  # Without waiting: it is ready when NATS is, which the probe asks.
+  # Do not wait: the agent is ready when it is connected to NATS, which the probe checks.
   on_node systemctl restart --no-block procfleet-agent
 else
   on_node systemctl start --no-block procfleet-agent

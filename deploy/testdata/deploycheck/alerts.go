@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ruleTests is what is used here of the files of `promtool test rules`.
+// ruleTests has the used fields of the files of `promtool test rules`.
 type ruleTests struct {
 	RuleFiles          []string       `yaml:"rule_files"`
 	EvaluationInterval model.Duration `yaml:"evaluation_interval"`
@@ -40,15 +40,15 @@ type ruleTest struct {
 	} `yaml:"alert_rule_test"`
 }
 
-// judged is an alert and what the tests showed of it.
+// judged is an alert and the results of its tests.
 type judged struct {
 	rulefmt.Rule
 	Fired, Silent bool // in some test
 }
 
-// alerts reads the rules as Prometheus does, runs the tests, and returns the
-// rules. An alert fires if its expression has the same labels at every
-// evaluation for as long as it says.
+// alerts parses the rules like Prometheus, runs the tests, and returns the rules.
+// An alert fires if its expression has the same labels at every evaluation for the
+// duration in its "for".
 func alerts(ctx context.Context, rulesFile, testsFile string) ([]*judged, error) {
 	rules, err := readRules(rulesFile)
 	if err != nil {
@@ -76,7 +76,7 @@ func readRules(file string) (map[string]*judged, error) {
 	for _, group := range groups.Groups {
 		for _, rule := range group.Rules {
 			if rule.Alert == "" || rules[rule.Alert] != nil {
-				return nil, fmt.Errorf("%s: each rule is an alert with a name of its own, not %q", group.Name, rule.Alert+rule.Record)
+				return nil, fmt.Errorf("%s: rule %q is not an alert with a unique name", group.Name, rule.Alert+rule.Record)
 			}
 			rules[rule.Alert] = &judged{Rule: rule}
 		}
@@ -106,7 +106,7 @@ func runTest(ctx context.Context, rules map[string]*judged, test ruleTest, every
 	for _, a := range test.Alerts {
 		rule := rules[a.Name]
 		if rule == nil {
-			return fmt.Errorf("there is no alert %s", a.Name)
+			return fmt.Errorf("unknown alert %s", a.Name)
 		}
 		firing, err := series.firing(ctx, rule.Rule, time.Duration(a.EvalTime), every)
 		if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// use is what an expression takes of one metric.
+// use is one metric in an expression.
 type use struct {
 	Metric string
-	Labels []string // that it selects by, or groups by
+	Labels []string // labels by which the expression selects or groups
 }
 
-// expressions parses a JSON list of PromQL and returns for each what metrics
-// it uses.
+// expressions parses a JSON list of PromQL and returns the metrics of each
+// expression.
 func expressions(in io.Reader) ([][]use, error) {
 	var texts []string
 	if err := json.NewDecoder(in).Decode(&texts); err != nil {

@@ -1,6 +1,5 @@
-// Deploycheck has the libraries of Kubernetes and Prometheus judge what
-// deploy/ has for them. It is a module of its own, since nothing else needs
-// these libraries.
+// Deploycheck validates the files in deploy/ with the libraries of Kubernetes and
+// Prometheus. It is a separate module, because only these tests need the libraries.
 package main
 
 import (
@@ -18,7 +17,7 @@ func main() {
 	}
 }
 
-// run writes what it found as JSON.
+// run writes the result as JSON.
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) == 0 {
 		return fmt.Errorf("manifests FOLDER, expressions <JSON, or alerts ALERTS TESTS")
@@ -33,7 +32,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	case command == "alerts" && len(args) == 3:
 		answer, err = alerts(ctx, args[1], args[2])
 	default:
-		err = fmt.Errorf("cannot %q", args)
+		err = fmt.Errorf("unknown arguments %q", args)
 	}
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kinds are Kubernetes' own types of what the manifests use.
+// kinds are Kubernetes' types of the objects in the manifests.
 var kinds = map[string]func() any{
 	"v1/Namespace":                       func() any { return &corev1.Namespace{} },
 	"v1/ServiceAccount":                  func() any { return &corev1.ServiceAccount{} },
@@ -25,8 +25,8 @@ var kinds = map[string]func() any{
 	"networking.k8s.io/v1/NetworkPolicy": func() any { return &networkingv1.NetworkPolicy{} },
 }
 
-// manifests builds the kustomization in a folder as `kubectl apply -k` does,
-// and reads each object into its type, which has to know every field.
+// manifests builds the kustomization in a folder like `kubectl apply -k`, and
+// decodes each object into its type; an unknown field is an error.
 func manifests(folder string) ([]any, error) {
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
 	if err != nil {
@@ -41,7 +41,7 @@ func manifests(folder string) ([]any, error) {
 		}
 		known := kinds[r.GetApiVersion()+"/"+r.GetKind()]
 		if known == nil {
-			problems = append(problems, fmt.Errorf("%s: no type for it here", r.CurId()))
+			problems = append(problems, fmt.Errorf("%s: unknown kind", r.CurId()))
 			continue
 		}
 		object := known()

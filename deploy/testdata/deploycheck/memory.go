@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// memory is the series of a test, for Prometheus's engine to query.
+// memory is the series of a test for Prometheus' query engine.
 type memory []storage.Series
 
-// add puts a series in, in promtool's notation, with its first value at 0.
+// add adds a series in promtool's notation, with its first value at time 0.
 func (m *memory) add(series, values string, every time.Duration) error {
 	name, sequence, err := parser.NewParser(parser.Options{}).ParseSeriesDesc(series + " " + values)
 	if err != nil {

@@ -16,18 +16,18 @@ import (
 // callbacks receives callbacks and records them.
 type callbacks struct {
 	server *http.Server
-	base   string // of the URLs
+	base   string // prefix of the callback URLs
 	log    *record
 
 	mu   sync.Mutex
-	seen map[string]bool // submissions that were called back
+	seen map[string]bool // submissions with a received callback
 }
 
-// Of so many submissions the first callback of one is answered with an error,
-// so that it has to be repeated.
+// failedCallbackEvery is the number of submissions per submission whose first
+// callback gets an error, so that a worker must repeat it.
 const failedCallbackEvery = 5
 
-// listen starts to receive callbacks.
+// listen starts the receiver of callbacks.
 func listen(address string, log *record) (*callbacks, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -36,23 +36,23 @@ func listen(address string, log *record) (*callbacks, error) {
 	c := &callbacks{base: "http://" + listener.Addr().String() + "/", log: log, seen: map[string]bool{}}
 	const patience = 10 * time.Second
 	c.server = &http.Server{Handler: c, ReadTimeout: patience}
-	go func() { _ = c.server.Serve(listener) }() // ends with close
+	go func() { _ = c.server.Serve(listener) }() // returns after close
 	return c, nil
 }
 
-// close stops receiving. Of nil it does nothing.
+// close stops the receiver. c may be nil.
 func (c *callbacks) close() {
 	if c != nil {
 		_ = c.server.Close()
 	}
 }
 
-// url is what a submission names as its callback.
+// url returns the callback URL of a submission.
 func (c *callbacks) url(s *Submission) string { return c.base + url.PathEscape(s.Key) }
 
 func (c *callbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	n := Notice{At: time.Now(), Key: strings.TrimPrefix(r.URL.Path, "/"), Header: r.Header.Get("Idempotency-Key"), Status: http.StatusNoContent}
-	body, err := readNotice(http.MaxBytesReader(w, r.Body, 1<<20))
+	n := Notification{At: time.Now(), Key: strings.TrimPrefix(r.URL.Path, "/"), Header: r.Header.Get("Idempotency-Key"), Status: http.StatusNoContent}
+	body, err := readNotification(http.MaxBytesReader(w, r.Body, 1<<20))
 	switch {
 	case err != nil:
 		n.Status = http.StatusBadRequest
@@ -60,12 +60,12 @@ func (c *callbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		n.Status = http.StatusServiceUnavailable
 	}
 	n.Event, n.Task, n.State, n.Counts = body.Event, body.Task, body.State, body.Counts
-	c.log.notice(n)
+	c.log.addNotification(n)
 	w.WriteHeader(n.Status)
 }
 
-// first returns how many submissions were called back with this one, or 0 if it
-// was called back before.
+// first returns the number of submissions with a received callback, or 0 if this
+// submission had one before.
 func (c *callbacks) first(key string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +76,8 @@ func (c *callbacks) first(key string) int {
 	return len(c.seen)
 }
 
-// noticeBody is the body of a callback and of an event.
-type noticeBody struct {
+// notificationBody is the body of a callback and of a finished event.
+type notificationBody struct {
 	Event    string              `json:"event"`
 	Task     procfleet.TaskID    `json:"task"`
 	State    procfleet.TaskState `json:"state"`
@@ -85,6 +85,6 @@ type noticeBody struct {
 	Business string              `json:"business"`
 }
 
-func readNotice(r interface{ Read([]byte) (int, error) }) (body noticeBody, err error) {
+func readNotification(r interface{ Read([]byte) (int, error) }) (body notificationBody, err error) {
 	return body, json.NewDecoder(r).Decode(&body)
 }

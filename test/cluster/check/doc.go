@@ -1,22 +1,19 @@
-// Package check proves from outside that a fleet loses nothing. A [Load]
-// submits operations all the time through the real API, follows every task that
-// it was promised, and keeps what it saw as a [History]. [History.Violations]
-// judges that against what the agents' hosts have as evidence: the marks that
-// control commands left. It knows nothing but the API, the notifications of
-// ends and these marks, so whatever breaks a promise is found, however it came
-// about.
+// Package check tests from outside that a fleet loses no operation and runs none
+// twice. A [Load] submits operations through the API, polls every accepted task,
+// and records responses, notifications and results as a [History].
+// [History.Violations] compares the history with the marks that control commands
+// wrote on the agents' hosts. The package uses only the API, the notifications and
+// these marks, so it detects a violation regardless of its cause.
 //
-// [NewSchedule] makes the faults that are done meanwhile from a seed.
+// [NewSchedule] creates the faults during a load from a seed.
 //
 // # What a fail-over of Redis may show
 //
-// With replicas to wait for, everything that was promised survives a fail-over:
-// a task that was accepted, and every result for which an agent got a receipt.
-// What may be seen, and be gone a moment later, is what the old master had done
-// and not yet confirmed: the next poll shows a task further back than it was.
-// The agents send the results again. So within a
-// [Span] in which the store may fail over, a task may go back; but never to
-// nothing, never out of the sum of its counters, and in the end each item has
-// the same word of its agent that was seen before. Outside of these spans
-// nothing goes back at all.
+// If dispatchers and workers wait for replicas, a fail-over loses no accepted task
+// and no result for which an agent has a receipt. Clients may have seen unconfirmed
+// writes of the old master, which are then lost: the next poll may show less
+// progress. The agents send the results again. So within a [Span] in which the
+// store may fail over, the progress of a task may decrease. But the task must
+// exist, its counters must add up, and in the end each item must have the same
+// agent's result as before. Outside these spans progress never decreases.
 package check

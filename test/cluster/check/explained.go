@@ -14,22 +14,24 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// explained judges whether the commands that ran on each resident process, in
-// the order of their marks, with the deaths of its host, explain every result:
-// whether its history is linearizable. What has no result of its agent has an
-// unknown outcome: its command may have had its effect or not. The limit is for
-// each process; undecided is called for those that were not decided within it.
-func (j *judge) explained(marks []Mark, limit time.Duration, undecided func(process, *story)) {
-	stories := j.stories(marks)
-	for _, p := range inPlace(stories) {
-		s := stories[p]
+// explained checks that the history of each resident process is linearizable: the
+// commands in the order of their marks, together with the deaths of the host,
+// explain every result. If an operation has no result of its agent, its outcome is
+// unknown: its command may or may not have had its effect. The limit is per
+// process; explained calls undecided for each process that it could not decide
+// within the limit.
+func (j *judge) explained(marks []Mark, limit time.Duration, undecided func(process, *processHistory)) {
+	processHistories := j.processHistories(marks)
+	for _, p := range inPlace(processHistories) {
+		s := processHistories[p]
 		slices.SortStableFunc(s.operations, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 		switch explain(s.operations, limit) {
 		case porcupine.Ok:
 		case porcupine.Illegal:
-			// The first that cannot be explained by those before it says most.
+			// The first result that the operations before it cannot explain is the
+			// most informative.
 			n := sort.Search(len(s.operations), func(n int) bool { return explain(s.operations[:n+1], limit) != porcupine.Ok })
-			j.brokenItem(RuleExplained, "", -1, p.host, "%s: no order of these explains the last: %s", p.name, showOperations(s.operations[:n+1]))
+			j.brokenItem(RuleExplained, "", -1, p.host, "%s: no order of these operations explains the last one: %s", p.name, showOperations(s.operations[:n+1]))
 		case porcupine.Unknown:
 			undecided(p, s)
 		}
@@ -41,42 +43,45 @@ func explain(operations []porcupine.Operation, limit time.Duration) porcupine.Ch
 }
 
 const (
-	// explainingTime bounds the search for an order of one process.
+	// explainingTime limits the search for an order of the operations of one
+	// process.
 	explainingTime = 2 * time.Minute
 	// tick is the resolution of the times of marks.
 	tick = 20 * time.Millisecond
-	// autoTime is how long after its mark an automatic start may take to have
-	// its effect, unless the next command begins before.
+	// autoTime is the maximum time from the mark of an automatic start to its
+	// effect, unless the next command begins before.
 	autoTime = 5 * time.Second
-	// ever is when operations end of which the outcome is unknown.
+	// ever is the end of operations with an unknown outcome.
 	ever = 24 * 365 * time.Hour
 )
 
-// effect is what an operation did to a process.
+// effect is the effect of an operation on a process.
 type effect string
 
 const (
-	effectStart  effect = "start"     // it did not run, and runs
-	effectEnd    effect = "end"       // it ran, and does not run
+	effectStart  effect = "start"     // stopped before, running after
+	effectEnd    effect = "end"       // running before, stopped after
 	effectDeath  effect = "death"     // its host ended it, if it ran
-	effectGone   effect = "gone"      // it does not run any more, whatever ended it
-	effectUp     effect = "seen up"   // it runs, as a result says
-	effectDown   effect = "seen down" // it does not run, as a result says
-	effectReload effect = "reload"    // none
+	effectGone   effect = "gone"      // not running, for any reason
+	effectUp     effect = "seen up"   // running, according to a result
+	effectDown   effect = "seen down" // not running, according to a result
+	effectReload effect = "reload"    // no effect
 )
 
-// deed is one operation on a process, as the model takes it.
-type deed struct {
+// modelOp is one operation on a process in the model.
+type modelOp struct {
 	effect effect
-	// mark is the number of its mark among those of the process, from 1; 0
-	// without one.
+	// mark is the number of its mark among the marks of the process, from 1; 0 if
+	// it has none.
 	mark int
-	// certain is that the effect was had. Without, it may have been or not.
+	// certain states that the operation had its effect. Otherwise it may or may not
+	// have had it.
 	certain bool
 	text    string
 }
 
-// condition is the state of the model: how the process stands, and the last mark.
+// condition is the state of the model: whether the process runs, and the number of
+// the last mark.
 type condition struct {
 	running bool
 	mark    int
@@ -87,16 +92,16 @@ var processModel = (&porcupine.NondeterministicModel{
 	Init: func() []any { return []any{condition{running: false}, condition{running: true}} },
 	Step: func(state, input, _ any) []any {
 		var next []any
-		for _, c := range step(state.(condition), input.(deed)) {
+		for _, c := range step(state.(condition), input.(modelOp)) {
 			next = append(next, c)
 		}
 		return next
 	},
 }).ToModel()
 
-// step returns how a process may stand after a deed; nothing if the deed cannot
-// have been done then.
-func step(c condition, d deed) []condition {
+// step returns the possible conditions of a process after a deed, or none if the
+// modelOp is impossible in c.
+func step(c condition, d modelOp) []condition {
 	if d.mark != 0 {
 		if d.mark <= c.mark {
 			return nil
@@ -121,8 +126,9 @@ func step(c condition, d deed) []condition {
 	return nil
 }
 
-// follows returns nothing if a deed was not possible, and otherwise how the
-// process stood after it and, if the effect is not certain, as it stood before.
+// follows returns nothing if the deed is impossible. Otherwise it returns the
+// condition after the deed and, if the effect is uncertain, the condition before
+// it.
 func follows(possible, certain bool, after, before condition) []condition {
 	switch {
 	case !possible:
@@ -134,25 +140,25 @@ func follows(possible, certain bool, after, before condition) []condition {
 	}
 }
 
-// story is what is known of one process.
-type story struct {
+// processHistory is the known history of one process.
+type processHistory struct {
 	operations []porcupine.Operation
 	marks      int
-	auto       int // 1 + the last of operations if it is an automatic start
+	auto       int // 1 + index of the last operation if this is an automatic start
 	marked     map[procfleet.TaskID]map[Verb]bool
 }
 
-func (s *story) add(d deed, call, end time.Time) {
+func (s *processHistory) add(d modelOp, call, end time.Time) {
 	s.operations = append(s.operations, porcupine.Operation{Input: d, Call: call.UnixMicro(), Return: max(end.UnixMicro(), call.UnixMicro())})
 }
 
-// showOperations shows the last operations.
+// showOperations formats the last operations.
 func showOperations(operations []porcupine.Operation) string {
 	const most = 20
 	var parts []string
 	for i := range operations {
 		o := &operations[i]
-		parts = append(parts, fmt.Sprintf("%s [%s–%s]", o.Input.(deed).text, moment(o.Call), moment(o.Return)))
+		parts = append(parts, fmt.Sprintf("%s [%s–%s]", o.Input.(modelOp).text, moment(o.Call), moment(o.Return)))
 	}
 	if len(parts) > most {
 		parts = append([]string{"…"}, parts[len(parts)-most:]...)
@@ -162,60 +168,59 @@ func showOperations(operations []porcupine.Operation) string {
 
 func moment(micro int64) string { return time.UnixMicro(micro).Format(clockLayout) }
 
-// own is the first reading of an agent's own result of an item.
+// own is an agent's result of an item as it was first read.
 type own struct {
 	client.Result
 	seen Span
 }
 
-// stories collects what is known of the resident processes: the marks since the
-// load began, the results of agents, and the deaths of hosts.
-func (j *judge) stories(marks []Mark) map[process]*story {
-	stories, began := map[process]*story{}, time.Time{}
+// processHistories collects the history of each resident process: the marks since the load
+// began, the results of agents, and the deaths of hosts.
+func (j *judge) processHistories(marks []Mark) map[process]*processHistory {
+	processHistories, began := map[process]*processHistory{}, time.Time{}
 	results := map[procfleet.TaskID]map[int]own{}
 	for _, s := range j.h.Submissions {
 		if began.IsZero() || s.At.Before(began) {
 			began = s.At
 		}
-		for _, a := range s.Asks {
+		for _, a := range s.Operations {
 			for _, h := range a.Hosts {
 				if a.Stays && s.Task != "" {
-					stories[process{a.Process, h}] = &story{marked: map[procfleet.TaskID]map[Verb]bool{}}
+					processHistories[process{a.Process, h}] = &processHistory{marked: map[procfleet.TaskID]map[Verb]bool{}}
 				}
 			}
 		}
 		results[s.Task] = j.own(s)
 	}
 	for _, m := range marks {
-		if s := stories[process{m.Process, m.Host}]; s != nil && !m.At.Before(began) {
+		if s := processHistories[process{m.Process, m.Host}]; s != nil && !m.At.Before(began) {
 			s.ran(&m, results)
 		}
 	}
 	for _, s := range j.h.Submissions {
 		for _, r := range results[s.Task] {
-			if story := stories[process{r.Name, r.Host}]; story != nil {
-				story.told(s, &r)
+			if processHistory := processHistories[process{r.Name, r.Host}]; processHistory != nil {
+				processHistory.addResult(s, &r)
 			}
 		}
 	}
 	for _, d := range j.h.Deaths {
-		for p, s := range stories {
+		for p, s := range processHistories {
 			if p.host == d.Host && !d.Until.Before(began) {
-				s.add(deed{effect: effectDeath, certain: true, text: "its host died"}, d.From, d.Until)
+				s.add(modelOp{effect: effectDeath, certain: true, text: "its host died"}, d.From, d.Until)
 			}
 		}
 	}
-	return stories
+	return processHistories
 }
 
-// own returns the results of the items of a task that their agents made, each
-// as it was read first.
+// own returns the agents' results of a task's items, each as it was first read.
 func (j *judge) own(s *Submission) map[int]own {
 	first := map[int]own{}
-	if s.Task == "" || !slices.ContainsFunc(s.Asks, func(a Ask) bool { return a.Stays }) {
+	if s.Task == "" || !slices.ContainsFunc(s.Operations, func(a Operation) bool { return a.Stays }) {
 		return first
 	}
-	for _, reading := range j.h.Readings[s.Task] {
+	for _, reading := range j.h.ResultsPolls[s.Task] {
 		for i := range reading.Results {
 			r := &reading.Results[i]
 			if _, known := first[r.Item]; !known && r.State.Final() && !served(r) {
@@ -226,15 +231,15 @@ func (j *judge) own(s *Submission) map[int]own {
 	return first
 }
 
-// ran adds a command that left its mark.
-func (s *story) ran(m *Mark, results map[procfleet.TaskID]map[int]own) {
+// ran adds a command that wrote its mark.
+func (s *processHistory) ran(m *Mark, results map[procfleet.TaskID]map[int]own) {
 	if s.auto > 0 {
 		last := &s.operations[s.auto-1]
 		last.Return = max(last.Call, min(last.Return, m.At.UnixMicro()))
 		s.auto = 0
 	}
 	s.marks++
-	d := deed{mark: s.marks, text: fmt.Sprintf("%s for %s", m.Verb, m.Operation)}
+	d := modelOp{mark: s.marks, text: fmt.Sprintf("%s for %s", m.Verb, m.Operation)}
 	end := m.At.Add(ever)
 	if m.Operation == automatic {
 		d.certain, end = true, m.At.Add(autoTime)
@@ -262,10 +267,10 @@ func (s *story) ran(m *Mark, results map[procfleet.TaskID]map[int]own) {
 	}
 }
 
-// told adds what an agent's result says, beside the effect of the commands that
-// it ran.
-func (s *story) told(sub *Submission, r *own) {
-	d := deed{certain: true, text: fmt.Sprintf("%s of %s/%d: %s", r.Action, sub.Task, r.Item, r.Reason)}
+// addResult adds the observation in an agent's result, in addition to the effects of the
+// commands that the agent ran.
+func (s *processHistory) addResult(sub *Submission, r *own) {
+	d := modelOp{certain: true, text: fmt.Sprintf("%s of %s/%d: %s", r.Action, sub.Task, r.Item, r.Reason)}
 	ran := s.marked[sub.Task]
 	switch {
 	case r.Action == procfleet.ActionStatus:
@@ -282,7 +287,7 @@ func (s *story) told(sub *Submission, r *own) {
 		d.effect = effectDown
 	case r.State != procfleet.StateSucceeded || r.Action == procfleet.ActionReload:
 		return
-	case leavesRunning(&r.Result) && !ran[VerbStart]: // an automatic start did it
+	case leavesRunning(&r.Result) && !ran[VerbStart]: // an automatic start started it
 		d.effect = effectUp
 	case !leavesRunning(&r.Result) && !ran[VerbStop] && !ran[VerbKill]:
 		d.effect = effectGone
@@ -292,10 +297,10 @@ func (s *story) told(sub *Submission, r *own) {
 	s.add(d, sub.At, r.seen.Until)
 }
 
-// inPlace returns processes in order.
-func inPlace(stories map[process]*story) []process {
-	all := make([]process, 0, len(stories))
-	for p := range stories {
+// inPlace returns the processes in order.
+func inPlace(processHistories map[process]*processHistory) []process {
+	all := make([]process, 0, len(processHistories))
+	for p := range processHistories {
 		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b process) int {

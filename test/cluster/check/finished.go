@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// FinishedEvents reads all events of finished tasks from the broker, as
-// [Config.Events] returns them.
+// FinishedEvents returns a function for [Config.Events] that reads all finished
+// events from the broker.
 func FinishedEvents(nc *nats.Conn) func(ctx context.Context) ([][]byte, error) {
 	return func(ctx context.Context) ([][]byte, error) {
 		const patience = 30 * time.Second
@@ -46,7 +46,7 @@ func FinishedEvents(nc *nats.Conn) func(ctx context.Context) ([][]byte, error) {
 	}
 }
 
-// readEvents replaces the events in the history by all that the broker has.
+// readEvents replaces the events in the history by all events of the broker.
 func (l *Load) readEvents(ctx context.Context) error {
 	if l.cfg.Events == nil {
 		return nil
@@ -59,13 +59,13 @@ func (l *Load) readEvents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	read := []Notice{}
+	read := []Notification{}
 	for _, e := range events {
-		body, err := readNotice(bytes.NewReader(e))
+		body, err := readNotification(bytes.NewReader(e))
 		if err != nil {
 			return fmt.Errorf("event %q: %w", e, err)
 		}
-		read = append(read, Notice{Event: body.Event, Task: body.Task, State: body.State, Counts: body.Counts})
+		read = append(read, Notification{Event: body.Event, Task: body.Task, State: body.State, Counts: body.Counts})
 	}
 	l.log.edit(func(h *History) { h.Events = read })
 	return nil

@@ -13,89 +13,88 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// Ask is one operation of a submission: one action on one process.
-type Ask struct {
+// Operation is one operation of a submission: one action on one process.
+type Operation struct {
 	Action  procfleet.Action
-	Process string // its name; the load keeps all in one namespace
-	// Token is what the commands of the operation write if they run: no other
-	// operation has the same. Empty if the action runs no command, and on light
-	// agents, which run none.
+	Process string // its name; all processes of a load share a namespace
+	// Token identifies the operation in the marks of its commands. It is empty if
+	// the action runs no command, and for simulated agents, which run none.
 	Token string
-	// Stays is that the process is resident: it runs until it is stopped.
+	// Stays states that the process is resident: it runs until it is stopped.
 	Stays bool
-	Hosts []procfleet.Host // each once
+	Hosts []procfleet.Host // without duplicates
 }
 
-// Submission is one request, however often it was sent. Its key is its name.
+// Submission is one request with all its repeats. Its key is its name.
 type Submission struct {
-	Key  string
-	Asks []Ask
-	// At is when it was first sent, and Timeout that of its task.
+	Key        string
+	Operations []Operation
+	// At is the time of the first attempt, and Timeout the timeout of its task.
 	At      time.Time
 	Timeout time.Duration
-	// Keyless is that it is sent once and without an idempotency key. Its key is
-	// then only its business, by which its task is found in a list. It may have
-	// no task, and then none of its commands may have run.
+	// Keyless states that the submission was sent once and without an idempotency
+	// key. Key is then only its business, by which the load finds its task in the
+	// list. It may have no task; then none of its commands may have run.
 	Keyless bool
-	// Callback is that a callback was requested for the end of the task.
+	// Callback states that it requested a callback for the end of the task.
 	Callback bool
-	// Task is the task that the client was given in the end; empty if it never
-	// came to an answer, and then Err says why.
+	// Task is the id that the client got in the end. If the client got none, it is
+	// empty and Err gives the reason.
 	Task procfleet.TaskID
 	Err  error
 }
 
-// items is the number of processes on hosts that were asked for.
+// items returns the number of pairs of process and host.
 func (s *Submission) items() int {
 	n := 0
-	for _, a := range s.Asks {
+	for _, a := range s.Operations {
 		n += len(a.Hosts)
 	}
 	return n
 }
 
-// Span is a stretch of time by the clock of the test.
+// Span is a period of time by the clock of the test.
 type Span struct{ From, Until time.Time }
 
-// touches is whether two spans have a moment in common.
+// touches reports whether two spans have a moment in common.
 func (s Span) touches(o Span) bool { return !s.From.After(o.Until) && !o.From.After(s.Until) }
 
-// clockLayout shows moments.
+// clockLayout is the layout of times in texts.
 const clockLayout = "15:04:05.000"
 
 func (s Span) String() string {
 	return s.From.Format(clockLayout) + "–" + s.Until.Format(clockLayout)
 }
 
-// Answer is what a dispatcher said to one attempt of a submission, also if the
-// client never heard it.
-type Answer struct {
+// Response is a dispatcher's response to one attempt of a submission, even if the
+// client did not receive it.
+type Response struct {
 	Span
-	Key    string
-	Door   string // the dispatcher
-	Status int    // of HTTP
-	Task   procfleet.TaskID
-	Code   string // of a failure, as the API has it
-	Text   string // of a failure
+	Key        string
+	Dispatcher string // URL of the dispatcher
+	Status     int    // HTTP status
+	Task       procfleet.TaskID
+	Code       string // error code of a failure
+	Text       string // message of a failure
 }
 
-// Look is one reading of a task's counters. Those of one task follow one
-// another: each was asked for after the answer to the one before.
-type Look struct {
+// TaskPoll is one poll of a task's counters. The polls of one task are sequential: each
+// began after the response to the previous one.
+type TaskPoll struct {
 	Span
-	Door    string
-	Missing bool // the dispatcher said that there is no such task
-	Task    client.Task
+	Dispatcher string
+	Missing    bool // the dispatcher responded that the task does not exist
+	Task       client.Task
 }
 
-func (l *Look) String() string {
+func (l *TaskPoll) String() string {
 	if l.Missing {
-		return fmt.Sprintf("%s at %s: no such task", l.Span, l.Door)
+		return fmt.Sprintf("%s at %s: no such task", l.Span, l.Dispatcher)
 	}
-	return fmt.Sprintf("%s at %s: %s, %s", l.Span, l.Door, l.Task.State, countsText(l.Task.Counts))
+	return fmt.Sprintf("%s at %s: %s, %s", l.Span, l.Dispatcher, l.Task.State, countsText(l.Task.Counts))
 }
 
-// countsText has the states that have items, in the order of the API.
+// countsText lists the states that have items, in the order of the API.
 func countsText(counts procfleet.Counts) string {
 	var parts []string
 	for _, s := range procfleet.States() {
@@ -106,34 +105,35 @@ func countsText(counts procfleet.Counts) string {
 	return strings.Join(parts, ", ")
 }
 
-// Reading is one reading of all results of a task; those of one task follow
-// one another as its looks do.
-type Reading struct {
+// ResultsPoll is one poll of all results of a task. The readings of one task are
+// sequential, like its polls of counters.
+type ResultsPoll struct {
 	Span
-	Door    string
-	Results []client.Result
-	// Last is that the task was done, and everything healed, when it was read.
+	Dispatcher string
+	Results    []client.Result
+	// Last states that the task was done and all faults had ended before the
+	// reading.
 	Last bool
 }
 
-// Mark is a line that a control command left on a host. The marks of one host
-// are in the order in which its commands ran.
+// Mark is a line that a control command wrote on a host. The marks of one host are
+// in the order of its commands.
 type Mark struct {
 	Host    procfleet.Host
 	Token   string
 	Process string
 	Verb    Verb
-	// Operation is for what the agent ran the command: "<task>/<item>", or
-	// "auto" when it kept a resident process alive.
+	// Operation is the operation for which the agent ran the command:
+	// "<task>/<item>", or "auto" for an automatic start.
 	Operation string
-	// At is when the command ran, by a clock that no fault sets.
+	// At is the time of the command by a clock that no fault changes.
 	At time.Time
 }
 
-// Verb is what a control command does.
+// Verb is the kind of a control command.
 type Verb string
 
-// The verbs.
+// Verbs.
 const (
 	VerbStart  Verb = "start"
 	VerbStop   Verb = "stop"
@@ -141,11 +141,11 @@ const (
 	VerbKill   Verb = "kill"
 )
 
-// automatic is the Operation of a start that the agent decided on.
+// automatic is the Operation of an automatic start.
 const automatic = "auto"
 
-// booted is when this machine came up: the containers of a fleet share its
-// kernel, and so the time since then.
+// booted is the boot time of this machine. The containers of a fleet share its
+// kernel, and therefore the time since then.
 var booted = sync.OnceValues(func() (time.Time, error) {
 	data, err := os.ReadFile("/proc/uptime")
 	if err != nil {
@@ -155,7 +155,7 @@ var booted = sync.OnceValues(func() (time.Time, error) {
 	return sinceBoot(time.Now(), since, -1)
 })
 
-// sinceBoot adds to a time, or subtracts from it, what /proc/uptime has.
+// sinceBoot adds an uptime of /proc/uptime to a time, or subtracts it.
 func sinceBoot(t time.Time, seconds string, sign float64) (time.Time, error) {
 	since, err := strconv.ParseFloat(seconds, 64)
 	if err != nil {
@@ -164,13 +164,13 @@ func sinceBoot(t time.Time, seconds string, sign float64) (time.Time, error) {
 	return t.Add(time.Duration(sign * since * float64(time.Second))), nil
 }
 
-// ParseMark reads a line that the load's control commands write: token,
-// process, verb, operation, and the host's seconds since boot. A line that
-// cannot be read is an error: nothing else writes there.
+// ParseMark parses a line that the load's control commands write: token, process,
+// verb, operation, and the host's seconds since boot. An invalid line is an error,
+// because no other program writes into the file.
 func ParseMark(host procfleet.Host, line string) (Mark, error) {
 	words := strings.Fields(line)
 	if len(words) != 5 {
-		return Mark{}, fmt.Errorf("host %s: mark %q is not a token, a process, a verb, an operation and a time", host, line)
+		return Mark{}, fmt.Errorf("host %s: mark %q does not consist of token, process, verb, operation and time", host, line)
 	}
 	boot, err := booted()
 	if err != nil {
@@ -183,77 +183,78 @@ func ParseMark(host procfleet.Host, line string) (Mark, error) {
 	return Mark{Host: host, Token: words[0], Process: words[1], Verb: Verb(words[2]), Operation: words[3], At: at}, nil
 }
 
-// Loss is when a host lost something, at any moment of the span.
+// Loss is a loss of a host at an unknown moment of the span.
 type Loss struct {
 	Span
 	Host procfleet.Host
 }
 
-// Notice is one notification of the end of a task.
-type Notice struct {
-	// At, Key, Header and Status are of callbacks alone: when it came, the
-	// submission that requested it, its Idempotency-Key, and its answer.
+// Notification is one notification of the end of a task.
+type Notification struct {
+	// At, Key, Header and Status are set for callbacks only: time of receipt,
+	// submission that requested the callback, its Idempotency-Key, and the status
+	// of the receiver's response.
 	At          time.Time
 	Key, Header string
 	Status      int
-	Event       string // the id
+	Event       string // event id
 	Task        procfleet.TaskID
 	State       procfleet.TaskState
 	Counts      procfleet.Counts
 }
 
-// Standing is whether a resident process runs when everything has settled, as
-// its agent says when it is asked for its status.
-type Standing struct {
+// FinalState is the final state of a resident process according to a status of its
+// agent.
+type FinalState struct {
 	Process string
 	Host    procfleet.Host
 	Running bool
-	// Unknown is what the agent's answer was if it was no status.
+	// Unknown is the result if it was no status.
 	Unknown string
 	At      time.Time
 }
 
-// History is all that was seen of a fleet from outside.
+// History is the record of a fleet from outside.
 type History struct {
-	// Run is the business of its tasks, and what its tokens begin with; others
-	// use the fleet too.
-	Run         string
-	Submissions []*Submission
-	Answers     []Answer
-	Looks       map[procfleet.TaskID][]Look
-	Readings    map[procfleet.TaskID][]Reading
-	// Tasks are all that the API lists in the end.
-	Tasks     []client.Task
-	Standings []Standing
-	// Callbacks are those that were received, and Events those that the broker
-	// has. Nil Events were not read.
-	Callbacks, Events []Notice
-	// Deaths are when every process of a host ended at once and without a
+	// Run is the business of the load's tasks and the prefix of its tokens, because
+	// other loads use the same fleet.
+	Run          string
+	Submissions  []*Submission
+	Responses    []Response
+	TaskPolls    map[procfleet.TaskID][]TaskPoll
+	ResultsPolls map[procfleet.TaskID][]ResultsPoll
+	// Tasks is the final list of tasks in the API.
+	Tasks       []client.Task
+	FinalStates []FinalState
+	// Callbacks were received, and Events are in the broker. Nil Events were not
+	// read.
+	Callbacks, Events []Notification
+	// Deaths are the times at which every process of a host ended at once without a
 	// command, as in a power failure.
 	Deaths []Loss
-	// Wipes are when the agent of a host lost what it had stored, with the
-	// results that no worker had acknowledged and its registrations.
+	// Wipes are the times at which the agent of a host lost its stored data: its
+	// registrations, and the results that no worker had acknowledged.
 	Wipes []Loss
-	// Failovers are the times in which the store could fail over, from a few
-	// seconds before the fault until everything had healed.
+	// Failovers are the periods in which the store could fail over: from a few
+	// seconds before the fault until all faults had ended.
 	Failovers []Span
 }
 
-// forgiven is whether what was seen first may be gone later, because the store
-// may have failed over in between.
-func (h *History) forgiven(first, later Span) bool {
+// mayBeLost reports whether the store may have lost the first observation before the
+// later one, in a fail-over.
+func (h *History) mayBeLost(first, later Span) bool {
 	return slices.ContainsFunc(h.Failovers, func(f Span) bool {
-		// What was there long before the fault had been confirmed.
+		// An observation long before the fault was confirmed.
 		return !first.Until.Before(f.From) && f.touches(Span{first.From, later.Until})
 	})
 }
 
-// wiped reports whether an agent lost what it had stored after some time.
+// wiped reports whether the agent of a host lost its data after a time.
 func (h *History) wiped(host procfleet.Host, after time.Time) bool {
 	return slices.ContainsFunc(h.Wipes, func(w Loss) bool { return w.Host == host && w.Until.After(after) })
 }
 
-// byTask returns the submissions that came to a task.
+// byTask returns the submissions that have a task.
 func (h *History) byTask() map[procfleet.TaskID]*Submission {
 	found := map[procfleet.TaskID]*Submission{}
 	for _, s := range h.Submissions {
@@ -264,9 +265,9 @@ func (h *History) byTask() map[procfleet.TaskID]*Submission {
 	return found
 }
 
-// last is the last reading of a task, nil if there is none.
-func (h *History) last(task procfleet.TaskID) *Reading {
-	all := h.Readings[task]
+// last returns the last reading of a task, or nil.
+func (h *History) last(task procfleet.TaskID) *ResultsPoll {
+	all := h.ResultsPolls[task]
 	if len(all) == 0 || !all[len(all)-1].Last {
 		return nil
 	}

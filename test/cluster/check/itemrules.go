@@ -8,10 +8,10 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// seen is a result with when and where it was read.
+// seen is a result with the time and dispatcher of its reading.
 type seen struct {
 	Span
-	door string
+	dispatcher string
 	client.Result
 }
 
@@ -20,13 +20,14 @@ func (s *seen) String() string {
 	if s.Late {
 		late = ", late"
 	}
-	return fmt.Sprintf("%s at %s: %s %d %s %q%s", s.Span, s.door, s.State, s.Code, s.Reason, s.Message, late)
+	return fmt.Sprintf("%s at %s: %s %d %s %q%s", s.Span, s.dispatcher, s.State, s.Code, s.Reason, s.Message, late)
 }
 
-// served is whether the server made a final result, for want of the agent's
-// word. The API does not say so; only agents know when they accepted a command.
-// A refusal without that time is the server's: the agent refused, whenever it
-// was asked, to accept the command, but an earlier request may have got no reply.
+// served reports whether the server set a final result because it had none from the
+// agent. The API does not show this, but only results of agents have the time of
+// acceptance. A rejection without that time counts as the server's: the agent
+// rejected the command at the last attempt, but an earlier attempt may have had no
+// reply.
 func served(r *client.Result) bool {
 	switch r.State {
 	case procfleet.StateUnreachable, procfleet.StateTimedOut, procfleet.StateCancelled, procfleet.StateRejected:
@@ -39,20 +40,21 @@ func served(r *client.Result) bool {
 	return false
 }
 
-// word is what must not change of an agent's result. Times may: an agent that
-// sends a result again may know the server's clock better.
+// word returns the part of an agent's result that must not change. Times may
+// change, because an agent that sends a result again may have a better estimate of
+// the server's clock.
 func word(r *client.Result) string {
 	return fmt.Sprintf("%s %d %s %q", r.State, r.Code, r.Reason, r.Message)
 }
 
-// readings judges all results that were read of a task.
+// readings checks all results that were read of a task.
 func (j *judge) readings(s *Submission) {
 	items := map[int][]*seen{}
-	all := j.h.Readings[s.Task]
+	all := j.h.ResultsPolls[s.Task]
 	for i := range all {
 		for k := range all[i].Results {
 			r := &all[i].Results[k]
-			items[r.Item] = append(items[r.Item], &seen{Span: all[i].Span, door: all[i].Door, Result: *r})
+			items[r.Item] = append(items[r.Item], &seen{Span: all[i].Span, dispatcher: all[i].Dispatcher, Result: *r})
 		}
 	}
 	for item, history := range sorted(items) {
@@ -60,13 +62,14 @@ func (j *judge) readings(s *Submission) {
 	}
 	last := j.h.last(s.Task)
 	if last == nil {
-		j.broken(RuleResult, s.Task, "its results could not be read in the end")
+		j.broken(RuleResult, s.Task, "the final results could not be read")
 		return
 	}
 	j.complete(s, last)
 }
 
-// sorted yields a map by its keys, so that violations come in order.
+// sorted iterates over a map in the order of its keys, so that violations are in
+// order.
 func sorted[V any](m map[int]V) func(yield func(int, V) bool) {
 	keys := make([]int, 0, len(m))
 	for k := range m {
@@ -82,14 +85,14 @@ func sorted[V any](m map[int]V) func(yield func(int, V) bool) {
 	}
 }
 
-// item judges what was seen of one item, one reading after the other.
+// item checks the successive readings of one item.
 func (j *judge) item(s *Submission, item int, history []*seen) {
-	var before, agents *seen // the last final result, and the last that an agent made
+	var before, agents *seen // last final result, and last result of an agent
 	for _, now := range history {
 		j.pair(s, now)
 		switch {
 		case !now.State.Final():
-			if before != nil && !j.h.forgiven(before.Span, now.Span) {
+			if before != nil && !j.h.mayBeLost(before.Span, now.Span) {
 				j.brokenItem(RuleFinal, s.Task, item, now.Host, "first %s; then %s", before, now)
 			}
 			continue
@@ -97,7 +100,7 @@ func (j *judge) item(s *Submission, item int, history []*seen) {
 			j.replaced(s, item, before, now)
 		}
 		if agents != nil && !served(&now.Result) && word(&agents.Result) != word(&now.Result) {
-			j.brokenItem(RuleFinal, s.Task, item, now.Host, "its agent's word was %s; then %s", agents, now)
+			j.brokenItem(RuleFinal, s.Task, item, now.Host, "the agent's result was %s; then %s", agents, now)
 		}
 		before = now
 		if !served(&now.Result) {
@@ -105,19 +108,19 @@ func (j *judge) item(s *Submission, item int, history []*seen) {
 		}
 	}
 	if end := history[len(history)-1]; agents != nil && (served(&end.Result) || !end.State.Final()) {
-		j.brokenItem(RuleSilent, s.Task, item, end.Host, "its agent's word was %s; in the end it is %s", agents, end)
+		j.brokenItem(RuleNotLost, s.Task, item, end.Host, "the agent's result was %s; the final result is %s", agents, end)
 	}
 }
 
-// replaced judges one final result after another one of the same item. That
-// the agent's word changed is found elsewhere.
+// replaced checks a final result that replaced another one of the same item. item
+// checks that the agent's result does not change.
 func (j *judge) replaced(s *Submission, item int, before, now *seen) {
-	forgiven := j.h.forgiven(before.Span, now.Span)
+	mayBeLost := j.h.mayBeLost(before.Span, now.Span)
 	switch was, is := served(&before.Result), served(&now.Result); {
-	case was && is && word(&before.Result) != word(&now.Result) && !forgiven,
-		!was && is && !forgiven:
+	case was && is && word(&before.Result) != word(&now.Result) && !mayBeLost,
+		!was && is && !mayBeLost:
 		j.brokenItem(RuleFinal, s.Task, item, now.Host, "first %s; then %s", before, now)
-	case was && !is && !now.Late && !forgiven:
+	case was && !is && !now.Late && !mayBeLost:
 		j.brokenItem(RuleFinal, s.Task, item, now.Host, "first %s; then, not marked late, %s", before, now)
 	}
 }
@@ -140,7 +143,7 @@ var outcomes = map[procfleet.State]map[procfleet.Reason][]procfleet.Code{
 	procfleet.StateRejected:    {procfleet.ReasonRejected: {procfleet.CodeFailed}},
 }
 
-// pair judges whether state, reason and code of a result belong together.
+// pair checks that state, reason and code of a result match.
 func (j *judge) pair(s *Submission, r *seen) {
 	if !r.State.Final() {
 		if r.Code != procfleet.CodeRunning || r.Reason != "" {
@@ -149,7 +152,7 @@ func (j *judge) pair(s *Submission, r *seen) {
 		return
 	}
 	if !slices.Contains(outcomes[r.State][r.Reason], r.Code) {
-		j.brokenItem(RuleResult, s.Task, r.Item, r.Host, "%s: these do not belong together", r)
+		j.brokenItem(RuleResult, s.Task, r.Item, r.Host, "%s: state, reason and code do not match", r)
 	}
 }
 
@@ -160,11 +163,11 @@ type place struct {
 	action  procfleet.Action
 }
 
-// complete judges the results of a task that is done: each item that was asked
-// for is there once, is final, and is counted.
-func (j *judge) complete(s *Submission, last *Reading) {
+// complete checks the results of a task that is done: each requested item exists
+// once and is final and counted.
+func (j *judge) complete(s *Submission, last *ResultsPoll) {
 	wanted := map[place]int{}
-	for _, a := range s.Asks {
+	for _, a := range s.Operations {
 		for _, h := range a.Hosts {
 			wanted[place{a.Process, h, a.Action}]++
 		}
@@ -178,18 +181,18 @@ func (j *judge) complete(s *Submission, last *Reading) {
 		counts[r.State]++
 		switch {
 		case numbers[r.Item]:
-			j.brokenItem(RuleResult, s.Task, r.Item, r.Host, "%s at %s: it is listed twice", last.Span, last.Door)
+			j.brokenItem(RuleResult, s.Task, r.Item, r.Host, "%s at %s: listed twice", last.Span, last.Dispatcher)
 		case wanted[at] < 0:
-			j.brokenItem(RuleAsked, s.Task, r.Item, r.Host, "%s at %s: nobody asked for %s of %s there", last.Span, last.Door, r.Action, r.Name)
+			j.brokenItem(RuleRequested, s.Task, r.Item, r.Host, "%s at %s: %s of %s was not requested on this host", last.Span, last.Dispatcher, r.Action, r.Name)
 		case !r.State.Final():
-			j.brokenItem(RuleResult, s.Task, r.Item, r.Host, "%s at %s: the task is done and the item is %s", last.Span, last.Door, r.State)
+			j.brokenItem(RuleResult, s.Task, r.Item, r.Host, "%s at %s: the task is done but the item is %s", last.Span, last.Dispatcher, r.State)
 		}
 		numbers[r.Item] = true
 	}
-	for _, a := range s.Asks {
+	for _, a := range s.Operations {
 		for _, h := range a.Hosts {
 			if at := (place{a.Process, h, a.Action}); wanted[at] > 0 {
-				j.brokenItem(RuleResult, s.Task, -1, h, "%s at %s: %s of %s has no result", last.Span, last.Door, a.Action, a.Process)
+				j.brokenItem(RuleResult, s.Task, -1, h, "%s at %s: %s of %s has no result", last.Span, last.Dispatcher, a.Action, a.Process)
 			}
 		}
 	}
@@ -197,13 +200,13 @@ func (j *judge) complete(s *Submission, last *Reading) {
 }
 
 // counted compares the counters with the results, both as read last.
-func (j *judge) counted(s *Submission, last *Reading, counts procfleet.Counts) {
-	looks := j.h.Looks[s.Task]
-	if len(looks) == 0 {
+func (j *judge) counted(s *Submission, last *ResultsPoll, counts procfleet.Counts) {
+	polls := j.h.TaskPolls[s.Task]
+	if len(polls) == 0 {
 		return
 	}
-	end := &looks[len(looks)-1]
+	end := &polls[len(polls)-1]
 	if countsText(end.Task.Counts) != countsText(counts) {
-		j.broken(RuleSum, s.Task, "%s, but its results are %s (%s at %s)", end, countsText(counts), last.Span, last.Door)
+		j.broken(RuleSum, s.Task, "%s, but the results are %s (%s at %s)", end, countsText(counts), last.Span, last.Dispatcher)
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// business is that of a submission's task. A submission without a key has one
-// of its own, by which its task is found when the answer is lost.
+// business returns the business of a submission's task. A submission without a key
+// has a business of its own, by which the load finds its task after a lost
+// response.
 func (h *History) business(s *Submission) string {
 	if s.Keyless {
 		return s.Key
@@ -17,15 +18,15 @@ func (h *History) business(s *Submission) string {
 	return h.Run
 }
 
-// inDoubt reports whether a submission may have become a task although its
-// answer did not say so. What has no key must not be repeated then.
-func (s *Submission) inDoubt() bool {
+// outcomeUnknown reports whether a submission may have a task although no response
+// confirmed it. A submission without a key must then not be repeated.
+func (s *Submission) outcomeUnknown() bool {
 	return s.Keyless && s.Task == "" && errors.Is(s.Err, client.ErrUnknown)
 }
 
-// settleDoubts lists all tasks, and returns those that turned out to be of
-// submissions whose answer did not say so.
-func (l *Load) settleDoubts(ctx context.Context) ([]procfleet.TaskID, error) {
+// resolveUnknown lists all tasks, and returns the tasks of submissions whose response
+// did not confirm them.
+func (l *Load) resolveUnknown(ctx context.Context) ([]procfleet.TaskID, error) {
 	if err := l.list(ctx); err != nil {
 		return nil, err
 	}
@@ -38,14 +39,14 @@ func (l *Load) settleDoubts(ctx context.Context) ([]procfleet.TaskID, error) {
 			}
 		}
 		for _, s := range h.Submissions {
-			if id := tasks[s.Key]; s.inDoubt() && id != "" {
+			if id := tasks[s.Key]; s.outcomeUnknown() && id != "" {
 				found[s] = id
 			}
 		}
 	})
 	var ids []procfleet.TaskID
 	for s, id := range found {
-		l.log.answered(s, id, nil)
+		l.log.setOutcome(s, id, nil)
 		ids = append(ids, id)
 	}
 	return ids, nil

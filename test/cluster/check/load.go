@@ -16,63 +16,65 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// Config of a load. Run, Doors, Hosts, Folder and Marks are required.
+// Config of a load. Run, Dispatchers, Hosts, Folder and Marks are required.
 type Config struct {
-	// Doors are the URLs of the dispatchers; each is asked.
-	Doors []string
-	// Token is that of an application; empty sends none.
+	// Dispatchers are the URLs of the dispatchers; the load uses all of them.
+	Dispatchers []string
+	// Token authenticates an application; empty sends none.
 	Token string
 	// Transport of all requests; default [http.DefaultTransport].
 	Transport http.RoundTripper
-	Hosts     []procfleet.Host // that have an agent
-	Absent    []procfleet.Host // that have none, for starts that end as unreachable
-	// Light are hosts whose agents succeed at everything and run nothing, for
-	// tasks of 1,000 to 5,000 items; none leaves these tasks out.
+	Hosts     []procfleet.Host // hosts with an agent
+	Absent    []procfleet.Host // hosts without an agent, for starts that end as unreachable
+	// Light are hosts of simulated agents, which report success and run nothing,
+	// for tasks of 1,000 to 5,000 items. Without them there are no such tasks.
 	Light []procfleet.Host
-	// Folder is a folder of every host in which the load's programs leave their
-	// marks and pid files; it must be there and survive the agent.
+	// Folder is an existing folder on every host into which the load's programs
+	// write their marks and pid files. It must survive the agent.
 	Folder string
-	// Marks reads the marks of all hosts, those of one host in the order in
-	// which they were written.
+	// Marks reads the marks of all hosts, those of one host in the order of
+	// writing.
 	Marks func() ([]Mark, error)
-	// Deaths and Wipes return those of [History]; nil says that there were none.
+	// Deaths and Wipes return the values of [History]; nil means none.
 	Deaths, Wipes func() []Loss
-	// Publish, if not nil, publishes a request as an event, under its
-	// idempotency key. An error means that it may not have been published.
+	// Publish, if not nil, publishes a request to procfleet.submit under its
+	// idempotency key. After an error the request may or may not be published.
 	Publish func(ctx context.Context, key string, body []byte) error
-	// Callbacks is an address of this machine that workers reach, at which the
-	// load listens for callbacks, such as "127.0.0.1:0"; empty requests none.
+	// Callbacks is the address on this machine at which the load receives
+	// callbacks, such as "127.0.0.1:0". If it is empty, no submission requests a
+	// callback.
 	Callbacks string
-	// Events, if not nil, returns all events of finished tasks that the broker
-	// has.
+	// Events, if not nil, returns all finished events of the broker.
 	Events func(ctx context.Context) ([][]byte, error)
 
-	// Run tells this load's tasks and marks from those of others on the same
-	// fleet, which must not have the same; required. Letters and digits.
+	// Run distinguishes this load's tasks and marks from those of other loads on
+	// the same fleet, and must be unique. Letters and digits.
 	Run string
-	// Seed is what all submissions are made from.
+	// Seed determines all submissions.
 	Seed uint64
-	// Most is how many submissions there are; default 1000.
+	// Most is the maximum number of submissions; default 1000.
 	Most int
-	// Submitters submit at the same time, each one submission after the other;
-	// default 3. Pause is how long each rests in between; default 200 ms.
+	// Submitters is the number of concurrent submitters, each with one submission
+	// at a time; default 3. Pause is the pause of a submitter between submissions;
+	// default 200 ms.
 	Submitters int
 	Pause      time.Duration
-	// Timeout of each task: when silent hosts are given up; default 60 s.
+	// Timeout of each task; default 60 s.
 	Timeout time.Duration
-	// Between is how long a poller rests after each request; default 100 ms.
+	// Between is the pause of a poller after each request; default 100 ms.
 	Between time.Duration
-	// Patience is how long anything may take that must happen once everything
-	// has healed, beyond Timeout; default 120 s.
+	// Patience is the maximum time, in addition to Timeout, for everything that
+	// must happen after all faults have ended; default 120 s.
 	Patience time.Duration
-	// Unexplained leaves [RuleExplained] to a later call of [History.Explained]. It
-	// is for loads in virtual time, which does not pass during a search, however long.
+	// Unexplained leaves [RuleExplained] to a later call of [History.Explained].
+	// Loads in virtual time need this, because that time does not pass during a
+	// search.
 	Unexplained bool
-	// Log is told what is under way; default nothing.
+	// Log receives progress messages; default none.
 	Log func(format string, args ...any)
 }
 
-// WithDefaults returns the configuration with its defaults filled in.
+// WithDefaults returns a copy with defaults filled in.
 func (c Config) WithDefaults() Config {
 	if c.Transport == nil {
 		c.Transport = http.DefaultTransport
@@ -108,35 +110,35 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports everything that is missing.
+// Validate reports all missing fields.
 func (c Config) Validate() error {
 	var errs []error
-	if len(c.Doors) == 0 {
-		errs = append(errs, errors.New("a load needs at least one dispatcher"))
+	if len(c.Dispatchers) == 0 {
+		errs = append(errs, errors.New("no dispatcher"))
 	}
 	if len(c.Hosts) == 0 {
-		errs = append(errs, errors.New("a load needs at least one host with an agent"))
+		errs = append(errs, errors.New("no host with an agent"))
 	}
 	if c.Run == "" {
-		errs = append(errs, errors.New("a load needs a name for its run"))
+		errs = append(errs, errors.New("no name of the run"))
 	}
 	if c.Folder == "" || c.Marks == nil {
-		errs = append(errs, errors.New("a load needs a folder on the hosts and a way to read the marks in it"))
+		errs = append(errs, errors.New("no folder on the hosts, or no function that reads the marks"))
 	}
 	return errors.Join(errs...)
 }
 
-// Load submits operations to a fleet and follows what becomes of them, while
-// others break the fleet. [Start] begins it, [Load.Settle] ends and judges it.
+// Load submits operations to a fleet and polls their tasks while the caller causes
+// faults. [Start] begins it, [Load.Settle] ends it and checks its history.
 type Load struct {
-	cfg     Config
-	log     *record
-	doors   []door           // each dispatcher by itself, asked once
-	clients []*client.Client // of submitters: all dispatchers, each submitter's own first
-	calls   *callbacks       // nil if none are requested
+	cfg         Config
+	log         *record
+	dispatchers []dispatcher     // one for each dispatcher, without retries
+	clients     []*client.Client // one for each submitter, with all dispatchers and a different first one
+	calls       *callbacks       // nil if no callback is requested
 
-	stop       context.CancelFunc // no more submissions
-	abandon    context.CancelFunc // of those that are under way
+	stop       context.CancelFunc // ends new submissions
+	abandon    context.CancelFunc // ends submissions in progress
 	submitters sync.WaitGroup
 	stopPolls  context.CancelFunc
 	pollers    sync.WaitGroup
@@ -145,16 +147,16 @@ type Load struct {
 	plan *plan
 }
 
-// door is one dispatcher.
-type door struct {
+// dispatcher is one dispatcher.
+type dispatcher struct {
 	url    string
 	client *client.Client
 	// keyless sends submissions without their idempotency keys.
 	keyless *client.Client
 }
 
-// Start begins a load. It goes on until Settle, Stop, or the end of ctx, or
-// until it has made [Config.Most] submissions; then tasks are still followed.
+// Start begins a load. It submits until Settle, Stop, the end of ctx or
+// [Config.Most] submissions; it polls tasks until Settle, Stop or the end of ctx.
 func Start(ctx context.Context, cfg Config) (*Load, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -186,11 +188,11 @@ func Start(ctx context.Context, cfg Config) (*Load, error) {
 	return l, nil
 }
 
-// connect makes the clients.
+// connect creates the clients.
 func (l *Load) connect() error {
 	const oneAttempt = 10 * time.Second
-	for i := range l.cfg.Doors {
-		url := l.cfg.Doors[i]
+	for i := range l.cfg.Dispatchers {
+		url := l.cfg.Dispatchers[i]
 		once, err := client.New(client.Config{
 			URL: url, Token: l.cfg.Token, Timeout: oneAttempt, Patience: -1, HTTP: &http.Client{Transport: l.cfg.Transport},
 		})
@@ -199,17 +201,17 @@ func (l *Load) connect() error {
 		}
 		keyless, err := client.New(client.Config{
 			URL: url, Token: l.cfg.Token, Timeout: oneAttempt, Patience: -1,
-			HTTP: &http.Client{Transport: &eavesdropper{next: l.cfg.Transport, log: l.log, dropKey: true}},
+			HTTP: &http.Client{Transport: &recordingTransport{next: l.cfg.Transport, log: l.log, dropKey: true}},
 		})
 		if err != nil {
 			return err
 		}
-		l.doors = append(l.doors, door{url, once, keyless})
+		l.dispatchers = append(l.dispatchers, dispatcher{url, once, keyless})
 	}
 	for n := range l.cfg.Submitters {
 		c, err := client.New(client.Config{
-			URL: rotated(l.cfg.Doors, n), Token: l.cfg.Token, Timeout: oneAttempt,
-			HTTP: &http.Client{Transport: &eavesdropper{next: l.cfg.Transport, log: l.log}},
+			URL: rotated(l.cfg.Dispatchers, n), Token: l.cfg.Token, Timeout: oneAttempt,
+			HTTP: &http.Client{Transport: &recordingTransport{next: l.cfg.Transport, log: l.log}},
 		})
 		if err != nil {
 			return err
@@ -219,23 +221,23 @@ func (l *Load) connect() error {
 	return nil
 }
 
-// rotated joins the doors with the n-th first.
-func rotated(doors []string, n int) string {
-	n %= len(doors)
-	return strings.Join(slices.Concat(doors[n:], doors[:n]), ",")
+// rotated joins the URLs with the n-th first.
+func rotated(dispatchers []string, n int) string {
+	n %= len(dispatchers)
+	return strings.Join(slices.Concat(dispatchers[n:], dispatchers[:n]), ",")
 }
 
-// Failover notes that from now on the store may fail over, so that what it
-// shows may go back, until the function that it returns is called. It is for
-// before the fault, and the function for when everything has healed.
+// Failover records that the store may fail over from now until the caller calls
+// over, so that observations may be lost. Call it before the fault, and over after
+// all faults have ended.
 func (l *Load) Failover() (over func()) {
-	// What was read a moment before may not have been confirmed yet.
+	// Observations of the last moments may be unconfirmed.
 	const moment = 5 * time.Second
 	return l.log.failover(time.Now().Add(-moment))
 }
 
-// submit makes one submission after the other until submitting ends; working
-// is how long one that is under way is repeated.
+// submit sends one submission after the other until submitting ends. working limits
+// the repeats of a submission in progress.
 func (l *Load) submit(submitting, working context.Context, n int) {
 	for {
 		s := l.next()
@@ -243,7 +245,7 @@ func (l *Load) submit(submitting, working context.Context, n int) {
 			return
 		}
 		id, err := l.send(working, n, l.log.submitted(s, l.cfg.Timeout), s)
-		l.log.answered(s, id, err)
+		l.log.setOutcome(s, id, err)
 		select {
 		case <-submitting.Done():
 			return
@@ -252,7 +254,7 @@ func (l *Load) submit(submitting, working context.Context, n int) {
 	}
 }
 
-// next is the next submission, nil if there are enough.
+// next returns the next submission, or nil if there are enough.
 func (l *Load) next() *Submission {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -262,18 +264,19 @@ func (l *Load) next() *Submission {
 	return l.plan.next()
 }
 
-// Of so many submissions one is also sent again after it was accepted, at
-// another dispatcher, and one is published as an event first.
+// againEvery is the number of submissions per submission that is sent again to
+// another dispatcher after its acceptance, and eventEvery the number per
+// submission that is first published over NATS.
 const (
 	againEvery = 4
 	eventEvery = 5
 )
 
-// send submits the submission of this number until there is an answer for good.
+// send sends the n-th submitter's submission until there is a final response.
 func (l *Load) send(ctx context.Context, n, number int, s *Submission) (procfleet.TaskID, error) {
 	request := l.request(s)
 	if s.Keyless {
-		return l.doors[number%len(l.doors)].keyless.Submit(ctx, request)
+		return l.dispatchers[number%len(l.dispatchers)].keyless.Submit(ctx, request)
 	}
 	if l.cfg.Publish != nil && number%eventEvery == 0 {
 		if err := l.publish(ctx, &request); err != nil {
@@ -282,27 +285,27 @@ func (l *Load) send(ctx context.Context, n, number int, s *Submission) (procflee
 	}
 	id, err := l.clients[n].Submit(ctx, request)
 	if err == nil && number%againEvery == 0 {
-		if _, err := l.clients[(n+1)%len(l.clients)].Submit(ctx, request); err != nil { // the record has the answers
-			l.cfg.Log("submission %s again: %v", s.Key, err)
+		if _, err := l.clients[(n+1)%len(l.clients)].Submit(ctx, request); err != nil { // the record has the responses
+			l.cfg.Log("repeat of submission %s: %v", s.Key, err)
 		}
 	}
 	return id, err
 }
 
-// request is a submission as it is sent.
+// request returns the request of a submission.
 func (l *Load) request(s *Submission) client.Submission {
 	r := client.Submission{IdempotencyKey: s.Key, Business: l.log.h.business(s), Timeout: procfleet.Duration(l.cfg.Timeout)}
 	if s.Callback {
 		r.Callback = l.calls.url(s)
 	}
-	for _, a := range s.Asks {
+	for _, a := range s.Operations {
 		r.Operations = append(r.Operations, client.Operation{Action: a.Action, Process: a.spec(l.cfg.Folder), Hosts: a.Hosts})
 	}
 	return r
 }
 
-// publish sends a request as an event, for a short while: the submission that
-// follows makes sure.
+// publish publishes a request for a short time; the submission that follows ensures
+// its acceptance.
 func (l *Load) publish(ctx context.Context, request *client.Submission) error {
 	const short = 5 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, short)
@@ -314,7 +317,7 @@ func (l *Load) publish(ctx context.Context, request *client.Submission) error {
 	return l.cfg.Publish(ctx, request.IdempotencyKey, body)
 }
 
-// Stop ends a load at once, whatever is under way.
+// Stop ends a load at once, with all work in progress.
 func (l *Load) Stop() {
 	l.stop()
 	l.abandon()
@@ -331,22 +334,21 @@ func closeIdle(t http.RoundTripper) {
 	}
 }
 
-// eavesdropper notes every answer to a submission. Some it keeps from the
-// client, as a connection does that breaks.
-type eavesdropper struct {
+// recordingTransport records every response to a submission. It hides some responses from
+// the client, like a broken connection.
+type recordingTransport struct {
 	next http.RoundTripper
 	log  *record
 	// dropKey sends requests without their idempotency keys.
 	dropKey bool
 }
 
-// keptEvery is how many accepted submissions there are for one whose answer is
-// lost.
-const keptEvery = 10
+// hiddenEvery is the number of accepted submissions per lost response.
+const hiddenEvery = 10
 
-var errKept = errors.New("the connection broke, as the load wants it to now and then")
+var errHidden = errors.New("connection closed by the load before the response")
 
-func (e *eavesdropper) RoundTrip(req *http.Request) (*http.Response, error) {
+func (e *recordingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	const header = "Idempotency-Key"
 	key := req.Header.Get(header)
 	if e.dropKey {
@@ -363,10 +365,10 @@ func (e *eavesdropper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := newAnswer(key, req.URL.Host, resp.StatusCode, body)
+	a := newResponse(key, req.URL.Host, resp.StatusCode, body)
 	a.Span = Span{asked, time.Now()}
-	if accepted := e.log.answer(a); accepted%keptEvery == 1 {
-		return nil, errKept
+	if accepted := e.log.addResponse(a); accepted%hiddenEvery == 1 {
+		return nil, errHidden
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil

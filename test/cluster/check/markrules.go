@@ -17,9 +17,9 @@ type command struct {
 	verb  Verb
 }
 
-// commands are what an action may run, and must have run to have succeeded,
-// which is the last one. A stop or kill that succeeded may have found that its
-// process had just ended.
+// commands lists the commands that an action may run. The last one must have run if
+// the action succeeded. A successful stop or kill may have found that its process
+// had just ended.
 var commands = map[procfleet.Action]struct {
 	may  []Verb
 	must Verb
@@ -31,7 +31,8 @@ var commands = map[procfleet.Action]struct {
 	procfleet.ActionKill:    {[]Verb{VerbKill}, ""},
 }
 
-// marks judges the evidence: what ran, how often, and whether the results know.
+// marks checks the marks: which commands ran, how often, and whether the results
+// match.
 func (j *judge) marks(marks []Mark) {
 	ran, revived := map[command][]Mark{}, map[command]bool{}
 	for _, m := range marks {
@@ -45,7 +46,7 @@ func (j *judge) marks(marks []Mark) {
 	}
 	asked := map[command]*Submission{}
 	for _, s := range j.h.Submissions {
-		for _, a := range s.Asks {
+		for _, a := range s.Operations {
 			for _, h := range a.Hosts {
 				for _, v := range commands[a.Action].may {
 					if a.Token != "" {
@@ -59,7 +60,7 @@ func (j *judge) marks(marks []Mark) {
 		j.ran(c, ran[c], asked[c])
 	}
 	for _, s := range j.h.Submissions {
-		for _, a := range s.Asks {
+		for _, a := range s.Operations {
 			if a.Token != "" && s.Task != "" {
 				j.truth(s, a, ran, revived)
 			}
@@ -81,14 +82,14 @@ func inOrder(ran map[command][]Mark) []command {
 	return all
 }
 
-// ran judges the marks of one command on one host.
+// ran checks the marks of one command on one host.
 func (j *judge) ran(c command, marks []Mark, s *Submission) {
 	if s == nil {
-		j.brokenItem(RuleAsked, "", -1, c.host, "%s of %s ran there, for %s; no submission asked for that", c.verb, c.token, marks[0].Operation)
+		j.brokenItem(RuleRequested, "", -1, c.host, "%s of %s ran for %s; no submission requested it", c.verb, c.token, marks[0].Operation)
 		return
 	}
 	if s.Keyless && s.Task == "" {
-		j.brokenItem(RuleRefused, "", -1, c.host, "%s of %s ran there, for %s, but submission %s has no task: %v", c.verb, c.token, marks[0].Operation, s.Key, s.Err)
+		j.brokenItem(RuleRefused, "", -1, c.host, "%s of %s ran for %s, but submission %s has no task: %v", c.verb, c.token, marks[0].Operation, s.Key, s.Err)
 		return
 	}
 	var operations []string
@@ -96,7 +97,7 @@ func (j *judge) ran(c command, marks []Mark, s *Submission) {
 		operations = append(operations, m.Operation)
 		task, _, _ := strings.Cut(m.Operation, "/")
 		if s.Task != "" && task != string(s.Task) {
-			j.brokenItem(RuleOneKey, s.Task, -1, c.host, "key %s was answered with this task, but %s ran for %s", s.Key, c.token, m.Operation)
+			j.brokenItem(RuleOneKey, s.Task, -1, c.host, "the response to key %s named this task, but %s ran for %s", s.Key, c.token, m.Operation)
 		}
 	}
 	if len(marks) > 1 {
@@ -104,14 +105,14 @@ func (j *judge) ran(c command, marks []Mark, s *Submission) {
 	}
 }
 
-// truth compares the results of one operation with whether its command ran. An
-// agent that died before it ran the command of a resident process, and came
-// back, may have found that the process is to be kept alive, and have started
-// it for that: then it was revived, and runs as was asked.
-func (j *judge) truth(s *Submission, a Ask, ran map[command][]Mark, revived map[command]bool) {
+// truth compares the results of one operation with the marks of its command. An
+// agent that died before it ran the command of a resident process may have started
+// the process automatically after its return. The process is then in revived, and
+// runs as requested.
+func (j *judge) truth(s *Submission, a Operation, ran map[command][]Mark, revived map[command]bool) {
 	last := j.h.last(s.Task)
 	if last == nil {
-		return // told already
+		return // checked above
 	}
 	for i := range last.Results {
 		r := &last.Results[i]
@@ -124,31 +125,31 @@ func (j *judge) truth(s *Submission, a Ask, ran map[command][]Mark, revived map[
 		for _, v := range verbs.may {
 			marks = append(marks, ran[command{a.Token, r.Host, v}]...)
 		}
-		what := fmt.Sprintf("%s at %s: %s %d %s %q", last.Span, last.Door, r.State, r.Code, r.Reason, r.Message)
+		what := fmt.Sprintf("%s at %s: %s %d %s %q", last.Span, last.Dispatcher, r.State, r.Code, r.Reason, r.Message)
 		switch {
 		case verbs.must != "" && len(ran[must]) == 0 && !revived[must] && happened(r):
 			j.brokenItem(RuleTrue, s.Task, r.Item, r.Host, "%s, but %s of %s never ran", what, verbs.must, a.Token)
-		case len(marks) > 0 && didNot(r):
+		case len(marks) > 0 && ranNothing(r):
 			j.brokenItem(RuleTrue, s.Task, r.Item, r.Host, "%s, but %s ran for %s", what, a.Token, marks[0].Operation)
 		case len(marks) > 0 && served(r) && !j.h.wiped(r.Host, s.At):
-			j.brokenItem(RuleSilent, s.Task, r.Item, r.Host, "%s is the server's guess, but %s ran for %s and its agent is there", what, a.Token, marks[0].Operation)
+			j.brokenItem(RuleNotLost, s.Task, r.Item, r.Host, "%s is a result of the server, but %s ran for %s and its agent has its data", what, a.Token, marks[0].Operation)
 		}
 	}
 }
 
-// happened is whether a result says that the command ran.
+// happened reports whether a result says that the command ran.
 func happened(r *client.Result) bool { return r.State == procfleet.StateSucceeded }
 
-// didNot is whether a result says that no command ran.
-func didNot(r *client.Result) bool {
+// ranNothing reports whether a result says that no command ran.
+func ranNothing(r *client.Result) bool {
 	return r.State == procfleet.StateUnchanged || r.State == procfleet.StateRejected || r.Reason == procfleet.ReasonRefused
 }
 
-// standings judges how the resident processes stand in the end.
-func (j *judge) standings() {
-	for _, st := range j.h.Standings {
+// finalStates checks the final states of the resident processes.
+func (j *judge) finalStates() {
+	for _, st := range j.h.FinalStates {
 		if st.Unknown != "" {
-			j.brokenItem(RuleStands, "", -1, st.Host, "asked how %s stands when everything had healed: %s", st.Process, st.Unknown)
+			j.brokenItem(RuleState, "", -1, st.Host, "final status of %s: %s", st.Process, st.Unknown)
 			continue
 		}
 		last := j.decisive(st.Process, st.Host)
@@ -159,33 +160,33 @@ func (j *judge) standings() {
 			continue
 		}
 		if runs := leavesRunning(last.result); runs != st.Running {
-			j.brokenItem(RuleStands, last.task, last.result.Item, st.Host, "%s of %s was the last that happened (%s %s), but at %s running is %t",
+			j.brokenItem(RuleState, last.task, last.result.Item, st.Host, "%s of %s was the last operation (%s %s), but at %s running is %t",
 				last.result.Action, st.Process, last.result.State, last.result.Reason, st.At.Format("15:04:05.000"), st.Running)
 		}
 	}
 }
 
-// leavesRunning is whether the process runs after an operation that did what
-// it was to, or had nothing to do.
+// leavesRunning reports whether the process runs after an operation that succeeded
+// or had nothing to do.
 func leavesRunning(r *client.Result) bool {
 	ends := r.Action == procfleet.ActionStop || r.Action == procfleet.ActionKill
 	return r.Reason == procfleet.ReasonAlreadyRunning || r.Reason == procfleet.ReasonSucceeded && !ends
 }
 
-// changes is whether an action changes how a process stands.
+// changes reports whether an action changes the state of a process.
 func changes(a procfleet.Action) bool {
 	return a != procfleet.ActionStatus && a != procfleet.ActionReload
 }
 
-// decision is an operation that had an effect, with its place in the order.
+// decision is an operation that had an effect, with its fence.
 type decision struct {
 	task   procfleet.TaskID
 	number procfleet.Number
 	result *client.Result
 }
 
-// decisive returns the last operation on a process that says how it stands,
-// nil if none does.
+// decisive returns the last operation that determines the state of a process, or
+// nil.
 func (j *judge) decisive(process string, host procfleet.Host) *decision {
 	var deeds []decision
 	for id := range j.tasks {
@@ -209,11 +210,11 @@ func (j *judge) decisive(process string, host procfleet.Host) *decision {
 	})
 	for i := range deeds {
 		switch r := deeds[i].result; {
-		case r.Reason == procfleet.ReasonRefused: // it had no effect
+		case r.Reason == procfleet.ReasonRefused: // no effect
 		case r.State == procfleet.StateSucceeded || r.State == procfleet.StateUnchanged:
 			return &deeds[i]
 		default:
-			return nil // it may have happened, in part
+			return nil // it may have had a part of its effect
 		}
 	}
 	return nil

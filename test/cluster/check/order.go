@@ -14,7 +14,7 @@ type process struct {
 	host procfleet.Host
 }
 
-// fence is the place of an operation in the order of acceptance.
+// fence is the position of an operation in the order of acceptance.
 type fence struct {
 	task procfleet.Number
 	item int
@@ -24,7 +24,7 @@ func (f fence) before(o fence) bool {
 	return f.task < o.task || f.task == o.task && f.item < o.item
 }
 
-// fence reads that of the operation of a mark, which is not automatic.
+// fence parses the fence of a mark's operation, which is not automatic.
 func (m *Mark) fence() (fence, bool) {
 	task, item, _ := strings.Cut(m.Operation, "/")
 	number, err := procfleet.TaskID(task).Number()
@@ -35,12 +35,12 @@ func (m *Mark) fence() (fence, bool) {
 	return fence{number, n}, err == nil
 }
 
-// clockError is by how much the times of marks and of the test may differ from
-// those by which agents judge deadlines.
+// clockError is the maximum difference between the clock of marks and of the test
+// and the clock by which agents check deadlines.
 const clockError = 5 * time.Second
 
-// order judges when commands ran: those on one process in the order of
-// acceptance, and none after its deadline.
+// order checks that commands on one process ran in the order of acceptance, and
+// none after its deadline.
 func (j *judge) order(marks []Mark) {
 	last, begun := map[process]Mark{}, map[string]bool{}
 	for _, m := range marks {
@@ -49,7 +49,7 @@ func (j *judge) order(marks []Mark) {
 		case m.Operation == automatic:
 			continue
 		case !ok:
-			j.brokenItem(RuleAsked, "", -1, m.Host, "%s of %s ran for %q, which is no operation", m.Verb, m.Token, m.Operation)
+			j.brokenItem(RuleRequested, "", -1, m.Host, "%s of %s ran for %q, which is not an operation", m.Verb, m.Token, m.Operation)
 			continue
 		}
 		p := process{m.Process, m.Host}
@@ -61,10 +61,10 @@ func (j *judge) order(marks []Mark) {
 		}
 		last[p] = m
 		operation := m.Host.String() + " " + m.Operation
-		// What was begun in time may run more commands.
+		// An operation that began in time may run further commands.
 		if s := j.tasks[m.task()]; s != nil && !begun[operation] {
 			if end := j.deadline(s).Add(clockError); m.At.After(end) {
-				j.brokenItem(RuleExpired, m.task(), at.item, m.Host, "%s of %s began at %s, its deadline was %s",
+				j.brokenItem(RuleExpired, m.task(), at.item, m.Host, "%s of %s began at %s, after its deadline %s",
 					m.Verb, m.Process, m.At.Format(clockLayout), j.deadline(s).Format(clockLayout))
 			}
 		}
@@ -72,7 +72,7 @@ func (j *judge) order(marks []Mark) {
 	}
 }
 
-// task is for which the agent ran the command.
+// task returns the task for which the agent ran the command.
 func (m *Mark) task() procfleet.TaskID {
 	task, _, _ := strings.Cut(m.Operation, "/")
 	return procfleet.TaskID(task)

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// pollers follow the tasks; each task is one poller's, so that its looks
-	// follow one another.
+	// pollers is the number of pollers. One poller polls a task, so the polls of a
+	// task are sequential.
 	pollers = 3
-	// readEvery is how many looks at an open task there are for one reading of
-	// its results, and readBigEvery the same for a task of many results.
+	// readEvery is the number of polls of an open task's counters per poll of its
+	// results, and readBigEvery the same for a big task.
 	readEvery, readBigEvery = 3, 30
 )
 
-// poll follows the n-th share of the tasks until ctx ends: those that are open,
-// and now and then one that is done, which must stay so.
+// poll polls the n-th share of the tasks until ctx ends: the open ones, and
+// sometimes one that is done, which must stay done.
 func (l *Load) poll(ctx context.Context, n int) {
 	for turn := n; ; {
 		open, done := l.log.share(n, pollers)
@@ -29,9 +29,9 @@ func (l *Load) poll(ctx context.Context, n int) {
 		}
 		for _, id := range open {
 			turn++
-			d := &l.doors[turn%len(l.doors)]
-			if l.look(ctx, d, id) == nil && turn%l.log.readEvery(id) == 0 {
-				_ = l.read(ctx, d, id, false) // a dispatcher may be away: that is what the load is for
+			d := &l.dispatchers[turn%len(l.dispatchers)]
+			if l.pollTask(ctx, d, id) == nil && turn%l.log.readEvery(id) == 0 {
+				_ = l.pollResults(ctx, d, id, false) // the dispatcher may be unavailable, which is the purpose of the load
 			}
 			if rest(ctx, l.cfg.Between) != nil {
 				return
@@ -53,22 +53,22 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// look asks a dispatcher for a task's counters, once. An error means that it
-// could not be asked.
-func (l *Load) look(ctx context.Context, d *door, id procfleet.TaskID) error {
+// pollTask polls a task's counters from one dispatcher, once. An error means that there
+// was no response.
+func (l *Load) pollTask(ctx context.Context, d *dispatcher, id procfleet.TaskID) error {
 	asked := time.Now()
 	t, err := d.client.Task(ctx, id)
 	missing := errors.Is(err, client.ErrNotFound)
 	if err != nil && !missing {
 		return err
 	}
-	l.log.look(id, Look{Span: Span{asked, time.Now()}, Door: d.url, Missing: missing, Task: t})
+	l.log.addPoll(id, TaskPoll{Span: Span{asked, time.Now()}, Dispatcher: d.url, Missing: missing, Task: t})
 	return nil
 }
 
-// read asks a dispatcher for all results of a task. An error means that it
-// could not be asked; that there is no such task is for looks to find.
-func (l *Load) read(ctx context.Context, d *door, id procfleet.TaskID, last bool) error {
+// pollResults polls all results of a task from one dispatcher. An error means that there
+// was no response. If the task does not exist, pollTask records that.
+func (l *Load) pollResults(ctx context.Context, d *dispatcher, id procfleet.TaskID, last bool) error {
 	asked := time.Now()
 	var results []client.Result
 	for r, err := range d.client.Results(ctx, id, client.Query{}) {
@@ -77,6 +77,6 @@ func (l *Load) read(ctx context.Context, d *door, id procfleet.TaskID, last bool
 		}
 		results = append(results, r)
 	}
-	l.log.reading(id, Reading{Span: Span{asked, time.Now()}, Door: d.url, Results: results, Last: last})
+	l.log.addResults(id, ResultsPoll{Span: Span{asked, time.Now()}, Dispatcher: d.url, Results: results, Last: last})
 	return nil
 }

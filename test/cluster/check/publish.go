@@ -8,8 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Publisher publishes requests as events on a connection, as
-// [Config.Publish] wants it.
+// Publisher returns a function for [Config.Publish] that uses a connection.
 func Publisher(nc *nats.Conn) func(ctx context.Context, key string, body []byte) error {
 	return func(ctx context.Context, key string, body []byte) error {
 		js, err := jetstream.New(nc)

@@ -9,25 +9,24 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// record is a history that is still being written. It is safe for concurrent
-// use.
+// record is a history in progress. It is safe for concurrent use.
 type record struct {
 	mu       sync.Mutex
 	h        History
-	tasks    []procfleet.TaskID        // as they were accepted
-	done     map[procfleet.TaskID]bool // was seen done at the last look
-	accepted int                       // answers that accept
+	tasks    []procfleet.TaskID        // in the order of acceptance
+	done     map[procfleet.TaskID]bool // done at the last poll
+	accepted int                       // responses that accept a submission
 }
 
 func newRecord(run string) *record {
 	return &record{
-		h:    History{Run: run, Looks: map[procfleet.TaskID][]Look{}, Readings: map[procfleet.TaskID][]Reading{}},
+		h:    History{Run: run, TaskPolls: map[procfleet.TaskID][]TaskPoll{}, ResultsPolls: map[procfleet.TaskID][]ResultsPoll{}},
 		done: map[procfleet.TaskID]bool{},
 	}
 }
 
-// submitted notes a submission before it is sent, and returns how many there
-// are with it.
+// submitted records a submission before it is sent, and returns the number of
+// submissions.
 func (r *record) submitted(s *Submission, timeout time.Duration) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,8 +35,8 @@ func (r *record) submitted(s *Submission, timeout time.Duration) int {
 	return len(r.h.Submissions)
 }
 
-// answered notes what the client was told in the end.
-func (r *record) answered(s *Submission, id procfleet.TaskID, err error) {
+// setOutcome records the final outcome for the client.
+func (r *record) setOutcome(s *Submission, id procfleet.TaskID, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.Task, s.Err = id, err
@@ -46,12 +45,12 @@ func (r *record) answered(s *Submission, id procfleet.TaskID, err error) {
 	}
 }
 
-// answer notes an answer to an attempt, and returns how many have accepted if
-// this one has, else 0.
-func (r *record) answer(a Answer) int {
+// addResponse records the response to an attempt. If the response accepts the
+// submission, it returns the number of such responses, else 0.
+func (r *record) addResponse(a Response) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.h.Answers = append(r.h.Answers, a)
+	r.h.Responses = append(r.h.Responses, a)
 	if a.Status/100 != 2 {
 		return 0
 	}
@@ -59,9 +58,9 @@ func (r *record) answer(a Answer) int {
 	return r.accepted
 }
 
-// newAnswer reads what a dispatcher answered to a submission.
-func newAnswer(key, door string, status int, body []byte) Answer {
-	a := Answer{Key: key, Door: door, Status: status}
+// newResponse parses a dispatcher's response to a submission.
+func newResponse(key, dispatcher string, status int, body []byte) Response {
+	a := Response{Key: key, Dispatcher: dispatcher, Status: status}
 	var answer struct {
 		ID    procfleet.TaskID `json:"id"`
 		Error struct {
@@ -81,24 +80,24 @@ func newAnswer(key, door string, status int, body []byte) Answer {
 	return a
 }
 
-func (r *record) look(id procfleet.TaskID, l Look) {
+func (r *record) addPoll(id procfleet.TaskID, l TaskPoll) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.h.Looks[id] = append(r.h.Looks[id], l)
+	r.h.TaskPolls[id] = append(r.h.TaskPolls[id], l)
 	r.done[id] = !l.Missing && l.Task.Done()
 }
 
-// notice notes a callback.
-func (r *record) notice(n Notice) {
+// addNotification records a callback.
+func (r *record) addNotification(n Notification) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.h.Callbacks = append(r.h.Callbacks, n)
 }
 
-func (r *record) reading(id procfleet.TaskID, reading Reading) {
+func (r *record) addResults(id procfleet.TaskID, reading ResultsPoll) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.h.Readings[id] = append(r.h.Readings[id], reading)
+	r.h.ResultsPolls[id] = append(r.h.ResultsPolls[id], reading)
 }
 
 // failover begins a span in which the store may fail over.
@@ -106,7 +105,7 @@ func (r *record) failover(from time.Time) (over func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := len(r.h.Failovers)
-	const farAhead = 1000 * time.Hour // until it is known
+	const farAhead = 1000 * time.Hour // until over is called
 	r.h.Failovers = append(r.h.Failovers, Span{from, from.Add(farAhead)})
 	return func() {
 		r.mu.Lock()
@@ -115,8 +114,8 @@ func (r *record) failover(from time.Time) (over func()) {
 	}
 }
 
-// share returns the n-th of so many shares of the tasks: those that were not
-// seen done, and the others.
+// share returns the n-th share of the tasks, separated into open ones and done
+// ones.
 func (r *record) share(n, of int) (open, done []procfleet.TaskID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,19 +136,20 @@ func (r *record) all() []procfleet.TaskID {
 	return slices.Clone(r.tasks)
 }
 
-// edit lets f read or change the history while nobody else does.
+// edit calls f with exclusive access to the history.
 func (r *record) edit(f func(h *History)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f(&r.h)
 }
 
-// readEvery is how many looks at a task there are for one reading.
+// readEvery returns the number of polls of a task's counters per poll of its
+// results.
 func (r *record) readEvery(id procfleet.TaskID) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	looks := r.h.Looks[id]
-	if n := len(looks); n > 0 && looks[n-1].Task.Items >= bigStep {
+	polls := r.h.TaskPolls[id]
+	if n := len(polls); n > 0 && polls[n-1].Task.Items >= bigStep {
 		return readBigEvery
 	}
 	return readEvery

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Kind is what a node of a fleet does.
+// Kind is the function of a node.
 type Kind string
 
-// The kinds of nodes.
+// Kinds of nodes.
 const (
 	NATS       Kind = "nats"
-	Leaf       Kind = "leaf" // the NATS server of a cloud area of its own
+	Leaf       Kind = "leaf" // NATS server of a separate cloud area
 	Redis      Kind = "redis"
 	Sentinel   Kind = "sentinel"
 	Dispatcher Kind = "dispatcher"
@@ -28,49 +28,49 @@ type Node struct {
 	Kind Kind
 }
 
-// Fault is what is done to a node.
+// Fault is a fault of a node.
 type Fault string
 
-// The faults. Each but Restart is taken back after a while.
+// Faults. Each except Restart ends after a while.
 const (
-	Kill    Fault = "kill"    // SIGKILL; then start it with the data it left
-	Pause   Fault = "pause"   // SIGSTOP; then SIGCONT
-	Cut     Fault = "cut"     // out of the network; then back with its address
-	Delay   Fault = "delay"   // its packets are held back
-	Restart Fault = "restart" // SIGTERM, and start it again
+	Kill    Fault = "kill"    // SIGKILL; later a start with the remaining data
+	Pause   Fault = "pause"   // SIGSTOP; later SIGCONT
+	Cut     Fault = "cut"     // disconnected from the network; later connected with the same address
+	Delay   Fault = "delay"   // its packets are delayed
+	Restart Fault = "restart" // SIGTERM and a start
 )
 
-// Blow is a fault on one node.
-type Blow struct {
+// NodeFault is a fault of one node.
+type NodeFault struct {
 	Fault Fault
 	Node  Node
 }
 
-func (b Blow) String() string { return fmt.Sprintf("%s %s", b.Fault, b.Node.Name) }
+func (b NodeFault) String() string { return fmt.Sprintf("%s %s", b.Fault, b.Node.Name) }
 
-// Step is one or two faults at the same time. Before the next step all is
-// taken back, and the fleet has settled.
+// Step is one or two concurrent faults. Before the next step all faults end and the
+// fleet settles.
 type Step struct {
-	After time.Duration // to wait before, while nothing is wrong
-	Blows []Blow
-	For   time.Duration // until they are taken back
+	After      time.Duration // pause before the faults
+	NodeFaults []NodeFault
+	For        time.Duration // duration of the faults
 }
 
 func (s Step) String() string {
-	blows := make([]string, len(s.Blows))
-	for i, b := range s.Blows {
+	blows := make([]string, len(s.NodeFaults))
+	for i, b := range s.NodeFaults {
 		blows[i] = b.String()
 	}
 	return fmt.Sprintf("after %v: %s, for %v", s.After, strings.Join(blows, " and "), s.For)
 }
 
-// MayFailOver is whether the store may fail over because of the step; see
+// MayFailOver reports whether the store may fail over because of the step; see
 // [Load.Failover].
 func (s Step) MayFailOver() bool {
-	return slices.ContainsFunc(s.Blows, func(b Blow) bool { return b.Node.Kind == Redis || b.Node.Kind == Sentinel })
+	return slices.ContainsFunc(s.NodeFaults, func(b NodeFault) bool { return b.Node.Kind == Redis || b.Node.Kind == Sentinel })
 }
 
-// Schedule is a list of steps. Printed, it says how to have it again.
+// Schedule is a list of steps. Its text contains the seed that repeats it.
 type Schedule struct {
 	Seed  uint64
 	Steps []Step
@@ -86,22 +86,23 @@ func (s Schedule) String() string {
 }
 
 const (
-	// mostAfter and mostFor bound the times of random steps; longFor is what
-	// some faults last instead, longer than a worker may keep a message to itself.
+	// mostAfter and mostFor limit the times of random steps. longFor is the
+	// duration of some faults; it exceeds the acknowledgement timeout of a worker's
+	// messages.
 	mostAfter = 5 * time.Second
 	leastFor  = 2 * time.Second
 	mostFor   = 15 * time.Second
 	longFor   = 45 * time.Second
 	longEvery = 8
-	// pairEvery is how many steps there are for one of two faults at a time.
+	// pairEvery is the number of steps per step with two faults.
 	pairEvery = 3
 )
 
-// NewSchedule makes so many steps from a seed: the same seed, nodes and number
-// make the same schedule, and a larger number the same beginning. A step takes
-// the fleet nothing that it cannot do without: of NATS servers, of Sentinels and
-// of Redis servers each only one, since the others are the majority, and the
-// copy. Nodes must have at least one.
+// NewSchedule creates steps from a seed. The same seed, nodes and number give the
+// same schedule, and a larger number has the same first steps. A step affects only
+// nodes that the fleet can lose: at most one NATS server, one Sentinel and one
+// Redis server, so that a majority or a copy remains. There must be at least one
+// node.
 func NewSchedule(seed uint64, nodes []Node, steps int) Schedule {
 	random := rand.New(rand.NewPCG(seed, 1))
 	s := Schedule{Seed: seed}
@@ -119,24 +120,24 @@ func randomStep(random *rand.Rand, nodes []Node) Step {
 	if random.IntN(longEvery) == 0 {
 		step.For = longFor
 	}
-	step.Blows = []Blow{randomBlow(random, nodes)}
+	step.NodeFaults = []NodeFault{randomFault(random, nodes)}
 	if pair := random.IntN(pairEvery) == 0; pair {
-		if others := survivable(step.Blows[0].Node, nodes); len(others) > 0 {
-			step.Blows = append(step.Blows, randomBlow(random, others))
+		if others := survivable(step.NodeFaults[0].Node, nodes); len(others) > 0 {
+			step.NodeFaults = append(step.NodeFaults, randomFault(random, others))
 		}
 	}
 	return step
 }
 
-// upTo is a time from zero to most, in tenths of a second.
+// upTo returns a duration from zero to most, in tenths of a second.
 func upTo(random *rand.Rand, most time.Duration) time.Duration {
 	const tenth = 100 * time.Millisecond
 	return time.Duration(random.Int64N(int64(most/tenth)+1)) * tenth
 }
 
-// randomBlow draws the kind first: few nodes of a kind are hit as often as
-// many of another.
-func randomBlow(random *rand.Rand, nodes []Node) Blow {
+// randomFault first draws the kind, so all kinds are equally frequent, regardless of
+// their numbers of nodes.
+func randomFault(random *rand.Rand, nodes []Node) NodeFault {
 	var kinds []Kind
 	for _, n := range nodes {
 		if !slices.Contains(kinds, n.Kind) {
@@ -146,26 +147,26 @@ func randomBlow(random *rand.Rand, nodes []Node) Blow {
 	kind := kinds[random.IntN(len(kinds))]
 	of := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.Kind != kind })
 	faults := []Fault{Kill, Pause, Cut, Delay, Restart}
-	return Blow{faults[random.IntN(len(faults))], of[random.IntN(len(of))]}
+	return NodeFault{faults[random.IntN(len(faults))], of[random.IntN(len(of))]}
 }
 
-// survivable returns the nodes that the fleet can do without while the first
-// one is away.
+// survivable returns the nodes that the fleet can lose in addition to the first
+// one.
 func survivable(first Node, nodes []Node) []Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool {
 		return n == first || n.Kind == first.Kind && vital(n.Kind)
 	})
 }
 
-// vital is whether only one node of a kind may be away at a time.
+// vital reports whether only one node of a kind may be faulty at a time.
 func vital(k Kind) bool { return k == NATS || k == Redis || k == Sentinel }
 
-// Rolling is an upgrade: every node is restarted in good order, one after the
-// other, in the order in which they are given.
+// Rolling returns an upgrade: every node is restarted with SIGTERM, in the given
+// order.
 func Rolling(nodes []Node) Schedule {
 	var s Schedule
 	for _, n := range nodes {
-		s.Steps = append(s.Steps, Step{Blows: []Blow{{Restart, n}}})
+		s.Steps = append(s.Steps, Step{NodeFaults: []NodeFault{{Restart, n}}})
 	}
 	return s
 }

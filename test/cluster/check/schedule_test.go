@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// someNodes draws a fleet of up to four nodes of each kind, at least one in all.
+// someNodes draws a fleet of up to four nodes of each kind, at least one in total.
 func someNodes(t *rapid.T) []Node {
 	nodes := []Node{{"worker-0", Worker}}
 	for _, k := range []Kind{NATS, Leaf, Redis, Sentinel, Dispatcher, Worker, Agent} {
@@ -21,9 +21,9 @@ func someNodes(t *rapid.T) []Node {
 	return nodes
 }
 
-// TestScheduleTakesNothingVital: whatever the seed, each step is one or two
-// faults on different nodes of the fleet, of which it can do without both.
-func TestScheduleTakesNothingVital(t *testing.T) {
+// TestScheduleKeepsAMajority checks for all seeds that each step has one or two
+// faults of different nodes, and that the fleet can lose both.
+func TestScheduleKeepsAMajority(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := someNodes(t)
@@ -40,34 +40,34 @@ func TestScheduleTakesNothingVital(t *testing.T) {
 func checkStep(t *rapid.T, step Step, nodes []Node) {
 	t.Helper()
 	if step.After < 0 || step.After > mostAfter || step.For < leastFor || step.For > longFor {
-		t.Errorf("%s: the times are out of bounds", step)
+		t.Errorf("%s: times out of bounds", step)
 	}
-	if n := len(step.Blows); n != 1 && n != 2 {
-		t.Fatalf("%s: %d faults at a time", step, n)
+	if n := len(step.NodeFaults); n != 1 && n != 2 {
+		t.Fatalf("%s: %d concurrent faults", step, n)
 	}
 	hit := map[Kind]int{}
-	for _, b := range step.Blows {
+	for _, b := range step.NodeFaults {
 		hit[b.Node.Kind]++
 		if !slices.Contains(nodes, b.Node) {
-			t.Errorf("%s: there is no such node", step)
+			t.Errorf("%s: unknown node", step)
 		}
 		if !strings.Contains(step.String(), b.String()) {
-			t.Errorf("%q does not say %q", step, b)
+			t.Errorf("%q lacks %q", step, b)
 		}
 	}
 	if hit[NATS] > 1 || hit[Redis] > 1 || hit[Sentinel] > 1 {
-		t.Errorf("%s: too many of a kind", step)
+		t.Errorf("%s: too many nodes of a kind", step)
 	}
-	if len(step.Blows) == 2 && step.Blows[0].Node == step.Blows[1].Node {
-		t.Errorf("%s: one node twice", step)
+	if len(step.NodeFaults) == 2 && step.NodeFaults[0].Node == step.NodeFaults[1].Node {
+		t.Errorf("%s: two faults of one node", step)
 	}
 	if want := hit[Redis]+hit[Sentinel] > 0; step.MayFailOver() != want {
-		t.Errorf("%s: may fail over %t, want %t", step, step.MayFailOver(), want)
+		t.Errorf("%s: MayFailOver is %t, want %t", step, step.MayFailOver(), want)
 	}
 }
 
-// TestScheduleIsRepeatable: a seed always makes the same schedule, and more
-// steps begin with the same ones.
+// TestScheduleIsRepeatable checks that a seed always gives the same schedule, and
+// that a longer schedule has the same first steps.
 func TestScheduleIsRepeatable(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -77,14 +77,14 @@ func TestScheduleIsRepeatable(t *testing.T) {
 			t.Fatalf("%s\nis not the beginning of\n%s", short, long)
 		}
 		if !strings.Contains(short.String(), fmt.Sprint(seed)) {
-			t.Fatalf("%s does not say its seed", short)
+			t.Fatalf("%s lacks its seed", short)
 		}
 	})
 }
 
-// TestScheduleComesToEverything: a long schedule does every fault to every
-// kind of node, alone and in pairs.
-func TestScheduleComesToEverything(t *testing.T) {
+// TestScheduleHasEveryFault checks that a long schedule has every fault of
+// every kind of node, alone and in pairs.
+func TestScheduleHasEveryFault(t *testing.T) {
 	t.Parallel()
 	kinds := []Kind{NATS, Leaf, Redis, Sentinel, Dispatcher, Worker, Agent}
 	var nodes []Node
@@ -93,16 +93,16 @@ func TestScheduleComesToEverything(t *testing.T) {
 	}
 	done, pairs := map[string]bool{}, 0
 	for _, step := range NewSchedule(1, nodes, 500).Steps {
-		pairs += len(step.Blows) - 1
-		for _, b := range step.Blows {
+		pairs += len(step.NodeFaults) - 1
+		for _, b := range step.NodeFaults {
 			done[b.String()] = true
 		}
 	}
 	if want := len(nodes) * 5; len(done) != want {
-		t.Errorf("%d of %d faults were done", len(done), want)
+		t.Errorf("%d of %d faults", len(done), want)
 	}
 	if pairs < 100 {
-		t.Errorf("%d of 500 steps are pairs", pairs)
+		t.Errorf("%d of 500 steps have two faults", pairs)
 	}
 }
 
@@ -111,12 +111,12 @@ func TestRollingRestartsEachNodeOnce(t *testing.T) {
 	nodes := []Node{{"nats-1", NATS}, {"redis-1", Redis}, {"agent-1", Agent}}
 	var rolled []Node
 	for _, step := range Rolling(nodes).Steps {
-		if len(step.Blows) != 1 || step.Blows[0].Fault != Restart {
-			t.Fatalf("%s is no restart of one node", step)
+		if len(step.NodeFaults) != 1 || step.NodeFaults[0].Fault != Restart {
+			t.Fatalf("%s is not the restart of one node", step)
 		}
-		rolled = append(rolled, step.Blows[0].Node)
+		rolled = append(rolled, step.NodeFaults[0].Node)
 	}
 	if !slices.Equal(rolled, nodes) {
-		t.Errorf("rolled %v, want %v", rolled, nodes)
+		t.Errorf("restarted %v, want %v", rolled, nodes)
 	}
 }

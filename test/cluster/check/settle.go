@@ -10,31 +10,31 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// Settle ends the load: no more submissions, every task to its end, and all of
-// it read once more. Call it when everything has healed. It returns what was
-// broken; an error means that this could not be found out. It blocks for at most
-// about twice [Config.Timeout] and [Config.Patience] together.
+// Settle ends the load: it stops submissions, waits until every task is done, and
+// reads all tasks once more. Call it after all faults have ended. It returns the
+// violated rules; an error means that the check was not possible. It blocks for at
+// most about twice the sum of [Config.Timeout] and [Config.Patience].
 func (l *Load) Settle(ctx context.Context) ([]Violation, error) {
 	defer l.Stop()
 	ctx, cancel := context.WithTimeout(ctx, 2*(l.cfg.Timeout+l.cfg.Patience))
 	defer cancel()
 	l.stop()
-	l.cfg.Log("settling: waiting for submissions under way")
+	l.cfg.Log("settling: waiting for submissions in progress")
 	giveUp := time.AfterFunc(l.cfg.Patience, l.abandon)
 	l.submitters.Wait()
 	giveUp.Stop()
-	if _, err := l.settleDoubts(ctx); err != nil {
+	if _, err := l.resolveUnknown(ctx); err != nil {
 		return nil, fmt.Errorf("list all tasks: %w", err)
 	}
 	l.cfg.Log("settling: waiting for the ends of tasks")
 	l.untilDone(ctx)
 	l.stopPolls()
 	l.pollers.Wait()
-	l.cfg.Log("settling: reading everything once more")
+	l.cfg.Log("settling: reading all tasks once more")
 	return l.judge(ctx)
 }
 
-// untilDone waits until every task was seen done, as long as that may take.
+// untilDone waits until a poll has shown every task as done, or the patience ends.
 func (l *Load) untilDone(ctx context.Context) {
 	deadline := time.Now().Add(l.cfg.Timeout + l.cfg.Patience)
 	for time.Now().Before(deadline) {
@@ -47,21 +47,21 @@ func (l *Load) untilDone(ctx context.Context) {
 	}
 }
 
-// judge reads everything and judges it. What time may still heal, such as an
-// agent's late word, is read again until it has or the patience ends.
+// judge reads and checks all tasks. It repeats this for violations that may end by
+// themselves, such as a late result, until they have ended or the patience ends.
 func (l *Load) judge(ctx context.Context) ([]Violation, error) {
 	tasks := l.log.all()
 	deadline := time.Now().Add(l.cfg.Patience)
 	for round := 0; ; round++ {
 		for _, id := range tasks {
 			if err := l.readLast(ctx, id); err != nil {
-				l.cfg.Log("task %s could not be read in the end: %v", id, err)
+				l.cfg.Log("final read of task %s failed: %v", id, err)
 			}
 		}
-		if err := l.stand(ctx, round); err != nil {
-			l.cfg.Log("the processes' standing could not be asked for: %v", err)
+		if err := l.queryFinalStates(ctx, round); err != nil {
+			l.cfg.Log("final states of processes not read: %v", err)
 		}
-		late, err := l.settleDoubts(ctx)
+		late, err := l.resolveUnknown(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("list all tasks: %w", err)
 		}
@@ -72,38 +72,39 @@ func (l *Load) judge(ctx context.Context) ([]Violation, error) {
 		if err != nil {
 			return nil, err
 		}
-		tasks = slices.Concat(healing(found), late)
-		if len(found) == 0 || !slices.ContainsFunc(found, mayHeal) || time.Now().After(deadline) {
+		tasks = slices.Concat(recovering(found), late)
+		if len(found) == 0 || !slices.ContainsFunc(found, mayRecover) || time.Now().After(deadline) {
 			return found, nil
 		}
 		if err := rest(ctx, time.Second); err != nil {
-			return found, nil //nolint:nilerr // the time is over, and what was found is found
+			return found, nil //nolint:nilerr // the patience ended, and found has the violations
 		}
 	}
 }
 
-// mayHeal is whether a violation may be gone when it is looked at again.
-func mayHeal(v Violation) bool {
+// mayRecover reports whether a violation may end by itself.
+func mayRecover(v Violation) bool {
 	switch v.Rule {
-	case RuleEnds, RuleSilent, RuleStands, RuleResult, RuleNotified:
+	case RuleEnds, RuleNotLost, RuleState, RuleResult, RuleNotified:
 		return true
 	default:
 		return false
 	}
 }
 
-// healing returns the tasks of violations that may heal, each once.
-func healing(found []Violation) []procfleet.TaskID {
+// recovering returns the tasks of violations that may end by themselves, without
+// duplicates.
+func recovering(found []Violation) []procfleet.TaskID {
 	var tasks []procfleet.TaskID
 	for _, v := range found {
-		if mayHeal(v) && v.Task != "" && !slices.Contains(tasks, v.Task) {
+		if mayRecover(v) && v.Task != "" && !slices.Contains(tasks, v.Task) {
 			tasks = append(tasks, v.Task)
 		}
 	}
 	return tasks
 }
 
-// violations judges all that is known by now.
+// violations checks the current history.
 func (l *Load) violations() (found []Violation, err error) {
 	marks, err := l.cfg.Marks()
 	if err != nil {
@@ -121,25 +122,25 @@ func (l *Load) violations() (found []Violation, err error) {
 	return found, nil
 }
 
-// History returns what was seen. Nothing may be under way any more.
+// History returns the history. No work may be in progress.
 func (l *Load) History() *History { return &l.log.h }
 
-// readLast looks at a task through every dispatcher, and reads its results.
+// readLast polls the counters of a task from every dispatcher, and its results.
 func (l *Load) readLast(ctx context.Context, id procfleet.TaskID) error {
-	for i := range l.doors {
-		d := &l.doors[i]
-		if err := l.persist(ctx, func() error { return l.read(ctx, d, id, true) }); err != nil {
+	for i := range l.dispatchers {
+		d := &l.dispatchers[i]
+		if err := l.persist(ctx, func() error { return l.pollResults(ctx, d, id, true) }); err != nil {
 			return err
 		}
-		if err := l.persist(ctx, func() error { return l.look(ctx, d, id) }); err != nil {
+		if err := l.persist(ctx, func() error { return l.pollTask(ctx, d, id) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// persist repeats what a dispatcher could not do, for a while: everything has
-// healed, but may be slow.
+// persist retries a call for a while: all faults have ended, but dispatchers may be
+// slow.
 func (l *Load) persist(ctx context.Context, try func() error) error {
 	const patience = 30 * time.Second
 	deadline := time.Now().Add(patience)
@@ -154,12 +155,12 @@ func (l *Load) persist(ctx context.Context, try func() error) error {
 	}
 }
 
-// list asks for all tasks.
+// list reads the list of all tasks.
 func (l *Load) list(ctx context.Context) error {
 	var tasks []client.Task
 	err := l.persist(ctx, func() error {
 		tasks = nil
-		for t, err := range l.doors[0].client.Tasks(ctx, client.Query{}) {
+		for t, err := range l.dispatchers[0].client.Tasks(ctx, client.Query{}) {
 			if err != nil {
 				return err
 			}
@@ -174,15 +175,15 @@ func (l *Load) list(ctx context.Context) error {
 	return nil
 }
 
-// stand asks for the status of all resident processes.
-func (l *Load) stand(ctx context.Context, round int) error {
+// queryFinalStates queries the status of all resident processes.
+func (l *Load) queryFinalStates(ctx context.Context, round int) error {
 	s := &Submission{Key: fmt.Sprintf("%s-stand-%d", l.cfg.Run, round)}
 	for n := range residents {
-		s.Asks = append(s.Asks, Ask{Action: procfleet.ActionStatus, Process: resident(n), Stays: true, Hosts: l.cfg.Hosts})
+		s.Operations = append(s.Operations, Operation{Action: procfleet.ActionStatus, Process: resident(n), Stays: true, Hosts: l.cfg.Hosts})
 	}
 	l.log.submitted(s, l.cfg.Timeout)
 	id, err := l.clients[0].Submit(ctx, l.request(s))
-	l.log.answered(s, id, err)
+	l.log.setOutcome(s, id, err)
 	if err != nil {
 		return err
 	}
@@ -192,16 +193,16 @@ func (l *Load) stand(ctx context.Context, round int) error {
 	if err := l.readLast(ctx, id); err != nil {
 		return err
 	}
-	l.log.edit(func(h *History) { h.Standings = standings(h.last(id)) })
+	l.log.edit(func(h *History) { h.FinalStates = finalStates(h.last(id)) })
 	return nil
 }
 
-// standings reads how processes stand from the results of a status.
-func standings(r *Reading) []Standing {
-	var all []Standing
+// finalStates reads the states of processes from the results of a status.
+func finalStates(r *ResultsPoll) []FinalState {
+	var all []FinalState
 	for i := range r.Results {
 		result := &r.Results[i]
-		st := Standing{Process: result.Name, Host: result.Host, At: r.Until}
+		st := FinalState{Process: result.Name, Host: result.Host, At: r.Until}
 		if result.Status == nil {
 			st.Unknown = fmt.Sprintf("%s %d %q", result.State, result.Code, result.Message)
 		} else {
@@ -212,28 +213,28 @@ func standings(r *Reading) []Standing {
 	return all
 }
 
-// Totals say how much was seen.
+// Totals are the sizes of a history.
 type Totals struct {
-	Submissions, Items int
-	Repeats, TryAgain  int // answers beyond the first of a submission, and those that were no acceptance
-	Looks, Readings    int // of tasks
+	Submissions, Items      int
+	Repeats, TryAgain       int // responses after the first of a submission, and responses that accept nothing
+	TaskPolls, ResultsPolls int // polls of counters and of results
 }
 
-// Totals counts what was seen until now.
+// Totals counts the observations so far.
 func (l *Load) Totals() Totals {
 	var t Totals
 	l.log.edit(func(h *History) {
-		t.Submissions, t.Repeats = len(h.Submissions), len(h.Answers)-len(h.Submissions)
+		t.Submissions, t.Repeats = len(h.Submissions), len(h.Responses)-len(h.Submissions)
 		for _, s := range h.Submissions {
 			t.Items += s.items()
 		}
-		for _, all := range h.Looks {
-			t.Looks += len(all)
+		for _, all := range h.TaskPolls {
+			t.TaskPolls += len(all)
 		}
-		for _, all := range h.Readings {
-			t.Readings += len(all)
+		for _, all := range h.ResultsPolls {
+			t.ResultsPolls += len(all)
 		}
-		for _, a := range h.Answers {
+		for _, a := range h.Responses {
 			if a.Status/100 != 2 {
 				t.TryAgain++
 			}
@@ -243,6 +244,6 @@ func (l *Load) Totals() Totals {
 }
 
 func (t Totals) String() string {
-	return fmt.Sprintf("%d submissions of %d items, answered %d times beyond the first (%d times with \"try again\"), seen in %d looks and %d readings",
-		t.Submissions, t.Items, t.Repeats, t.TryAgain, t.Looks, t.Readings)
+	return fmt.Sprintf("%d submissions of %d items, %d further responses (%d of them permit a retry), %d polls of counters and %d of results",
+		t.Submissions, t.Items, t.Repeats, t.TryAgain, t.TaskPolls, t.ResultsPolls)
 }

@@ -4,7 +4,6 @@ package check
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,19 +17,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	testenv.CleanUp()
-	os.Exit(code)
+	defer testenv.CleanUp()
+	m.Run()
 }
 
-// patience is how long anything may take that must happen in the end, on a
-// machine that is busy.
+// patience is the maximum time for everything that must happen, on a busy machine.
 const patience = 60 * time.Second
 
-// TestOneProcessThatIsKilledLosesNothing: the whole system in one process is
-// killed again and again under a load, and everything that it had promised is
-// there.
-func TestOneProcessThatIsKilledLosesNothing(t *testing.T) {
+// TestKilledSystemLosesNothing kills the whole system in one process
+// several times under load. Every accepted task and result must survive.
+func TestKilledSystemLosesNothing(t *testing.T) {
 	t.Parallel()
 	host, err := procfleet.NewHost(0, "127.0.0.1")
 	if err != nil {
@@ -47,7 +43,7 @@ func TestOneProcessThatIsKilledLosesNothing(t *testing.T) {
 	bus := testenv.ConnectAsServer(t, u.nats, u.data)
 	load, err := Start(t.Context(), Config{
 		Run: "up", Seed: 1, Most: 60, Pause: 20 * time.Millisecond,
-		Doors: []string{u.url}, Hosts: []procfleet.Host{host}, Absent: []procfleet.Host{absent},
+		Dispatchers: []string{u.url}, Hosts: []procfleet.Host{host}, Absent: []procfleet.Host{absent},
 		Folder: folder, Marks: func() ([]Mark, error) { return readMarks(host, folder) },
 		Publish: Publisher(bus), Events: FinishedEvents(bus), Callbacks: "127.0.0.1:0", Log: t.Logf,
 	})
@@ -85,8 +81,8 @@ type up struct {
 
 func newUp(t *testing.T) *up {
 	t.Helper()
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
-	bus := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	addr := testenv.FreeAddress(t)
+	bus := testenv.FreeAddress(t)
 	data := filepath.Join(t.TempDir(), "data")
 	return &up{
 		t: t, data: data, program: testenv.BuildBinary(t, "./cmd/procfleet"), url: "http://" + addr, nats: "nats://" + bus,
@@ -100,7 +96,7 @@ func (u *up) start() {
 	u.child.WaitHTTP(u.t, patience, u.url+"/readyz")
 }
 
-// readMarks reads the marks of the host that this is.
+// readMarks reads the marks of this host.
 func readMarks(host procfleet.Host, folder string) ([]Mark, error) {
 	data, err := os.ReadFile(filepath.Join(folder, MarkFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -120,7 +116,7 @@ func readMarks(host procfleet.Host, folder string) ([]Mark, error) {
 	return marks, nil
 }
 
-// endResidents ends the resident processes that the load has left.
+// endResidents ends the resident processes of the load.
 func endResidents(t *testing.T, folder string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.pid"))
@@ -135,10 +131,10 @@ func endResidents(t *testing.T, folder string) {
 		}
 		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 		if err != nil {
-			continue // it was about to be written
+			continue // the pid file is not complete yet
 		}
 		if comm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm"); err == nil && string(comm) == "sleep\n" {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // gone already is fine
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended
 		}
 	}
 }

@@ -8,54 +8,54 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Rule is a promise that can be broken.
+// Rule is a guarantee that a fleet can violate.
 type Rule string
 
-// The rules.
+// Rules.
 const (
-	// RuleAnswer: a submission comes to an answer, and none but a 2xx or "try
-	// again" is the answer to a sound one.
-	RuleAnswer Rule = "every sound submission is accepted in the end"
-	RuleKept   Rule = "an accepted task is there"
-	RuleOneKey Rule = "an idempotency key makes one task"
-	RuleEnds   Rule = "every task ends"
-	RuleItems  Rule = "a task has the items that were asked for"
-	RuleSum    Rule = "counters add up to the number of items"
-	RuleOnward Rule = "a task does not go back"
-	RuleResult Rule = "every item has one final result"
-	RuleFinal  Rule = "the agent's word is final"
-	RuleTwice  Rule = "no command runs twice"
-	RuleAsked  Rule = "only what was asked for is done"
-	RuleTrue   Rule = "no result names an outcome that did not happen"
-	RuleSilent Rule = "no result is silently missing"
-	RuleStands Rule = "a process stands as the last operation left it"
+	// RuleAccepted: a submission gets a response, and every response to a valid one
+	// is a 2xx or permits a retry.
+	RuleAccepted  Rule = "every valid submission is accepted"
+	RuleExists    Rule = "every accepted task exists"
+	RuleOneKey    Rule = "an idempotency key creates one task"
+	RuleEnds      Rule = "every task ends"
+	RuleItems     Rule = "a task has the requested items"
+	RuleSum       Rule = "counters add up to the number of items"
+	RuleProgress  Rule = "the progress of a task does not decrease"
+	RuleResult    Rule = "every item has one final result"
+	RuleFinal     Rule = "an agent's result is final"
+	RuleTwice     Rule = "no command runs twice"
+	RuleRequested Rule = "only requested commands run"
+	RuleTrue      Rule = "every result agrees with the commands that ran"
+	RuleNotLost   Rule = "no agent's result is lost"
+	RuleState     Rule = "a process has the state of its last operation"
 
-	RuleOnce     Rule = "a submission without a key makes at most one task"
-	RuleRefused  Rule = "what was refused is not done"
-	RuleNamed    Rule = "an answer that does not know the outcome names the task"
+	RuleOnce     Rule = "a submission without a key creates at most one task"
+	RuleRefused  Rule = "no command of a rejected submission runs"
+	RuleNamed    Rule = "a response with an unknown outcome names the task"
 	RuleInTime   Rule = "every task ends within its deadline and the slack"
-	RuleNotified Rule = "every end is notified, as event and by callback"
-	RuleEventID  Rule = "a notification has the id of its end, and shows the end"
+	RuleNotified Rule = "every end is notified by event and callback"
+	RuleEventID  Rule = "a notification has the id and the counters of its end"
 	RuleOrder    Rule = "commands on a process begin in the order of acceptance"
 	RuleExpired  Rule = "no command begins after its deadline"
 	// RuleExplained is linearizability of each process on each host.
 	RuleExplained Rule = "one order of its commands explains every result of a process"
 )
 
-// rules are all of them.
+// rules are all rules.
 var rules = []Rule{
-	RuleAnswer, RuleKept, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleOnward, RuleResult,
-	RuleFinal, RuleTwice, RuleAsked, RuleTrue, RuleSilent, RuleStands,
+	RuleAccepted, RuleExists, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleProgress, RuleResult,
+	RuleFinal, RuleTwice, RuleRequested, RuleTrue, RuleNotLost, RuleState,
 	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RuleExplained,
 }
 
-// Violation is a promise that was broken, with what was seen.
+// Violation is a violated rule with the observation.
 type Violation struct {
 	Rule Rule
-	Task procfleet.TaskID // empty if it is about none
-	Item int              // in the task; -1 if it is about all of it
-	Host procfleet.Host   // zero if it is about none
-	Text string           // what was seen, and when
+	Task procfleet.TaskID // empty if it concerns no task
+	Item int              // in the task; -1 if it concerns the whole task
+	Host procfleet.Host   // zero if it concerns no host
+	Text string           // the observation and its time
 }
 
 func (v Violation) String() string {
@@ -78,7 +78,7 @@ func (v Violation) String() string {
 type judge struct {
 	h     *History
 	tasks map[procfleet.TaskID]*Submission
-	// accepted is by when each task was accepted at the latest.
+	// accepted is the latest possible acceptance of each task.
 	accepted map[procfleet.TaskID]time.Time
 	found    []Violation
 }
@@ -95,7 +95,7 @@ func (h *History) newJudge() *judge {
 	return &judge{h: h, tasks: h.byTask(), accepted: h.acceptances()}
 }
 
-// judge judges a history by all rules but [RuleExplained].
+// judge checks a history with all rules but [RuleExplained].
 func (h *History) judge(marks []Mark) *judge {
 	j := h.newJudge()
 	j.submissions()
@@ -103,30 +103,30 @@ func (h *History) judge(marks []Mark) *judge {
 		if s.Task == "" {
 			continue
 		}
-		j.looks(s)
+		j.checkPolls(s)
 		j.readings(s)
 	}
-	j.notices()
+	j.notifications()
 	j.marks(marks)
 	j.order(marks)
-	j.standings()
+	j.finalStates()
 	return j
 }
 
-// Violations judges a history and the marks of all hosts. It is pure: the same
+// Violations checks a history and the marks of all hosts. It is pure: the same
 // history gives the same violations.
 func (h *History) Violations(marks []Mark) []Violation {
 	j := h.judge(marks)
-	j.explained(marks, explainingTime, func(p process, s *story) {
-		j.brokenItem(RuleExplained, "", -1, p.host, "%s: not decided in %s: %s", p.name, explainingTime, showOperations(s.operations))
+	j.explained(marks, explainingTime, func(p process, s *processHistory) {
+		j.brokenItem(RuleExplained, "", -1, p.host, "%s: not decided within %s: %s", p.name, explainingTime, showOperations(s.operations))
 	})
 	return j.found
 }
 
-// Explained judges a history by [RuleExplained] alone. Processes that are not
-// decided within the limit, which is for each, break nothing and are counted.
+// Explained checks a history with [RuleExplained] only. limit is per process.
+// Processes that it cannot decide within the limit violate nothing and are counted.
 func (h *History) Explained(marks []Mark, limit time.Duration) (found []Violation, undecided int) {
 	j := h.newJudge()
-	j.explained(marks, limit, func(process, *story) { undecided++ })
+	j.explained(marks, limit, func(process, *processHistory) { undecided++ })
 	return j.found, undecided
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/procfleet/procfleet/test/internal/images"
 )
 
-// redisClockFlags have a Redis server or a Sentinel read its wall clock as
-// [Node.SetClock] says. Programs in Go do so by how they were built.
+// redisClockFlags preload the library that adds the offset of [Node.SetClock] to
+// the wall clock of a Redis server or a Sentinel. The Go programs of the images
+// have a replaced time.Now instead.
 var redisClockFlags = []string{"--env", "LD_PRELOAD=" + images.RedisClock, "--env", "REDISTEST_CLOCK=" + images.ClockFile}
 
-// SetClock steps the node's wall clock to that of this machine and ahead, which
-// may be negative, until the next step. Its monotonic clock is not changed.
+// SetClock sets the node's wall clock to this machine's time plus ahead, which may
+// be negative. The monotonic clock does not change.
 func (n *Node) SetClock(ahead time.Duration) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -24,7 +25,7 @@ func (n *Node) SetClock(ahead time.Duration) error {
 		return nil
 	}
 	if !n.fleet.cfg.Clocks {
-		return fmt.Errorf("%s has a clock that cannot be set", n)
+		return fmt.Errorf("%s has no adjustable clock", n)
 	}
 	if err := n.writeClock(ahead); err != nil {
 		return err
@@ -33,7 +34,8 @@ func (n *Node) SetClock(ahead time.Duration) error {
 	return nil
 }
 
-// writeClock writes the file that the node's programs have mapped, in place.
+// writeClock writes the offset in place into the file that the node's programs have
+// mapped.
 func (n *Node) writeClock(ahead time.Duration) error {
 	f, err := os.OpenFile(n.fleet.path(n.Name, images.ClockFile), os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// cloneIP is the last number of the address of a clone, which no node has.
+// cloneIP is the last number of a clone's address; no node has it.
 const cloneIP = 200
 
-// Clone copies an agent's folder, with its identity, while it runs, and starts a
-// second agent with the copy, at another address. Both leave their marks in one
-// folder. The function that it returns removes the clone.
+// Clone copies the folder and the identity of a running agent, and starts a second
+// agent with the copy at another address. The commands of both agents write their
+// marks into one folder. remove removes the clone.
 func (f *Fleet) Clone(ctx context.Context, n *Node) (remove func() error, err error) {
 	copied, name := f.path(n.Name, "clone"), n.container()+"-clone"
 	if _, err := run(ctx, "cp", "-a", f.path(n.Name, "data"), copied); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// Files of configuration in a node's folder.
+// Configuration files in a node's folder.
 const (
 	natsFile     = "nats.conf"
 	redisFile    = "redis.conf"
@@ -21,8 +21,8 @@ const (
 	sentinelFile = "sentinel.conf"
 )
 
-// configure writes a node's configuration: that of deploy/, with what each
-// installation has to put in.
+// configure writes the configuration of a node: a file of deploy/ with addresses,
+// passwords and certificates filled in.
 func (f *Fleet) configure(n *Node) error {
 	switch n.Kind {
 	case NATS:
@@ -49,10 +49,11 @@ func (f *Fleet) write(n *Node, name string, text func() (string, error)) error {
 	return os.WriteFile(f.path(n.Name, "data", name), []byte(t), 0o666)
 }
 
-// edit is a text of a file of deploy/ and what takes its place.
+// edit replaces a text of a file of deploy/.
 type edit struct{ old, new string }
 
-// deployed is a file of deploy/ after edits, of which each must find its text.
+// deployed returns a file of deploy/ after the edits. It fails if the file does not
+// contain the old text of an edit.
 func deployed(name string, edits ...edit) (string, error) {
 	data, err := os.ReadFile(filepath.Join(testenv.ModuleRoot(), "deploy", name))
 	if err != nil {
@@ -61,21 +62,22 @@ func deployed(name string, edits ...edit) (string, error) {
 	text := string(data)
 	for _, e := range edits {
 		if !strings.Contains(text, e.old) {
-			return "", fmt.Errorf("deploy/%s: there is no %q to be replaced", name, e.old)
+			return "", fmt.Errorf("deploy/%s: %q not found", name, e.old)
 		}
 		text = strings.ReplaceAll(text, e.old, e.new)
 	}
 	return text, nil
 }
 
-// natsTLS is for each listener and each connection to another server.
+// natsTLS is the TLS section of each listener and of each connection to another
+// server.
 const natsTLS = `tls { cert_file: "/data/` + certFile + `", key_file: "/data/` + privateFile + `", ca_file: "/data/` + caFile + `" }
 `
 
 func (f *Fleet) natsConfig(n *Node) (string, error) {
 	edits := []edit{
 		{"server_name: procfleet-1", "server_name: " + n.Name},
-		{"http: 127.0.0.1:8222", "http: 0.0.0.0:8222"}, // asked from outside of the container
+		{"http: 127.0.0.1:8222", "http: 0.0.0.0:8222"}, // requests come from outside of the container
 		{"/var/lib/nats", "/data/nats"},
 	}
 	example := 2
@@ -103,10 +105,10 @@ func (f *Fleet) leafConfig() (string, error) {
 	}
 	accounts := accountPreloaded.FindAllSubmatch(broker, -1)
 	if len(accounts) == 0 {
-		return "", fmt.Errorf("there is no account in %q", broker)
+		return "", fmt.Errorf("no account in %q", broker)
 	}
 	edits := []edit{
-		{"server_name: area-3", "server_name: leaf\nhttp: 0.0.0.0:8222"}, // asked from outside of the container
+		{"server_name: area-3", "server_name: leaf\nhttp: 0.0.0.0:8222"}, // requests come from outside of the container
 		{"/var/lib/nats", "/data/nats"},
 		// The account is the last one, as the file says.
 		{"account: ACCOUNT", "account: " + string(accounts[len(accounts)-1][1]) + "\n" + natsTLS},
@@ -119,11 +121,11 @@ func (f *Fleet) leafConfig() (string, error) {
 	return text + natsTLS, err
 }
 
-// masterName is how the Sentinels call the Redis that counts.
+// masterName is the Sentinels' name of the Redis master.
 const masterName = "fleet"
 
-// redisTLS has a Redis server or a Sentinel speak nothing but TLS, with whoever
-// shows a certificate too.
+// redisTLS makes a Redis server or a Sentinel accept only TLS with client
+// certificates.
 func redisTLS(port string) string {
 	return fmt.Sprintf(`port 0
 tls-port %s
@@ -150,13 +152,14 @@ func (f *Fleet) redisConfig(n *Node) (string, error) {
 	return text, err
 }
 
-// redisUsers are the users of Redis, each with the same password.
+// redisUsers returns the ACL file of the Redis users, which all have the same
+// password.
 func (f *Fleet) redisUsers() (string, error) {
 	var edits []edit
 	for _, user := range []string{"dispatcher", "worker", "replica", "sentinel", redisOperator} {
 		edits = append(edits, edit{"user " + user + " on", "user " + user + " on >" + f.secret})
 	}
-	if f.cfg.RedisCluster { // as docs/how-to/create-redis-users.md says
+	if f.cfg.RedisCluster { // as in docs/how-to/create-redis-users.md
 		edits = append(edits, edit{" +script|load\n", " +script|load +cluster|slots\n"})
 	}
 	return deployed("redis-users.acl", edits...)

@@ -15,17 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// delay holds back the packets that iptables puts in a queue of a container's
-// network namespace. It does what `tc netem` does where the kernel has it;
-// many, as those of small virtual machines, do not, but have this queue.
+// delay delays the packets that iptables puts into a queue of a container's network
+// namespace. `tc netem` does the same, but the kernels of many small virtual
+// machines lack it and have this queue.
 type delay struct {
-	rules  [][]string // of iptables, without the verb
+	rules  [][]string // arguments of iptables, without the verb
 	socket int
-	stop   chan struct{} // closed when what is held is to be passed on
-	done   chan struct{} // closed when it was
+	stop   chan struct{} // closed to send the delayed packets and end
+	done   chan struct{} // closed at the end
 }
 
-// Numbers of the kernel's nfnetlink_queue (linux/netfilter/nfnetlink_queue.h).
+// Constants of the kernel's nfnetlink_queue (linux/netfilter/nfnetlink_queue.h).
 const (
 	queueNumber = 7
 
@@ -47,7 +47,8 @@ const (
 	attributeHeader = 4
 )
 
-// delayRules are what puts packets to the others, or to anybody, in the queue.
+// delayRules returns the iptables rules that put packets to the others into the
+// queue, or all packets if there are no others.
 func delayRules(others []*Node) [][]string {
 	target := []string{"-j", "NFQUEUE", "--queue-num", strconv.Itoa(queueNumber), "--queue-bypass"}
 	if len(others) == 0 {
@@ -60,8 +61,8 @@ func delayRules(others []*Node) [][]string {
 	return rules
 }
 
-// startDelay begins to pass on what comes into the queue of a process's
-// network namespace.
+// startDelay begins to delay the packets in the queue of a process's network
+// namespace.
 func startDelay(pid string, d, jitter time.Duration) (*delay, error) {
 	socket, err := queueSocket(pid)
 	if err != nil {
@@ -80,7 +81,7 @@ func startDelay(pid string, d, jitter time.Duration) (*delay, error) {
 	return s, nil
 }
 
-// close passes on what is held and ends the delay. Of nil it does nothing.
+// close sends the delayed packets and ends the delay. s may be nil.
 func (s *delay) close() {
 	if s == nil {
 		return
@@ -90,19 +91,19 @@ func (s *delay) close() {
 	_ = unix.Close(s.socket)
 }
 
-// packet is one that the kernel holds, and when it may go on.
+// packet is a delayed packet and the time at which it is sent.
 type packet struct {
 	id  uint32
 	due time.Time
 }
 
-// receive takes packets from the kernel until it is told to stop and there are
-// no more.
+// receive reads packets from the kernel until stop is closed and the queue is
+// empty.
 func (s *delay) receive(held chan<- packet, d, jitter time.Duration) {
 	buffer := make([]byte, 1<<16)
 	for {
 		n, _, err := unix.Recvfrom(s.socket, buffer, 0)
-		if err != nil { // nothing for a while, or too much at once: the next
+		if err != nil { // no packet within the timeout, or a full buffer: read again
 			select {
 			case <-s.stop:
 				return
@@ -120,7 +121,7 @@ func (s *delay) receive(held chan<- packet, d, jitter time.Duration) {
 	}
 }
 
-// pass lets packets go on, each when it is due and after those before it.
+// pass sends each packet at its time and in the order of arrival.
 func (s *delay) pass(held <-chan packet) {
 	for p := range held {
 		select {
@@ -130,7 +131,7 @@ func (s *delay) pass(held <-chan packet) {
 		var verdict [8]byte
 		binary.BigEndian.PutUint32(verdict[:], accept)
 		binary.BigEndian.PutUint32(verdict[4:], p.id)
-		_ = unix.Sendto(s.socket, message(messageVerdict, attrVerdict, verdict[:]), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) // else it is lost, as packets may be
+		_ = unix.Sendto(s.socket, message(messageVerdict, attrVerdict, verdict[:]), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) // on an error the packet is lost, which the test permits
 	}
 }
 
@@ -144,13 +145,13 @@ func queueSocket(pid string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	const patience = 100 * time.Millisecond // after which a reader looks whether it shall stop
+	const patience = 100 * time.Millisecond // interval at which the reader checks stop
 	timeout := unix.NsecToTimeval(patience.Nanoseconds())
 	err = errors.Join(
 		unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout),
 		unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20))
-	// A config message has one attribute each: struct nfqnl_msg_config_cmd,
-	// struct nfqnl_msg_config_params, and a length.
+	// A config message has one of these attributes: struct nfqnl_msg_config_cmd,
+	// struct nfqnl_msg_config_params, or a length.
 	for _, m := range [][]byte{
 		message(messageConfig, attrCommand, []byte{commandBind, 0, 0, unix.AF_INET}),
 		message(messageConfig, attrParams, []byte{0, 0, 0, 0, copyMeta}),
@@ -160,16 +161,17 @@ func queueSocket(pid string) (int, error) {
 	}
 	if err != nil {
 		_ = unix.Close(socket)
-		return 0, fmt.Errorf("take over the queue: %w", err)
+		return 0, fmt.Errorf("bind the queue: %w", err)
 	}
 	return socket, nil
 }
 
-// inNamespace runs do in a network namespace.
+// inNamespace calls do in a network namespace.
 func inNamespace(path string, do func() error) error {
 	failed := make(chan error)
 	go func() {
-		// The thread ends with its goroutine, so that nobody else gets it.
+		// The thread ends with its goroutine, so no other goroutine runs in the
+		// namespace.
 		runtime.LockOSThread()
 		failed <- func() error {
 			ns, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -186,7 +188,7 @@ func inNamespace(path string, do func() error) error {
 	return <-failed
 }
 
-// message is one for the queue, with one attribute.
+// message returns a netlink message for the queue with one attribute.
 func message(kind uint16, attribute uint16, value []byte) []byte {
 	length := attributeHeader + len(value)
 	padded := (length + 3) &^ 3
@@ -203,7 +205,7 @@ func message(kind uint16, attribute uint16, value []byte) []byte {
 	return append(m, make([]byte, padded-length)...)
 }
 
-// packetIDs are the numbers of the packets that messages of the kernel name.
+// packetIDs returns the packet ids in messages of the kernel.
 func packetIDs(data []byte) []uint32 {
 	messages, err := syscall.ParseNetlinkMessage(data)
 	if err != nil {

@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// smallDisk is the size of a small disk. It has room for what a fleet writes in
-// an hour.
+// smallDisk is the size of a small disk. A fleet writes less in an hour.
 const smallDisk = "512m"
 
-// hasSmallDisk is whether a node has a small disk where the fleet is to have some.
+// hasSmallDisk reports whether a node gets a small disk if the fleet has small
+// disks.
 func (n *Node) hasSmallDisk() bool { return n.Kind == NATS || n.Kind == Redis || n.Kind == Agent }
 
-// mountSmallDisk puts a file system in memory in the place of the node's folder.
+// mountSmallDisk mounts a file system in memory at the node's folder.
 func (n *Node) mountSmallDisk(ctx context.Context) error {
 	_, err := run(ctx, "mount", "-t", "tmpfs", "-o", "size="+smallDisk, "tmpfs", n.fleet.path(n.Name, "data"))
 	return err
 }
 
-// filler is a file that takes what room a disk has.
+// filler is the file that fills a disk.
 const filler = "filler"
 
-// FillDisk leaves the node's disk without a free byte, until EmptyDisk.
+// FillDisk fills the node's disk until EmptyDisk.
 func (n *Node) FillDisk() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -47,8 +47,8 @@ func (n *Node) FillDisk() error {
 	return nil
 }
 
-// EmptyDisk is the end of FillDisk. A NATS server that met the full disk has
-// ended its JetStream, and is restarted, as its documentation says.
+// EmptyDisk ends FillDisk. A NATS server disables JetStream when a write fails
+// because the disk is full, so EmptyDisk restarts it, as the documentation says.
 func (n *Node) EmptyDisk() error {
 	n.mu.Lock()
 	if !n.faults.full {
@@ -64,7 +64,7 @@ func (n *Node) EmptyDisk() error {
 	return err
 }
 
-// zeros is an endless file.
+// zeros is an endless reader.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -72,12 +72,12 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// state is where a node keeps what it must not lose, in its folder.
+// state is the subfolder with a node's durable data.
 var state = map[Kind][]string{
 	NATS: {"nats"}, Redis: {"appendonlydir", "dump.rdb"}, Agent: {"agent"},
 }
 
-// Wipe kills the node and removes what it has stored. It stays down until Start.
+// Wipe kills the node and removes its stored data. The node stays down until Start.
 func (n *Node) Wipe() error {
 	began := time.Now()
 	if err := n.Kill(); err != nil {

@@ -1,5 +1,5 @@
-// Package fleet runs a whole procfleet in containers with addresses of their
-// own, and breaks it: each node can be killed, paused, cut off, slowed down and
-// restarted. It knows docker and the kernel's networking, and needs root. What
-// goes wrong in the fleet is for others to find out. Only tests import it.
+// Package fleet runs a whole procfleet in containers with separate addresses, and
+// causes faults: it can kill, pause, disconnect, delay and restart each node. It
+// uses docker and the kernel's networking, and needs root. Its callers check the
+// effects of the faults. Only tests import it.
 package fleet

@@ -22,68 +22,68 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// Images are the names of what the nodes run.
+// Images are the names of the nodes' images.
 type Images struct{ Server, Agent, Bench, NATS, Redis string }
 
-// Config says what a fleet is like. The zero value of everything but Images is
-// the fleet of most tests.
+// Config describes a fleet. Most tests set only Images.
 type Config struct {
 	Images Images
-	// WaitReplicas is --redis-wait-replicas of dispatchers and workers: 0 waits
-	// for none, so that a fail-over may lose what was confirmed.
+	// WaitReplicas is --redis-wait-replicas of dispatchers and workers. With 0 a
+	// fail-over may lose confirmed writes.
 	WaitReplicas int
-	// RedisCluster is that Redis is a cluster of three masters with a replica
-	// each, without Sentinels.
+	// RedisCluster selects a Redis Cluster of three masters with a replica each,
+	// without Sentinels.
 	RedisCluster bool
-	// LightAgents are agents of one program that succeed at everything and run
-	// nothing, on the hosts 0:10.0.0.0 and those that follow; 0 is none.
+	// LightAgents is the number of simulated agents in one program, which report
+	// success for every command and run nothing. Their hosts are 0:10.0.0.0 and the
+	// following; 0 means none.
 	LightAgents int
-	// RedisReplicas are those of Redis' master under the Sentinels; default 1.
+	// RedisReplicas is the number of replicas of the Redis master under Sentinel;
+	// default 1.
 	RedisReplicas int
 	// SmallDisks gives NATS servers, Redis servers and agents disks that
 	// [Node.FillDisk] can fill.
 	SmallDisks bool
-	// Clocks is that the programs in Images read their wall clocks by way of
-	// [Node.SetClock]; see package images.
+	// Clocks states that the programs in Images add the offset of [Node.SetClock]
+	// to their wall clocks; see package images.
 	Clocks bool
 }
 
 // The fleet has three NATS servers in a cluster, a Redis master with a replica
-// under three Sentinels, two dispatchers, three workers, and six agents in each
-// of two cloud areas, of which the second is a network of its own behind a NATS
-// leaf node.
+// under three Sentinels, two dispatchers, three workers, and six agents in each of
+// two cloud areas. The second area has its own network behind a NATS leaf node.
 const (
 	natsServers   = 3
-	clusterNodes  = 6 // of Redis as a cluster
+	clusterNodes  = 6 // nodes of the Redis Cluster
 	sentinels     = 3
 	dispatchers   = 2
 	workers       = 3
 	agentsPerArea = 6
 
-	// FarArea is the cloud area behind the leaf node; the other is 0.
+	// FarArea is the cloud area behind the leaf node; the other area is 0.
 	FarArea = 2
 )
 
 // Fleet is a procfleet in containers.
 type Fleet struct {
-	name  string // what its containers and networks begin with
-	dir   string // of this machine, with the data of the nodes
+	name  string // prefix of its containers and networks
+	dir   string // folder on this machine with the data of the nodes
 	cfg   Config
 	log   func(format string, args ...any)
 	nodes []*Node
 	// gateway is this machine's address in the near network.
 	gateway string
 
-	near string // network of everything but the second area's agents
+	near string // network of all nodes except the second area's agents
 	far  string // network of the second area
 
 	ca     *tlstest.CA
 	certs  map[*Node]tlstest.Pair
-	secret string // password of the users of Redis
+	secret string // password of all Redis users
 }
 
-// Start starts a fleet and waits until all of it works. It ends with the test,
-// which then has the ends of its logs if it failed.
+// Start starts a fleet and waits until every node is ready. The fleet ends with the
+// test. If the test failed, its log gets the end of each node's log.
 func Start(tb testing.TB, cfg Config) *Fleet {
 	tb.Helper()
 	testenv.NeedRoot(tb)
@@ -108,23 +108,24 @@ func Start(tb testing.TB, cfg Config) *Fleet {
 	return f
 }
 
-// startPatience is how long a fleet may take to work, on a busy machine.
+// startPatience is the maximum time until the fleet is ready, on a busy machine.
 const startPatience = 3 * time.Minute
 
-// Nodes returns the nodes of these kinds, all if none is given, by kind and name.
+// Nodes returns the nodes of these kinds, by kind and name; without kinds, all
+// nodes.
 func (f *Fleet) Nodes(kinds ...Kind) []*Node {
 	return slices.DeleteFunc(slices.Clone(f.nodes), func(n *Node) bool {
 		return len(kinds) > 0 && !slices.Contains(kinds, n.Kind)
 	})
 }
 
-// Broken returns the nodes that faults are for: all but the light agents, which
-// have no journals.
-func (f *Fleet) Broken() []*Node {
+// FaultTargets returns all nodes except the simulated agents, which have no
+// journals.
+func (f *Fleet) FaultTargets() []*Node {
 	return slices.DeleteFunc(f.Nodes(), func(n *Node) bool { return n.Kind == Light })
 }
 
-// Node returns the node of a name, such as "nats-1". There must be one.
+// Node returns the node with a name, such as "nats-1". The node must exist.
 func (f *Fleet) Node(name string) *Node {
 	for _, n := range f.nodes {
 		if n.Name == name {
@@ -134,7 +135,7 @@ func (f *Fleet) Node(name string) *Node {
 	panic("no node " + name)
 }
 
-// Dispatchers are the URLs of the dispatchers, as this machine reaches them.
+// Dispatchers returns the URLs of the dispatchers from this machine.
 func (f *Fleet) Dispatchers() []string {
 	var urls []string
 	for _, n := range f.Nodes(Dispatcher) {
@@ -143,10 +144,10 @@ func (f *Fleet) Dispatchers() []string {
 	return urls
 }
 
-// Gateway is the address at which the nodes reach this machine.
+// Gateway returns this machine's address in the network of the nodes.
 func (f *Fleet) Gateway() string { return f.gateway }
 
-// LightHosts are the hosts of the light agents.
+// LightHosts returns the hosts of the simulated agents.
 func (f *Fleet) LightHosts() []string {
 	var hosts []string
 	for i := range f.cfg.LightAgents {
@@ -155,7 +156,7 @@ func (f *Fleet) LightHosts() []string {
 	return hosts
 }
 
-// NATSURLs are the URLs of the NATS servers, as this machine reaches them.
+// NATSURLs returns the URLs of the NATS servers from this machine.
 func (f *Fleet) NATSURLs() []string {
 	var urls []string
 	for _, n := range f.Nodes(NATS) {
@@ -164,12 +165,12 @@ func (f *Fleet) NATSURLs() []string {
 	return urls
 }
 
-// Heal takes back whatever was done to any node.
-func (f *Fleet) Heal() error {
-	return f.each(f.nodes, (*Node).Heal)
+// Repair ends all faults of all nodes.
+func (f *Fleet) Repair() error {
+	return f.each(f.nodes, (*Node).Repair)
 }
 
-// each does something to nodes, some at a time.
+// each calls do for the nodes, several at a time.
 func (f *Fleet) each(nodes []*Node, do func(*Node) error) error {
 	const atATime = 4
 	var (
@@ -188,8 +189,8 @@ func (f *Fleet) each(nodes []*Node, do func(*Node) error) error {
 	return errors.Join(failed...)
 }
 
-// startAll makes and starts every container, kind by kind: what is needed first
-// comes first, although each waits for what it needs.
+// startAll starts every container, kind by kind. A node waits for the nodes that it
+// needs, so the order only saves time.
 func (f *Fleet) startAll(ctx context.Context) error {
 	for _, kinds := range [][]Kind{{NATS, Redis}, {Leaf, Sentinel}, {Dispatcher, Worker, Agent, Light}} {
 		if err := f.each(f.Nodes(kinds...), func(n *Node) error { return f.run(ctx, n) }); err != nil {
@@ -204,7 +205,8 @@ func (f *Fleet) startAll(ctx context.Context) error {
 	return nil
 }
 
-// down removes everything, after a failure with what the nodes said.
+// down removes everything. If the test failed, it first logs the output of the
+// nodes.
 func (f *Fleet) down(tb testing.TB) {
 	tb.Helper()
 	ctx := context.WithoutCancel(tb.Context())
@@ -241,10 +243,10 @@ func (f *Fleet) down(tb testing.TB) {
 	}
 }
 
-// commandTimeout bounds one command; a stop in good order included.
+// commandTimeout limits one command, a graceful stop included.
 const commandTimeout = 2 * time.Minute
 
-// run runs a program and returns what it wrote, without the end of the line.
+// run runs a program and returns its output without the last line end.
 func run(ctx context.Context, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

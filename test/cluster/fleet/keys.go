@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// Files of keys in a node's folder.
+// Key files in a node's folder.
 const (
 	keyFile      = "fleet.key"
 	serverCreds  = "server.creds"
@@ -21,7 +21,7 @@ const (
 	identityFile = "identity.yaml"
 )
 
-// Files of certificates in a node's folder.
+// Certificate files in a node's folder.
 const (
 	caFile      = "tls/ca.pem"
 	certFile    = "tls/node.pem"
@@ -31,22 +31,20 @@ const (
 // serverUser is the user of the server's image.
 const serverUser = 65532
 
-// keysDir is the folder of whoever operates the fleet: its keys, the authority
-// of its NATS users and what they made for the nodes. No node has it.
+// keysDir is the operator's folder: the fleet keys, the NATS authority, and the
+// credentials created for the nodes. No node has it.
 const keysDir = "keys"
 
-// Operate runs a command of procfleet as who operates the fleet, in whose
-// network it is: in the folder /fleet are fleet.key, nats-auth, identities and
-// ca.pem.
-// It returns what the command wrote.
-func (f *Fleet) Operate(ctx context.Context, args ...string) (string, error) {
+// RunAsOperator runs a command of procfleet in the fleet's network and returns its
+// output. The folder /fleet contains fleet.key, nats-auth, identities and ca.pem.
+func (f *Fleet) RunAsOperator(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, "docker", append([]string{
 		"run", "--rm", "--name", f.name + "-operator", "--user", "0:0", "--network", f.near, "--volume", f.path(keysDir) + ":/fleet",
 		f.cfg.Images.Server,
 	}, args...)...)
 }
 
-// certify makes certificates for all nodes at their addresses.
+// certify creates certificates for all nodes with their addresses.
 func (f *Fleet) certify(tb testing.TB) {
 	tb.Helper()
 	f.ca, f.certs = tlstest.NewCA(tb, f.name), map[*Node]tlstest.Pair{}
@@ -59,8 +57,8 @@ func (f *Fleet) certify(tb testing.TB) {
 	}
 }
 
-// makeKeys makes the keys of the fleet and the users of its NATS servers, as
-// docs/how-to/add-a-host.md says.
+// makeKeys creates the fleet keys and the NATS users, as in
+// docs/how-to/add-a-host.md.
 func (f *Fleet) makeKeys(ctx context.Context) error {
 	if err := os.MkdirAll(f.path(keysDir), 0o700); err != nil {
 		return err
@@ -83,7 +81,7 @@ func (f *Fleet) makeKeys(ctx context.Context) error {
 		return err
 	}
 	for role, file := range map[string]string{"leaf": leafCreds, "producer": producerCreds} {
-		text, err := f.Operate(ctx, "nats-auth", "user", role, "--cloud", fmt.Sprint(FarArea), "--nats-auth", "/fleet/nats-auth")
+		text, err := f.RunAsOperator(ctx, "nats-auth", "user", role, "--cloud", fmt.Sprint(FarArea), "--nats-auth", "/fleet/nats-auth")
 		if err != nil {
 			return err
 		}
@@ -95,17 +93,18 @@ func (f *Fleet) makeKeys(ctx context.Context) error {
 }
 
 func (f *Fleet) enroll(ctx context.Context, more ...string) error {
-	_, err := f.Operate(ctx, append([]string{"enroll", "--data", "/fleet", "--hosts-file", "/fleet/hosts.txt", "--out", "/fleet/identities/"}, more...)...)
+	_, err := f.RunAsOperator(ctx, append([]string{"enroll", "--data", "/fleet", "--hosts-file", "/fleet/hosts.txt", "--out", "/fleet/identities/"}, more...)...)
 	return err
 }
 
-// producerCreds is the NATS user of who submits operations as events.
+// producerCreds is the credentials file of the NATS user that publishes
+// submissions.
 const producerCreds = "producer.creds"
 
-// CA is the file of who has signed the certificates of all nodes.
+// CA returns the file of the authority that signed the certificates of all nodes.
 func (f *Fleet) CA() string { return f.ca.File }
 
-// Producer returns the credentials of a NATS user that may submit operations.
+// Producer returns the credentials of a NATS user that may publish submissions.
 func (f *Fleet) Producer() ([]byte, error) { return os.ReadFile(f.path(keysDir, producerCreds)) }
 
 // Server returns the credentials of the NATS user of dispatchers and workers.
@@ -113,9 +112,9 @@ func (f *Fleet) Server() ([]byte, error) {
 	return os.ReadFile(f.path(keysDir, "nats-auth", serverCreds))
 }
 
-// giveKeys brings a node what it is to have of the fleet's keys and
-// certificates, also while it runs.
-func (f *Fleet) giveKeys(n *Node) error {
+// copyKeys copies the keys and certificates of a node into its folder, also while
+// the node runs.
+func (f *Fleet) copyKeys(n *Node) error {
 	files := map[string]string{caFile: f.ca.File, certFile: f.certs[n].Cert, privateFile: f.certs[n].Key}
 	switch n.Kind {
 	case NATS:
@@ -126,21 +125,21 @@ func (f *Fleet) giveKeys(n *Node) error {
 	case Dispatcher, Worker, Light:
 		files[keyFile] = f.path(keysDir, keyFile)
 		files[serverCreds] = f.path(keysDir, "nats-auth", serverCreds)
-	case Redis, Sentinel: // their users come with their configuration
+	case Redis, Sentinel: // their configuration contains their users
 	case Agent:
 		files[identityFile] = f.path(keysDir, "identities", strings.ReplaceAll(n.Host, ":", "-")+".yaml")
 	}
 	for to, from := range files {
-		if err := f.give(n, from, to); err != nil {
+		if err := f.copyFile(n, from, to); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// give copies a file to a node's folder, where it takes the place of an earlier
-// one at once.
-func (f *Fleet) give(n *Node, from, to string) error {
+// copyFile copies a file into a node's folder, and replaces an existing file
+// atomically.
+func (f *Fleet) copyFile(n *Node, from, to string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// layOut makes the networks and says where each node is.
+// layOut creates the networks and assigns the nodes to them.
 func (f *Fleet) layOut(ctx context.Context) error {
 	near, err := f.network(ctx, "near")
 	if err != nil {
@@ -63,8 +63,8 @@ func (f *Fleet) add(name string, kind Kind, ports ...port) *Node {
 	return n
 }
 
-// network makes a network with addresses that nobody on this machine has, and
-// returns the first three numbers of them.
+// network creates a network with addresses that are unused on this machine, and
+// returns their first three numbers.
 func (f *Fleet) network(ctx context.Context, name string) (prefix string, err error) {
 	for range 20 {
 		prefix = fmt.Sprintf("10.%d.%d", 200+rand.N(50), rand.N(250))
@@ -75,8 +75,8 @@ func (f *Fleet) network(ctx context.Context, name string) (prefix string, err er
 	return "", err
 }
 
-// run makes and starts a node's container. Its /data is a folder of this
-// machine, so that it survives whatever happens to the container.
+// run creates and starts a node's container. Its /data is a folder of this machine,
+// so it survives the container.
 func (f *Fleet) run(ctx context.Context, n *Node) error {
 	data := f.path(n.Name, "data")
 	if err := os.MkdirAll(data, 0o777); err != nil {
@@ -87,9 +87,9 @@ func (f *Fleet) run(ctx context.Context, n *Node) error {
 			return err
 		}
 	}
-	mode := os.FileMode(0o777) // the server's image has a user of its own
+	mode := os.FileMode(0o777) // the server's image has its own user
 	if n.Kind == Agent {
-		mode = 0o755 // it runs as root, and refuses a folder that others can replace
+		mode = 0o755 // the agent runs as root, and rejects a folder that other accounts can replace
 	}
 	if err := os.Chmod(data, mode); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (f *Fleet) run(ctx context.Context, n *Node) error {
 			args = append(args, redisClockFlags...)
 		}
 	}
-	if err := f.giveKeys(n); err != nil {
+	if err := f.copyKeys(n); err != nil {
 		return err
 	}
 	if err := f.configure(n); err != nil {
@@ -129,7 +129,7 @@ func (f *Fleet) run(ctx context.Context, n *Node) error {
 	return err
 }
 
-// command is what a node runs: an image, and what follows its name.
+// command returns the image of a node and its arguments.
 func (f *Fleet) command(n *Node) (image string, args []string) {
 	switch n.Kind {
 	case NATS, Leaf:
@@ -157,8 +157,8 @@ func (f *Fleet) command(n *Node) (image string, args []string) {
 	}
 }
 
-// backends are the flags that dispatchers and workers have in common, but for
-// their user of Redis.
+// backends returns the flags that dispatchers and workers share, with the role's
+// Redis user.
 func (f *Fleet) backends(user string) []string {
 	return []string{
 		"--nats=" + strings.Join(f.NATSURLs(), ","), "--nats-ca=/data/" + caFile, "--nats-creds=/data/" + serverCreds, "--stream-replicas=" + fmt.Sprint(natsServers),
@@ -184,7 +184,7 @@ func addresses(nodes []*Node, port string) []string {
 	return all
 }
 
-// natsOf are the NATS servers that an agent knows.
+// natsOf returns the NATS servers of an agent.
 func (f *Fleet) natsOf(agent *Node) []string {
 	if agent.ports[0].network == f.near {
 		return f.NATSURLs()
@@ -192,12 +192,12 @@ func (f *Fleet) natsOf(agent *Node) []string {
 	return []string{"tls://" + f.Node("leaf").ports[1].ip + ":4222"}
 }
 
-// joinCluster makes one cluster of the Redis servers, when all answer.
+// joinCluster creates the Redis Cluster when all its servers respond.
 func (f *Fleet) joinCluster(ctx context.Context) error {
 	args := []string{"--cluster", "create"}
 	for _, n := range f.Nodes(Redis) {
 		if err := until(ctx, func() error { _, err := f.redis(ctx, n, "PING"); return err }); err != nil {
-			return fmt.Errorf("%s does not answer: %w", n, err)
+			return fmt.Errorf("%s does not respond: %w", n, err)
 		}
 		args = append(args, n.IP+":"+redisPort)
 	}

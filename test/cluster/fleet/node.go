@@ -14,36 +14,35 @@ import (
 	"time"
 )
 
-// Kind is what a node does.
+// Kind is the function of a node.
 type Kind string
 
-// The kinds of nodes.
+// Kinds of nodes.
 const (
 	NATS       Kind = "nats"
-	Leaf       Kind = "leaf" // the NATS server of the second cloud area
+	Leaf       Kind = "leaf" // NATS server of the second cloud area
 	Redis      Kind = "redis"
 	Sentinel   Kind = "sentinel"
 	Dispatcher Kind = "dispatcher"
 	Worker     Kind = "worker"
 	Agent      Kind = "agent"
-	Light      Kind = "light" // a program that stands for many agents
+	Light      Kind = "light" // program with many simulated agents
 )
 
-// Node is one container. Its methods block until docker or the kernel has done
-// what they say; what the other nodes make of it takes longer. They may be
-// called by several goroutines. Each can be taken back by another, and all of
-// them by Heal.
+// Node is one container. Its methods are safe for concurrent use and block until
+// docker or the kernel has executed them; the other nodes may notice later. A
+// second method ends each fault, and Repair ends all faults of a node.
 type Node struct {
-	Name string // of the container too, after the fleet's own name
+	Name string // also the suffix of the container's name
 	Kind Kind
-	IP   string // in the network that leads to the middle
-	// Host is the name of an agent's host for callers, such as "0:10.1.2.3"; ""
-	// for other nodes.
+	IP   string // address in the network that leads to the central NATS servers
+	// Host is the name of an agent's host for callers, such as "0:10.1.2.3"; "" for
+	// other nodes.
 	Host string
 
 	fleet *Fleet
-	ports []port // networks, the one that leads to the middle first
-	marks string // folder of this machine that an agent has as [MarkFolder]
+	ports []port // networks; the one that leads to the central NATS servers first
+	marks string // folder on this machine, mounted as [MarkFolder] of an agent
 
 	mu     sync.Mutex
 	faults faults
@@ -51,28 +50,28 @@ type Node struct {
 	wipes  []Span
 }
 
-// Span is a stretch of time.
+// Span is a period of time.
 type Span struct{ From, Until time.Time }
 
-// faults are what was done to a node and not taken back.
+// faults are the active faults of a node.
 type faults struct {
 	down, paused, cut bool
-	walls             []*Node // whom it cannot reach although it is connected
+	isolatedFrom      []*Node // nodes that it cannot reach although it is connected
 	delay             *delay
-	clock             time.Duration // by how much its wall clock is ahead
-	full              bool          // its disk
+	clock             time.Duration // offset of its wall clock
+	full              bool          // its disk is full
 }
 
-// port is a node's place in a network.
+// port is a node's address in a network.
 type port struct{ network, ip string }
 
-// stopTimeout is how long a node may take to stop in good order.
+// stopTimeout limits a graceful stop.
 const stopTimeout = 40 * time.Second
 
 func (n *Node) String() string { return n.Name }
 
-// Kill ends the node by SIGKILL. It stays down until Start. A wall or a delay
-// goes with it.
+// Kill sends SIGKILL to the node, which stays down until Start. It also ends an
+// isolation or a delay.
 func (n *Node) Kill() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,13 +85,13 @@ func (n *Node) Kill() error {
 	if err := n.docker("kill", "--signal", "KILL", n.container()); err != nil {
 		return err
 	}
-	n.died(began)
+	n.recordDeath(began)
 	n.faults.down = true
 	n.newNamespace()
 	return nil
 }
 
-// Start starts a node that was killed, with the data it left.
+// Start starts a killed node with its remaining data.
 func (n *Node) Start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -110,8 +109,8 @@ func (n *Node) start() error {
 	return nil
 }
 
-// Restart stops the node in good order (SIGTERM, and SIGKILL after 40 s) and
-// starts it again.
+// Restart stops the node with SIGTERM, after 40 s with SIGKILL, and starts it
+// again.
 func (n *Node) Restart() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,39 +121,40 @@ func (n *Node) Restart() error {
 	if err := n.docker("restart", "--time", fmt.Sprint(int(stopTimeout.Seconds())), n.container()); err != nil {
 		return err
 	}
-	n.died(began)
+	n.recordDeath(began)
 	n.faults.down = false
 	n.newNamespace()
 	return nil
 }
 
-// died notes that every process of the node ended since then.
-func (n *Node) died(since time.Time) { n.deaths = append(n.deaths, Span{since, time.Now()}) }
+// recordDeath records that every process of the node ended between since and now.
+func (n *Node) recordDeath(since time.Time) { n.deaths = append(n.deaths, Span{since, time.Now()}) }
 
-// Deaths returns when every process of the node ended: within each span once.
+// Deaths returns the times at which every process of the node ended: once within
+// each span.
 func (n *Node) Deaths() []Span {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.deaths)
 }
 
-// Wipes returns when the node lost what it had stored.
+// Wipes returns the times at which the node lost its stored data.
 func (n *Node) Wipes() []Span {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.wipes)
 }
 
-// newNamespace forgets what went with the network namespace of a container
-// that has ended.
+// newNamespace resets the faults that ended with the network namespace of a
+// container.
 func (n *Node) newNamespace() {
-	n.faults.walls = nil
+	n.faults.isolatedFrom = nil
 	n.faults.delay.close()
 	n.faults.delay = nil
 }
 
-// Pause freezes every process of the node where it is; its connections stay
-// open. Resume thaws it.
+// Pause freezes every process of the node; its connections stay open. Resume ends
+// it.
 func (n *Node) Pause() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -168,7 +168,7 @@ func (n *Node) Pause() error {
 	return nil
 }
 
-// Resume is the end of Pause.
+// Resume ends Pause.
 func (n *Node) Resume() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -186,9 +186,9 @@ func (n *Node) unpause() error {
 	return nil
 }
 
-// Cut takes the node out of its network: of the leaf node the one that leads
-// to the middle, so that its cloud area is away with its agents. Connections
-// are not closed, nothing passes on them any more.
+// Cut disconnects the node from its network. It disconnects the leaf node from the
+// network of the central NATS servers, so that its cloud area is unreachable.
+// Connections stay open, but no packet passes.
 func (n *Node) Cut() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -202,18 +202,18 @@ func (n *Node) Cut() error {
 	return nil
 }
 
-// Wall drops what the node sends to the others and what they send to it. It
-// replaces an earlier wall, and ends with the node or with Mend.
-func (n *Node) Wall(others ...*Node) error {
+// Isolate drops all packets between the node and the others. It replaces an earlier
+// isolation, and ends with the node or with Reconnect.
+func (n *Node) Isolate(others ...*Node) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.faults.down {
 		return nil
 	}
-	if err := n.raze(); err != nil {
+	if err := n.endIsolation(); err != nil {
 		return err
 	}
-	n.faults.walls = others
+	n.faults.isolatedFrom = others
 	for _, o := range others {
 		err := errors.Join(
 			n.inNetwork("iptables", "-w", "-I", "INPUT", "-s", o.IP, "-j", "DROP"),
@@ -225,8 +225,8 @@ func (n *Node) Wall(others ...*Node) error {
 	return nil
 }
 
-func (n *Node) raze() error {
-	for _, o := range n.faults.walls {
+func (n *Node) endIsolation() error {
+	for _, o := range n.faults.isolatedFrom {
 		err := errors.Join(
 			n.inNetwork("iptables", "-w", "-D", "INPUT", "-s", o.IP, "-j", "DROP"),
 			n.inNetwork("iptables", "-w", "-D", "OUTPUT", "-d", o.IP, "-j", "DROP"))
@@ -234,15 +234,15 @@ func (n *Node) raze() error {
 			return err
 		}
 	}
-	n.faults.walls = nil
+	n.faults.isolatedFrom = nil
 	return nil
 }
 
-// Mend is the end of Cut and of Wall. The node has its address of before.
-func (n *Node) Mend() error {
+// Reconnect ends Cut and Isolate. The node gets its previous address.
+func (n *Node) Reconnect() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.raze(); err != nil {
+	if err := n.endIsolation(); err != nil {
 		return err
 	}
 	if !n.faults.cut {
@@ -255,17 +255,16 @@ func (n *Node) Mend() error {
 	return nil
 }
 
-// Delay holds back every packet that the node sends to the others (to anybody,
-// if none are given) by d, give or take as much as jitter, in the order in which
-// they were sent. It replaces an earlier delay, and ends with the node or with
-// Undelay.
+// Delay delays every packet from the node to the others (to all nodes if there are
+// none) by d plus or minus up to jitter, and keeps their order. It replaces an
+// earlier delay, and ends with the node or with EndDelay.
 func (n *Node) Delay(d, jitter time.Duration, others ...*Node) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.faults.down {
 		return nil
 	}
-	if err := n.undelay(); err != nil {
+	if err := n.endDelay(); err != nil {
 		return err
 	}
 	pid, err := n.pid()
@@ -284,14 +283,14 @@ func (n *Node) Delay(d, jitter time.Duration, others ...*Node) error {
 	return nil
 }
 
-// Undelay is the end of Delay.
-func (n *Node) Undelay() error {
+// EndDelay ends Delay.
+func (n *Node) EndDelay() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.undelay()
+	return n.endDelay()
 }
 
-func (n *Node) undelay() error {
+func (n *Node) endDelay() error {
 	if n.faults.delay == nil {
 		return nil
 	}
@@ -305,31 +304,30 @@ func (n *Node) undelay() error {
 	return nil
 }
 
-// Heal takes back whatever was done to the node.
-func (n *Node) Heal() error {
-	return errors.Join(n.EmptyDisk(), n.SetClock(0), n.Resume(), n.Start(), n.Mend(), n.Undelay())
+// Repair ends all faults of the node.
+func (n *Node) Repair() error {
+	return errors.Join(n.EmptyDisk(), n.SetClock(0), n.Resume(), n.Start(), n.Reconnect(), n.EndDelay())
 }
 
-// Hurt reports whether something was done to the node that was not taken back.
-func (n *Node) Hurt() bool {
+// Faulty reports whether the node has an active fault.
+func (n *Node) Faulty() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f := n.faults
-	return f.down || f.paused || f.cut || len(f.walls) > 0 || f.delay != nil || f.clock != 0 || f.full
+	return f.down || f.paused || f.cut || len(f.isolatedFrom) > 0 || f.delay != nil || f.clock != 0 || f.full
 }
 
-// Exec runs a program in the node and returns what it wrote.
+// Exec runs a program in the node and returns its output.
 func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, "docker", append([]string{"exec", n.container()}, args...)...)
 }
 
-// MarkFolder is the folder of an agent's host in which programs leave their
-// marks. It is on this machine's disk, and outlives the node.
+// MarkFolder is the folder of an agent's host into which programs write their
+// marks. It is on this machine's disk and survives the node.
 const MarkFolder = "/srv/marks"
 
-// Marks returns the lines of a file in an agent's [MarkFolder], in the order
-// in which they were written; none if there is no such file. It works whatever
-// was done to the node.
+// Marks returns the lines of a file in an agent's [MarkFolder] in the order of
+// writing, or none if there is no such file. It works during every fault.
 func (n *Node) Marks(file string) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join(n.marks, file))
 	if errors.Is(err, os.ErrNotExist) {
@@ -341,12 +339,12 @@ func (n *Node) Marks(file string) ([]string, error) {
 	return strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' }), nil
 }
 
-// Leave writes a file into an agent's [MarkFolder].
-func (n *Node) Leave(file, text string) error {
+// WriteFile writes a file into an agent's [MarkFolder].
+func (n *Node) WriteFile(file, text string) error {
 	return os.WriteFile(filepath.Join(n.marks, file), []byte(text), 0o644)
 }
 
-// Logs returns the end of what the node wrote.
+// Logs returns the last lines of the node's output.
 func (n *Node) Logs(ctx context.Context, lines int) (string, error) {
 	return run(ctx, "docker", "logs", "--tail", fmt.Sprint(lines), n.container())
 }
@@ -354,7 +352,7 @@ func (n *Node) Logs(ctx context.Context, lines int) (string, error) {
 func (n *Node) container() string { return n.fleet.name + "-" + n.Name }
 
 func (n *Node) docker(args ...string) error {
-	_, err := run(context.Background(), "docker", args...) // a fault is never left half done
+	_, err := run(context.Background(), "docker", args...) // a started fault is completed even if the test ends
 	return err
 }
 
@@ -368,7 +366,7 @@ func (n *Node) inNetwork(program string, args ...string) error {
 	return err
 }
 
-// pid of the node's first process on this machine.
+// pid returns the pid of the node's first process on this machine.
 func (n *Node) pid() (string, error) {
 	return run(context.Background(), "docker", "inspect", "--format", "{{.State.Pid}}", n.container())
 }

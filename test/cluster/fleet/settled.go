@@ -16,34 +16,34 @@ import (
 	"time"
 )
 
-// Settled waits until every node does its work: every /readyz is fine, the
-// streams have their replicas, the Sentinels agree on a master that has its
-// replica, and a dispatcher knows every host. It fails at once if a node is
-// still [Node.Hurt], and says what it waited for when ctx ends.
+// Settled waits until the whole fleet works: every /readyz responds 200, the
+// streams have their replicas, the Sentinels agree on a master with its replica,
+// and a dispatcher lists every host. It fails at once if a node is [Node.Faulty].
+// When ctx ends, the error names the missing condition.
 func (f *Fleet) Settled(ctx context.Context) error {
 	for _, n := range f.nodes {
-		if n.Hurt() {
-			return fmt.Errorf("%s is not healed", n)
+		if n.Faulty() {
+			return fmt.Errorf("%s has an active fault", n)
 		}
 	}
 	err := until(ctx, func() error {
 		return errors.Join(f.each(f.nodes, func(n *Node) error { return f.ready(ctx, n) }), f.knowsHosts(ctx))
 	})
 	if err != nil {
-		return fmt.Errorf("the fleet does not settle: %w", err)
+		return fmt.Errorf("the fleet is not settled: %w", err)
 	}
 	return nil
 }
 
-// until repeats a check once a second until it finds nothing, and returns what
-// it found last when ctx ends.
+// until calls check once a second until it succeeds. When ctx ends, it returns the
+// last error of check.
 func until(ctx context.Context, check func() error) error {
 	var err error
 	for {
 		switch now := check(); {
 		case now == nil:
 			return nil
-		case err == nil || ctx.Err() == nil: // else it failed because the time is over
+		case err == nil || ctx.Err() == nil: // otherwise check failed because ctx ended
 			err = now
 		}
 		select {
@@ -76,9 +76,8 @@ func (f *Fleet) ready(ctx context.Context, n *Node) error {
 	}
 }
 
-// Master is the Redis that the Sentinels have made the master, as the first of
-// them that answers knows it. Of a cluster it is the first that answers and is
-// one.
+// Master returns the Redis master according to the first Sentinel that responds. In
+// a Redis Cluster it returns the first master that responds.
 func (f *Fleet) Master(ctx context.Context) (*Node, error) {
 	var failed []error
 	if f.cfg.RedisCluster {
@@ -111,10 +110,10 @@ func (f *Fleet) masterBy(ctx context.Context, sentinel *Node) (*Node, error) {
 			return n, nil
 		}
 	}
-	return nil, fmt.Errorf("%s says that %q is the master", sentinel, out)
+	return nil, fmt.Errorf("%s names the unknown master %q", sentinel, out)
 }
 
-// agrees reports whether a Sentinel and the first one name the same master.
+// agrees reports whether a Sentinel and the first Sentinel name the same master.
 func (f *Fleet) agrees(ctx context.Context, sentinel *Node) error {
 	mine, err := f.masterBy(ctx, sentinel)
 	if err != nil {
@@ -125,13 +124,13 @@ func (f *Fleet) agrees(ctx context.Context, sentinel *Node) error {
 		return err
 	}
 	if mine != master {
-		return fmt.Errorf("%s takes %s for the master, others %s", sentinel, mine, master)
+		return fmt.Errorf("%s names the master %s, the first Sentinel %s", sentinel, mine, master)
 	}
 	return nil
 }
 
-// replicated reports whether a Redis is the master and has its replica, or is
-// a replica that follows.
+// replicated reports whether a Redis server is the master and has its replica, or
+// is a connected replica.
 func (f *Fleet) replicated(ctx context.Context, n *Node) error {
 	master, err := f.Master(ctx)
 	if err != nil {
@@ -147,13 +146,14 @@ func (f *Fleet) replicated(ctx context.Context, n *Node) error {
 	}
 	for _, w := range want {
 		if !strings.Contains(info, w) {
-			return fmt.Errorf("%s has no %s", n, w)
+			return fmt.Errorf("%s: no %q in its replication state", n, w)
 		}
 	}
 	return nil
 }
 
-// Replicated waits until every replica of Redis has what its master has now.
+// Replicated waits until every Redis replica has received all current data of its
+// master.
 func (f *Fleet) Replicated(ctx context.Context) error {
 	master, err := f.Master(ctx)
 	if err != nil {
@@ -170,7 +170,7 @@ func (f *Fleet) Replicated(ctx context.Context) error {
 		err := until(ctx, func() error {
 			have, err := f.offset(ctx, n, "slave_repl_offset")
 			if err == nil && have < want {
-				err = fmt.Errorf("%s has %d of %d bytes", n, have, want)
+				err = fmt.Errorf("%s has received %d of %d bytes", n, have, want)
 			}
 			return err
 		})
@@ -181,7 +181,7 @@ func (f *Fleet) Replicated(ctx context.Context) error {
 	return nil
 }
 
-// offset is how far a Redis server is in what its master wrote.
+// offset returns the replication offset of a Redis server.
 func (f *Fleet) offset(ctx context.Context, n *Node, field string) (int, error) {
 	info, err := f.redis(ctx, n, "INFO", "replication")
 	if err != nil {
@@ -192,8 +192,8 @@ func (f *Fleet) offset(ctx context.Context, n *Node, field string) (int, error) 
 	return strconv.Atoi(strings.TrimSpace(number))
 }
 
-// clustered reports whether a node of a Redis cluster finds all of it there,
-// and has or is a replica.
+// clustered reports whether a node of a Redis Cluster considers the cluster
+// complete, and has or is a replica.
 func (f *Fleet) clustered(ctx context.Context, n *Node) error {
 	state, err := f.redis(ctx, n, "CLUSTER", "INFO")
 	if err != nil {
@@ -205,16 +205,16 @@ func (f *Fleet) clustered(ctx context.Context, n *Node) error {
 	}
 	switch {
 	case !strings.Contains(state, "cluster_state:ok"):
-		return fmt.Errorf("%s does not find the cluster whole", n)
+		return fmt.Errorf("%s considers the cluster incomplete", n)
 	case strings.Contains(info, "role:master") && strings.Contains(info, "state=online"),
 		strings.Contains(info, "master_link_status:up"):
 		return nil
 	default:
-		return fmt.Errorf("%s has and is no replica", n)
+		return fmt.Errorf("%s has no replica and is none", n)
 	}
 }
 
-// listening reports whether all light agents of a node listen.
+// listening reports whether all simulated agents of a node listen.
 func (n *Node) listening(ctx context.Context) error {
 	logs, err := run(ctx, "docker", "logs", n.container())
 	if err != nil {
@@ -226,8 +226,8 @@ func (n *Node) listening(ctx context.Context) error {
 	return nil
 }
 
-// knowsHosts reports whether every host is announced, those of light agents
-// aside.
+// knowsHosts reports whether a dispatcher lists every host, except those of
+// simulated agents.
 func (f *Fleet) knowsHosts(ctx context.Context) error {
 	announced := map[string]bool{}
 	for next := ""; ; {
@@ -247,13 +247,13 @@ func (f *Fleet) knowsHosts(ctx context.Context) error {
 	}
 	for _, n := range f.Nodes(Agent) {
 		if !announced[n.Host] {
-			return fmt.Errorf("%s (%s) is not announced", n, n.Host)
+			return fmt.Errorf("%s (%s) is not listed", n, n.Host)
 		}
 	}
 	return nil
 }
 
-// StreamLeader is the NATS server that leads a stream.
+// StreamLeader returns the NATS server that leads a stream.
 func (f *Fleet) StreamLeader(ctx context.Context, stream string) (*Node, error) {
 	var failed []error
 	for _, n := range f.Nodes(NATS) {
@@ -285,40 +285,39 @@ func streamLeader(ctx context.Context, n *Node, stream string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%s knows no leader of %s", n, stream)
+	return "", fmt.Errorf("%s: no leader of %s", n, stream)
 }
 
 const (
 	redisPort    = "6379"
 	sentinelPort = "26379"
-	// redisOperator is the user of Redis who looks after the fleet.
+	// redisOperator is the Redis user of the operator.
 	redisOperator = "operator"
 )
 
-// redis asks a Redis server or a Sentinel.
+// redis runs a command on a Redis server or a Sentinel.
 func (f *Fleet) redis(ctx context.Context, n *Node, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	where := []string{"-e", "-h", n.IP, "-p", redisPort}
-	if n.Kind == Sentinel { // has no users
+	if n.Kind == Sentinel { // a Sentinel has no users
 		where[4] = sentinelPort
 		return run(ctx, "redis-cli", slices.Concat(where, f.redisTLSFlags(n), args)...)
 	}
 	return run(ctx, "redis-cli", slices.Concat(where, f.redisTLSFlags(n), f.redisUserFlags(), args)...)
 }
 
-// redisTLSFlags are the flags of redis-cli with which it is let in by TLS, as a
-// node.
+// redisTLSFlags returns the flags of redis-cli for TLS with the node's certificate.
 func (f *Fleet) redisTLSFlags(n *Node) []string {
 	return []string{"--tls", "--cacert", f.ca.File, "--cert", f.certs[n].Cert, "--key", f.certs[n].Key}
 }
 
-// redisUserFlags are those that name the operator.
+// redisUserFlags returns the flags of redis-cli for the operator's user.
 func (f *Fleet) redisUserFlags() []string {
 	return []string{"--user", redisOperator, "--pass", f.secret, "--no-auth-warning"}
 }
 
-// askTimeout bounds one question to a node.
+// askTimeout limits one request to a node.
 const askTimeout = 5 * time.Second
 
 func answersOK(ctx context.Context, url string) error {
@@ -337,7 +336,7 @@ func getJSON(ctx context.Context, url string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// client keeps no connections: the nodes come and go.
+// client reuses no connections, because nodes are killed and started.
 var client = &http.Client{Timeout: askTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func get(ctx context.Context, url string) ([]byte, error) {

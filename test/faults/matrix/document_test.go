@@ -12,7 +12,7 @@ import (
 // maxNotRun is the maximum number of rows without a test.
 const maxNotRun = 10
 
-func TestDocumentIsThatOfTheMatrix(t *testing.T) {
+func TestDocumentMatchesTheMatrix(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "fault-matrix.md"))
 	if err != nil {

@@ -17,7 +17,7 @@ func TestMatrixNamesEveryFaultOnce(t *testing.T) {
 	}
 }
 
-func TestOutcomesOfARowAreTakenTogether(t *testing.T) {
+func TestOutcomesOfARowAreCombined(t *testing.T) {
 	t.Parallel()
 	events := `{"Action":"run","Package":"a","Test":"TestFaultMatrix/F1_x"}
 {"Action":"pass","Package":"a","Test":"TestFaultMatrix/F1_x","Elapsed":1.5}

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// ClockFile is where programs in containers with [Builder.Clocks] find by how
-// many microseconds their wall clocks are ahead of the machine's: an int64 in
-// the byte order of the machine. They map the file when they start.
+// ClockFile is the file in containers of a [Builder] with Clocks that contains the
+// offset of the wall clock from the machine's clock: an int64 of microseconds in
+// native byte order. Programs map the file when they start.
 const ClockFile = "/data/clock"
 
 // RedisClock is the library of package redistest in the Redis image.
@@ -22,9 +22,9 @@ const RedisClock = "/lib/clock.so"
 //go:embed testdata/offset.go.txt
 var offsetSource []byte
 
-// clockOverlay is the file of an overlay (go help build) in which [time.Now]
-// adds what [ClockFile] has. A program in Go reads the clock without libc, so
-// nothing can be preloaded, and a time namespace has no wall clock.
+// clockOverlay returns an overlay file (go help build) in which [time.Now] adds the
+// offset in [ClockFile]. A Go program reads the clock without libc, so a preloaded
+// library has no effect, and a time namespace has no offset for the wall clock.
 func clockOverlay(tb testing.TB) string {
 	tb.Helper()
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
@@ -39,7 +39,7 @@ func clockOverlay(tb testing.TB) string {
 	const now, shifted = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n", "\tsec += clockOffset()\n"
 	changed := strings.Replace(string(text), now, now+shifted, 1)
 	if changed == string(text) {
-		tb.Fatalf("time.Now of %s is not as this test knows it", runtime.Version())
+		tb.Fatalf("unknown implementation of time.Now in %s", runtime.Version())
 	}
 	dir := tb.TempDir()
 	files := map[string]string{}

@@ -1,4 +1,4 @@
-// Package images builds container images from what is on this machine, so that
-// tests need no registry: binaries of this module, and programs with the
-// libraries that they need. Only tests import it.
+// Package images builds container images from files of this machine, so that tests
+// need no registry: binaries of this module, and programs with their libraries.
+// Only tests import it.
 package images

@@ -13,19 +13,19 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// commandTimeout bounds one command; builds of images included.
+// commandTimeout limits one command, including the build of an image.
 const commandTimeout = 10 * time.Minute
 
 // Command is a program to run, such as docker.
 type Command struct {
 	Env []string // added to this process's environment, "KEY=value"
-	Dir string   // default: where this process is
+	Dir string   // default: the working directory of this process
 }
 
-// Run runs a program for at most 10 minutes and returns what it wrote on both
-// streams, which an error has too.
+// Run runs a program for at most 10 minutes, and returns its combined output, which
+// an error also contains.
 func (c Command) Run(program string, args ...string) (string, error) {
-	// Not a test's context: what is cleaned up comes after its end.
+	// Do not use the context of a test: cleanup runs after its end.
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -40,14 +40,14 @@ func (c Command) Run(program string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// Docker runs docker and returns what it wrote, without the end of the line.
+// Docker runs docker and returns its output without the last line end.
 func Docker(args ...string) (string, error) {
 	out, err := Command{}.Run("docker", args...)
 	return strings.TrimSpace(out), err
 }
 
-// Require is [testenv.Missing] where one of the programs, say docker or
-// docker-compose, does not answer for its version.
+// Require calls [testenv.Missing] if one of the programs, such as docker or
+// docker-compose, does not print its version.
 func Require(tb testing.TB, programs ...string) {
 	tb.Helper()
 	for _, program := range programs {

@@ -18,8 +18,8 @@ func There(image string) bool {
 	return err == nil
 }
 
-// Build makes an image of a folder, with more lines for its Dockerfile. It goes
-// with the test.
+// Build builds an image of a folder, with additional lines for its Dockerfile. It
+// is removed at the end of the test.
 func Build(tb testing.TB, name, root string, more ...string) {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "Dockerfile")
@@ -27,19 +27,20 @@ func Build(tb testing.TB, name, root string, more ...string) {
 	build(tb, name, root, "-f", file)
 }
 
-// procfleetFiles are what deploy/Dockerfile takes beside the binaries.
+// procfleetFiles are the files that deploy/Dockerfile copies in addition to the
+// binaries.
 var procfleetFiles = []string{"deploy/Dockerfile", ".dockerignore", "deploy/var/README"}
 
-// Builder builds images of programs in Go.
+// Builder builds images of Go programs.
 type Builder struct {
-	// Clocks has the programs read their wall clocks by way of [ClockFile].
+	// Clocks builds the programs with the wall clock of [ClockFile].
 	Clocks bool
 }
 
-// Procfleet makes the images of this module's own binaries, as deploy/Dockerfile
-// says: the server's, and the agent's on a base that has a shell and these
-// programs. All names end in tag, so that nobody's images are replaced. They go
-// with the test.
+// Procfleet builds the images of this module's binaries with deploy/Dockerfile: the
+// server, and the agent on a base with a shell and the given programs. All names
+// end in tag, so that no other image is replaced. They are removed at the end of
+// the test.
 func (b Builder) Procfleet(tb testing.TB, tag string, programs ...string) (server, agent string) {
 	tb.Helper()
 	root := tb.TempDir()
@@ -48,7 +49,7 @@ func (b Builder) Procfleet(tb testing.TB, tag string, programs ...string) (serve
 		copyFile(tb, filepath.Join(testenv.ModuleRoot(), name), filepath.Join(root, name))
 	}
 	base := "procfleet-agent-base" + tag
-	Build(tb, base, ProgramsRoot(tb, append([]string{"sh"}, programs...)...))
+	Build(tb, base, programsRoot(tb, append([]string{"sh"}, programs...)...))
 	server, agent = "procfleet"+tag, "procfleet-agent"+tag
 	for target, name := range map[string]string{"server": server, "agent": agent} {
 		build(tb, name, root, "-f", filepath.Join(root, "deploy/Dockerfile"), "--target", target, "--build-arg", "AGENT_BASE="+base)
@@ -56,15 +57,15 @@ func (b Builder) Procfleet(tb testing.TB, tag string, programs ...string) (serve
 	return server, agent
 }
 
-// Bench makes an image of procfleet-bench, which has simulated agents.
+// Bench builds an image of procfleet-bench, which has simulated agents.
 func (b Builder) Bench(tb testing.TB, name string) {
 	tb.Helper()
 	root := tb.TempDir()
 	b.goBuild(tb, filepath.Join(root, "procfleet-bench"), "./cmd/procfleet-bench")
-	Build(tb, name, root, "USER 65532:65532", `ENTRYPOINT ["/procfleet-bench"]`) // the user of the server's image, which owns the keys
+	Build(tb, name, root, "USER 65532:65532", `ENTRYPOINT ["/procfleet-bench"]`) // the user of the server's image owns the keys
 }
 
-// NATS makes an image of the nats-server that this module's go.mod names.
+// NATS builds an image of the nats-server in this module's go.mod.
 func (b Builder) NATS(tb testing.TB, name string) {
 	tb.Helper()
 	root := tb.TempDir()
@@ -72,10 +73,10 @@ func (b Builder) NATS(tb testing.TB, name string) {
 	Build(tb, name, root, `ENTRYPOINT ["/nats-server"]`)
 }
 
-// Redis makes an image of this machine's Redis.
+// Redis builds an image of this machine's Redis.
 func (b Builder) Redis(tb testing.TB, name string) {
 	tb.Helper()
-	root := ProgramsRoot(tb, "redis-server", "redis-cli")
+	root := programsRoot(tb, "redis-server", "redis-cli")
 	if b.Clocks {
 		copyFile(tb, redistest.BuildClock(tb).Library(), filepath.Join(root, RedisClock))
 	}
@@ -109,9 +110,9 @@ func (b Builder) goBuild(tb testing.TB, to string, packages ...string) {
 
 var library = regexp.MustCompile(`(?m)(/\S+) \(0x`)
 
-// ProgramsRoot is a root folder with programs of this machine, the shared
-// libraries that they need, and the few files that a system is expected to have.
-func ProgramsRoot(tb testing.TB, programs ...string) string {
+// programsRoot creates a root folder with programs of this machine, their shared
+// libraries, and the few files that every system has.
+func programsRoot(tb testing.TB, programs ...string) string {
 	tb.Helper()
 	root := tb.TempDir()
 	for _, program := range programs {
@@ -122,7 +123,7 @@ func ProgramsRoot(tb testing.TB, programs ...string) string {
 		copyFile(tb, path, filepath.Join(root, "bin", program))
 		needs, err := Command{}.Run("ldd", path)
 		if err != nil {
-			tb.Logf("taken as static: %v", err)
+			tb.Logf("considered static: %v", err)
 			continue
 		}
 		for _, l := range library.FindAllStringSubmatch(needs, -1) {
@@ -142,7 +143,7 @@ func ProgramsRoot(tb testing.TB, programs ...string) string {
 
 func copyFile(tb testing.TB, from, to string) {
 	tb.Helper()
-	data, err := os.ReadFile(from) // through links
+	data, err := os.ReadFile(from) // follows links
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,26 +20,25 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// business is a system with the six hosts of three modules of business 2, and
-// the process web, which has one definition for all of them.
+// business is a system with six hosts in three modules of business 2, and one
+// definition of the process web for all of them.
 type business struct {
 	*up
-	hosts []proc // what runs on each: two of a module after the other
-	web   int    // id in the catalogue
+	hosts []proc // processes of the hosts, two per module
+	web   int    // id in the catalog
 }
 
-// ownFolder is the working directory of whoever looks at it. All agents of the test
-// share a machine and are given one definition; each runs in a folder of its
-// own, and this path leads each to its own.
+// ownFolder refers to the working directory of the reading process. All agents of
+// the test share a machine and one definition, and each runs in its own folder.
 const ownFolder = "/proc/self/cwd"
 
 var modules = []string{"front", "api", "jobs"}
 
-// newBusiness starts a system, and its agents on loopback addresses from
-// 127.0.0.11 on, each in the folder of its process.
+// newBusiness starts a system and its agents on loopback addresses from 127.0.0.11
+// on, each in the folder of its process.
 func newBusiness(t *testing.T, args ...string) *business {
 	t.Helper()
-	nats := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	nats := testenv.FreeAddress(t)
 	b := &business{up: newUp(t, append([]string{"--agent=false", "--nats-listen", nats}, args...)...)}
 	b.start()
 	procs := newProcs(t)
@@ -52,11 +50,11 @@ func newBusiness(t *testing.T, args ...string) *business {
 		cmd.Dir, cmd.Env = p.dir, os.Environ()
 		testenv.StartCommand(t, cmd)
 	}
-	testenv.Eventually(t, startTimeout, func() bool { return len(b.c.hosts()) == len(b.hosts) }, "all agents are known")
+	testenv.Eventually(t, startTimeout, func() bool { return len(b.c.hosts()) == len(b.hosts) }, "all agents are listed")
 	return b
 }
 
-// legacy makes a call of the legacy CMDB process API, which must succeed.
+// legacy calls the legacy CMDB process API, which must succeed.
 func (b *business) legacy(method, path string, body any, into any) {
 	b.t.Helper()
 	c := *b.c
@@ -67,8 +65,8 @@ func (b *business) legacy(method, path string, body any, into any) {
 	}
 }
 
-// define describes the business: where the modules' hosts are, and the
-// process, which is bound to all modules.
+// define stores the topology with the hosts of the modules, and the process bound
+// to all modules.
 func (b *business) define() {
 	b.t.Helper()
 	sets := []map[string]any{{"name": "s1"}}
@@ -93,7 +91,7 @@ func (b *business) define() {
 	}
 }
 
-// run runs a command of procfleet to its end and returns all that it wrote.
+// run runs a command of procfleet to its end and returns its output.
 func (b *business) run(code int, args ...string) string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), finishTimeout)
@@ -106,8 +104,8 @@ func (b *business) run(code int, args ...string) string {
 	return string(out)
 }
 
-// drifted is what the status of the process lists, host by host, without those on which
-// the process runs.
+// drifted returns the lines of the process status for hosts on which the process
+// does not run.
 func (b *business) drifted() []string {
 	b.t.Helper()
 	var d struct {
@@ -132,11 +130,10 @@ func (b *business) becomes(want ...string) {
 	}, fmt.Sprintf("drifted are %v", want))
 }
 
-// TestAProcessIsOperatedByMeaning is the life of a process that a business
-// defines once: it is started on the hosts of its modules, one host loses it
-// while nobody looks after it, that is seen, and a restart of the host's module
-// mends it.
-func TestAProcessIsOperatedByMeaning(t *testing.T) {
+// TestAProcessIsOperatedByName operates a process that a business defines once:
+// it is started on the hosts of its modules, dies unsupervised on one host, appears
+// as drift, and is repaired by a restart of the host's module.
+func TestAProcessIsOperatedByName(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) *business{
 		"embedded": func(t *testing.T) *business { t.Helper(); return newBusiness(t) },
@@ -155,7 +152,7 @@ func TestAProcessIsOperatedByMeaning(t *testing.T) {
 func lifeByMeaning(t *testing.T, b *business) {
 	t.Helper()
 	if out := b.run(3, "process", "status", "web", "--biz", "2"); !strings.Contains(out, "web (process "+strconv.Itoa(b.web)+"): 0 of 6 hosts running, 6 down") {
-		t.Errorf("before the start it says\n%s", out)
+		t.Errorf("status before the start:\n%s", out)
 	}
 	b.run(0, "op", "start", "--biz", "2", "--process", "web", "--wait")
 	for _, p := range b.hosts {
@@ -165,7 +162,7 @@ func lifeByMeaning(t *testing.T, b *business) {
 	}
 	b.becomes()
 
-	// One host's process is let go of, and then killed: nothing starts it again.
+	// Release the process of one host and kill it, so that no agent restarts it.
 	lost, mate := b.hosts[3], b.hosts[2]
 	b.run(0, "op", "release", "--registered", "--namespace", "2", "--name", "web", "--host", lost.host, "--wait")
 	b.becomes(lost.host + " unsupervised")
@@ -187,7 +184,7 @@ func lifeByMeaning(t *testing.T, b *business) {
 	b.run(0, "op", "restart", "--biz", "2", "--process", "web", "--module", "api", "--wait")
 	b.becomes()
 	if out := b.run(0, "process", "status", "web", "--biz", "2"); !strings.Contains(out, "6 of 6 hosts running\n") {
-		t.Errorf("in the end it says\n%s", out)
+		t.Errorf("final status:\n%s", out)
 	}
 	for i, p := range b.hosts {
 		restarted := p == lost || p == mate
@@ -197,8 +194,8 @@ func lifeByMeaning(t *testing.T, b *business) {
 	}
 }
 
-// catalogueInAFile imports the example, which changes nothing the second time
-// and is exported as it was.
+// catalogueInAFile imports the example twice and exports it. The second import must
+// change nothing, and the export must equal the example.
 func catalogueInAFile(t *testing.T, b *business) {
 	t.Helper()
 	file := filepath.Join(testenv.ModuleRoot(), "docs", "examples", "processes.yaml")
@@ -208,7 +205,7 @@ func catalogueInAFile(t *testing.T, b *business) {
 		{"--plan=false", "0 created, 0 changed, 2 unchanged"},
 	} {
 		if out := b.run(0, "process", "import", "--biz", "3", "-f", file, step.flag); !strings.HasSuffix(out, step.says+"\n") {
-			t.Errorf("the import does not say %q:\n%s", step.says, out)
+			t.Errorf("the output of the import lacks %q:\n%s", step.says, out)
 		}
 	}
 	want, err := os.ReadFile(file)
@@ -216,9 +213,9 @@ func catalogueInAFile(t *testing.T, b *business) {
 		t.Fatal(err)
 	}
 	if got := b.run(0, "process", "export", "--biz", "3"); got != string(want) {
-		t.Errorf("exported again it is\n%s", got)
+		t.Errorf("second export:\n%s", got)
 	}
 	if out := b.run(0, "process", "export", "--biz", "4"); out != "" {
-		t.Errorf("of a business without processes:\n%s", out)
+		t.Errorf("export of a business without processes:\n%s", out)
 	}
 }

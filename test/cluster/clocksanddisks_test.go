@@ -12,13 +12,13 @@ import (
 	"github.com/procfleet/procfleet/test/internal/images"
 )
 
-// wrong is by how much clocks are wrong: more than any deadline of the load,
-// and less than certificates allow.
+// wrong is the error of wrong clocks: more than any deadline of the load, and less
+// than the validity of certificates permits.
 const wrong = 30 * time.Minute
 
-// hardships are scenarios on a fleet with clocks that can be set, disks that can
-// be filled, and two replicas of Redis.
-var hardships = []scenario{
+// clockAndDiskScenarios need a fleet with adjustable clocks, small disks and two
+// replicas of Redis.
+var clockAndDiskScenarios = []scenario{
 	{
 		name: "clocks of workers are wrong", story: "for 30 s the clock of one worker is 30 minutes ahead and the clock of another is 30 minutes behind; then both are correct again",
 		do: func(s *stage) error { return s.apart(long, "worker-1", "worker-2") },
@@ -71,7 +71,7 @@ var hardships = []scenario{
 	{
 		name: "agents lose their data folders", cut: true, story: "SIGKILL of two agents with all processes of their hosts; their data folders are removed; they start as reinstalled agents",
 		do: func(s *stage) error {
-			return errors.Join(s.begin((*fleet.Node).Wipe, "agent-5", "agent-8"), s.hold(short/4), s.heal("agent-5", "agent-8"), s.hold(short))
+			return errors.Join(s.begin((*fleet.Node).Wipe, "agent-5", "agent-8"), s.hold(short/4), s.repair("agent-5", "agent-8"), s.hold(short))
 		},
 	},
 	{
@@ -99,10 +99,10 @@ var hardships = []scenario{
 	},
 }
 
-// withHardships runs the scenarios that need other disks and clocks.
-func withHardships(t *testing.T) (outcomes []*outcome) {
+// withClocksAndDisks runs clockAndDiskScenarios.
+func withClocksAndDisks(t *testing.T) (outcomes []*outcome) {
 	t.Helper()
-	if !anySelected(t, hardships, "") {
+	if !anySelected(t, clockAndDiskScenarios, "") {
 		return nil
 	}
 	with := buildImages(t, images.Builder{Clocks: true})
@@ -110,7 +110,7 @@ func withHardships(t *testing.T) (outcomes []*outcome) {
 		f := fleet.Start(t, fleet.Config{
 			Images: with, RedisReplicas: 2, WaitReplicas: 2, LightAgents: lightAgents, SmallDisks: true, Clocks: true,
 		})
-		for i, sc := range hardships {
+		for i, sc := range clockAndDiskScenarios {
 			if selected(t, sc.name) {
 				o := &outcome{name: sc.name, story: sc.story}
 				outcomes = append(outcomes, o)
@@ -121,7 +121,7 @@ func withHardships(t *testing.T) (outcomes []*outcome) {
 	return outcomes
 }
 
-// apart sets the clock of one node ahead, and that of another behind.
+// apart sets the clock of one node ahead and the clock of another behind.
 func (s *stage) apart(d time.Duration, ahead, behind string) error {
 	return errors.Join(s.Node(ahead).SetClock(wrong), s.Node(behind).SetClock(-wrong), s.hold(d))
 }
@@ -131,9 +131,9 @@ func (s *stage) promoteTheWrongOne() error {
 	if err != nil {
 		return err
 	}
-	replicas := s.besides(master, fleet.Redis)
+	replicas := s.others(master, fleet.Redis)
 	behind, good := replicas[0], replicas[1]
-	if err := errors.Join(behind.Wall(master), s.hold(short), good.Pause(), master.Kill(), behind.Mend()); err != nil {
+	if err := errors.Join(behind.Isolate(master), s.hold(short), good.Pause(), master.Kill(), behind.Reconnect()); err != nil {
 		return err
 	}
 	return s.hold(long)

@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// hostEvents counts what agents told of a kind, by host and process.
+// hostEvents counts the events of a kind by host and process.
 func hostEvents(t *testing.T, js jetstream.JetStream) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -30,8 +30,8 @@ func hostEvents(t *testing.T, js jetstream.JetStream) map[string]int {
 
 func restartOf(p proc) string { return "restarted " + p.host + " " + p.name }
 
-// outage is a way in which NATS is away: begin is told of processes that run, and
-// has them die.
+// outage is one kind of outage of NATS. begin gets running processes and kills
+// them.
 type outage struct{ begin, end func(all []proc) }
 
 func (f *fleet) outages(c *client) map[string]outage {
@@ -53,7 +53,7 @@ func (f *fleet) outages(c *client) map[string]outage {
 		"telling": {func(all []proc) {
 			die(all)
 			js := f.jetStream()
-			testenv.Eventually(f.t, finishTimeout, func() bool { return hostEvents(f.t, js)[restartOf(all[0])] > 0 }, "a restart is told")
+			testenv.Eventually(f.t, finishTimeout, func() bool { return hostEvents(f.t, js)[restartOf(all[0])] > 0 }, "a restart is reported")
 			f.broker.Kill()
 		}, start},
 		"hanging": {func(all []proc) {
@@ -63,7 +63,7 @@ func (f *fleet) outages(c *client) map[string]outage {
 			f.broker.child.Freeze(f.t)
 			die(all)
 		}, func([]proc) {
-			for _, a := range f.agents { // what it said until then reaches the broker, and so does its repeat
+			for _, a := range f.agents { // waits until each agent has sent its events and repeated them
 				testenv.Eventually(f.t, finishTimeout, func() bool { return unheard(a) > before[a] }, a.host()+" sends events again that have no receipt")
 			}
 			f.broker.child.Signal(syscall.SIGCONT)
@@ -71,11 +71,11 @@ func (f *fleet) outages(c *client) map[string]outage {
 	}
 }
 
-// TestABrokerThatIsAwayDoublesNothing has processes die while NATS is away, just
-// before it goes, while agents tell of the first of them, and while it hangs.
-// Agents keep them alive meanwhile, tell of each restart once, and are announced
-// again as the hosts that they were; nobody has to help.
-func TestABrokerThatIsAwayDoublesNothing(t *testing.T) {
+// TestABrokerOutageDuplicatesNothing kills processes before and during an outage
+// of NATS, while agents report the first deaths, and while NATS hangs. Agents must
+// restart the processes meanwhile, report each restart once, and announce
+// themselves again under the same hosts without intervention.
+func TestABrokerOutageDuplicatesNothing(t *testing.T) {
 	t.Parallel()
 	const hosts, each = 4, 3
 	f := newFleet(t, hosts)
@@ -89,28 +89,28 @@ func TestABrokerThatIsAwayDoublesNothing(t *testing.T) {
 		c.wait(c.submit(operation("start", all)))
 		away.begin(all)
 		for _, p := range all {
-			testenv.Eventually(t, finishTimeout, func() bool { return p.starts() == 2 && p.pid() != 0 }, p.name+" comes back")
+			testenv.Eventually(t, finishTimeout, func() bool { return p.starts() == 2 && p.pid() != 0 }, p.name+" runs again")
 		}
 		away.end(all)
 		js := f.jetStream()
 		for _, p := range all {
-			testenv.Eventually(t, finishTimeout, func() bool { return hostEvents(t, js)[restartOf(p)] > 0 }, "it is told that "+p.name+" on "+p.host+" came back")
+			testenv.Eventually(t, finishTimeout, func() bool { return hostEvents(t, js)[restartOf(p)] > 0 }, "the restart of "+p.name+" on "+p.host+" is reported")
 		}
 	}
 	events := hostEvents(t, f.jetStream())
 	for _, p := range everything {
 		if n := events[restartOf(p)]; n != 1 || p.starts() != 2 || len(p.running()) != 1 {
-			t.Errorf("%s on %s: told %d times, started %d times, runs as %v", p.name, p.host, n, p.starts(), p.running())
+			t.Errorf("%s on %s: %d events, started %d times, runs as %v", p.name, p.host, n, p.starts(), p.running())
 		}
 		delete(events, restartOf(p))
 	}
 	if len(events) != 0 {
-		t.Errorf("agents told of %v as well", events)
+		t.Errorf("unexpected events %v", events)
 	}
 	f.killAll(c, everything)
 }
 
-// waitSeen waits until so many hosts were announced after a moment, each by one
+// waitSeen waits until n hosts have announced themselves after a time, each by one
 // agent.
 func (f *fleet) waitSeen(c *client, n int, after time.Time) {
 	f.t.Helper()

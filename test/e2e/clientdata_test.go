@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// kept is what clients have told a system of one host, and must find again
+// kept is the data that clients stored in a system of one host, and that must exist
 // after its processes were killed.
 type kept struct {
 	t       *testing.T
 	url     string
 	ip      string
-	p       proc   // started from its registration
+	p       proc   // started with its registered spec
 	agentID string // bound to the host
-	task    string // the start
+	task    string // task of the start
 }
 
 const keptNamespace = "kept"
@@ -30,7 +30,7 @@ func (k *kept) esb(operate, result string) *gseClient {
 
 func (k *kept) first() *gseClient { return k.esb("operate_proc/", "get_proc_operate_result/") }
 
-// about is a body about one process on the host.
+// about returns a request about one process on the host.
 func (k *kept) about(name string, members ...any) map[string]any {
 	body := map[string]any{"meta": map[string]any{"namespace": keptNamespace, "name": name}, "hosts": hostsV1(k.ip)}
 	for i := 0; i < len(members); i += 2 {
@@ -48,7 +48,7 @@ func (k *kept) spec() map[string]any {
 	}
 }
 
-// register returns the outcome's code for one name.
+// register registers one name and returns the code of the outcome.
 func (k *kept) register(name string) int {
 	k.t.Helper()
 	var entries map[string]gseEntry
@@ -60,8 +60,8 @@ func (k *kept) register(name string) int {
 	return entry.Code
 }
 
-// tell registers two processes, starts one of them, sets a group, and binds
-// an agent id.
+// tell registers two processes, starts one of them, sets a group, and binds an
+// agent id.
 func (k *kept) tell() {
 	k.t.Helper()
 	c := k.first()
@@ -98,20 +98,20 @@ func (k *kept) shown(want standing) {
 		fmt.Sprintf("%s is shown as %+v", k.p.name, want))
 }
 
-// check finds all of that again.
+// check verifies that all of this data exists.
 func (k *kept) check(pid int) {
 	k.t.Helper()
 	c := k.first()
 	k.shown(standing{1, 1, pid, true})
 	if k.p.pid() != pid || k.p.starts() != 1 {
-		k.t.Errorf("it runs as %d after %d starts, want %d after one", k.p.pid(), k.p.starts(), pid)
+		k.t.Errorf("pid %d after %d starts, want %d after one", k.p.pid(), k.p.starts(), pid)
 	}
 	if entry := c.poll(k.task)[k.key(k.p.name)]; entry.Code != 0 || entry.Message != "success" {
 		k.t.Errorf("the start's outcome is %+v", entry)
 	}
 	for _, name := range []string{"idle", k.p.name} {
 		if code := k.register(name); code != 850 {
-			k.t.Errorf("register_proc_info of what is registered: %d, want 850", code)
+			k.t.Errorf("register_proc_info of a registered process: %d, want 850", code)
 		}
 	}
 	names := []string{}
@@ -135,11 +135,11 @@ func (k *kept) check(pid int) {
 	}
 	byID := map[string]any{"meta": map[string]any{"namespace": keptNamespace, "name": k.p.name}, "agent_id_list": []string{k.agentID}}
 	if found := c.infos(gseGateway+"proc/get_proc_status_v2", byID); len(found) != 1 || *found[0].AgentID != k.agentID || found[0].Host.IP != k.ip {
-		k.t.Errorf("by its bound agent id it is shown as %+v", found)
+		k.t.Errorf("query by the bound agent id: %+v", found)
 	}
 }
 
-// operates goes on, through each family of GSE's paths.
+// operates continues to operate the process, with each family of GSE's paths.
 func (k *kept) operates() {
 	k.t.Helper()
 	item := func(opType int, where map[string]any) map[string]any {
@@ -171,9 +171,8 @@ func (k *kept) operates() {
 	k.shown(standing{2, 2, -1, false})
 }
 
-// TestWhatClientsToldOutlivesUp kills the one process that is everything; its
-// agent finds the process again.
-func TestWhatClientsToldOutlivesUp(t *testing.T) {
+// TestClientDataSurvivesUp kills `up`. Its next agent must adopt the process.
+func TestClientDataSurvivesUp(t *testing.T) {
 	t.Parallel()
 	procs, u := newProcs(t), newUp(t)
 	u.start()
@@ -186,9 +185,9 @@ func TestWhatClientsToldOutlivesUp(t *testing.T) {
 	k.operates()
 }
 
-// TestWhatClientsToldOutlivesItsRoles kills dispatcher and worker. What was
-// reported is shown before there is another worker.
-func TestWhatClientsToldOutlivesItsRoles(t *testing.T) {
+// TestClientDataSurvivesTheRoles kills dispatcher and worker. Queries must
+// return reported states before a new worker runs.
+func TestClientDataSurvivesTheRoles(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	dispatcher, c := f.dispatcher("")

@@ -4,8 +4,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// notices judges how the ends of tasks were notified.
-func (j *judge) notices() {
+// notifications checks the notifications of the ends of tasks.
+func (j *judge) notifications() {
 	keys := map[string]*Submission{}
 	for _, s := range j.h.Submissions {
 		keys[s.Key] = s
@@ -17,43 +17,43 @@ func (j *judge) notices() {
 		if s == nil {
 			continue // of an earlier load, which did not wait for it
 		}
-		j.shown(c)
+		j.checkContent(c)
 		switch {
 		case c.State == procfleet.TaskRejected:
 		case c.Header != c.Event:
 			j.broken(RuleEventID, c.Task, "the callback to %s at %s has Idempotency-Key %q and event %q", c.Key, c.At.Format(clockLayout), c.Header, c.Event)
 		case !s.Callback, s.Task != "" && s.Task != c.Task:
-			j.broken(RuleEventID, c.Task, "it was notified to the callback of submission %s, whose task is %s, at %s", c.Key, s.Task, c.At.Format(clockLayout))
+			j.broken(RuleEventID, c.Task, "notified to the callback of submission %s, whose task is %s, at %s", c.Key, s.Task, c.At.Format(clockLayout))
 		}
 		called[c.Task] = called[c.Task] || c.Status/100 == 2
 	}
 	for i := range j.h.Events {
 		e := &j.h.Events[i]
 		if j.tasks[e.Task] != nil {
-			j.shown(e)
+			j.checkContent(e)
 			published[e.Task] = true
 		}
 	}
 	for _, s := range j.h.Submissions {
-		looks := j.h.Looks[s.Task]
-		if len(looks) == 0 || looks[len(looks)-1].Task.State != procfleet.TaskFinished {
+		polls := j.h.TaskPolls[s.Task]
+		if len(polls) == 0 || polls[len(polls)-1].Task.State != procfleet.TaskFinished {
 			continue
 		}
 		if j.h.Events != nil && !published[s.Task] {
-			j.broken(RuleNotified, s.Task, "it is finished, and no event says so")
+			j.broken(RuleNotified, s.Task, "finished without an event")
 		}
 		if s.Callback && !called[s.Task] {
-			j.broken(RuleNotified, s.Task, "it is finished, and no callback to %s was answered with success", s.Key)
+			j.broken(RuleNotified, s.Task, "finished, but no callback to %s was acknowledged", s.Key)
 		}
 	}
 }
 
-// shown judges what a notification says.
-func (j *judge) shown(n *Notice) {
+// checkContent checks the content of a notification.
+func (j *judge) checkContent(n *Notification) {
 	if want := string(n.Task) + "/finished"; n.Event != want {
-		j.broken(RuleEventID, n.Task, "the id of its event is %q, want %q", n.Event, want)
+		j.broken(RuleEventID, n.Task, "event id %q, want %q", n.Event, want)
 	}
 	if s := j.tasks[n.Task]; s != nil && n.State == procfleet.TaskFinished && (n.Counts.Open() > 0 || n.Counts.Total() != s.items()) {
-		j.broken(RuleEventID, n.Task, "its event counts %s, asked for were %d items", countsText(n.Counts), s.items())
+		j.broken(RuleEventID, n.Task, "the event counts %s, but %d items were requested", countsText(n.Counts), s.items())
 	}
 }
