@@ -110,7 +110,7 @@ func TestUsersSufficeForReplicasAndSentinel(t *testing.T) {
 	if !has(master, "maxmemory_policy:noeviction")() {
 		t.Error("redis.conf lets Redis evict tasks")
 	}
-	refusesStrangers(t, master, users)
+	rejectsUnknownUsers(t, master, users)
 
 	monitor := strings.Replace(master, ":", " ", 1)
 	sentinel := startRedis(t, "redis-sentinel.conf", []string{"--sentinel"},
@@ -127,10 +127,10 @@ func TestUsersSufficeForReplicasAndSentinel(t *testing.T) {
 	testenv.Eventually(t, time.Minute, has(master, fmt.Sprintf("master_port:%s", replica[strings.LastIndexByte(replica, ':')+1:])), "the old master follows the new one")
 }
 
-// refusesStrangers checks that Redis rejects connections without a user, with a
+// rejectsUnknownUsers checks that Redis rejects connections without a user, with a
 // wrong password or with another user's password, and that the user for health
 // checks may do nothing else.
-func refusesStrangers(t *testing.T, addr string, users redisUsers) {
+func rejectsUnknownUsers(t *testing.T, addr string, users redisUsers) {
 	t.Helper()
 	for name, c := range map[string]*redis.Client{
 		"nobody":                        client(t, addr, "", ""),

@@ -19,9 +19,9 @@ func TestComposeFileSurvivesFaults(t *testing.T) {
 	images.Require(t, "docker", "docker-compose")
 	f := up(t, buildImages(t))
 	f.wait()
-	a, b := f.doors[0], f.doors[1]
-	f.refusesStrangers()
-	f.redisRefusesStrangers()
+	a, b := f.dispatchers[0], f.dispatchers[1]
+	f.rejectsUnknownCallers()
+	f.redisRejectsUnknownUsers()
 
 	succeeds := func(samples ...sample) {
 		t.Helper()
@@ -69,32 +69,32 @@ func TestComposeFileSurvivesFaults(t *testing.T) {
 	}
 }
 
-// refusesStrangers checks that unknown callers are rejected, and that an
+// rejectsUnknownCallers checks that unknown callers are rejected, and that an
 // application can call that is added while the dispatchers run.
-func (f *fleet) refusesStrangers() {
+func (f *fleet) rejectsUnknownCallers() {
 	f.t.Helper()
 	mine := f.token
 	defer func() { f.token = mine }()
 	var answer any
 	for _, token := range []string{"", "shop.guess", "late.none"} {
 		f.token = token
-		for _, door := range f.doors {
-			if status := f.call(door, http.MethodGet, "/v1/tasks", nil, &answer); status != http.StatusUnauthorized {
+		for _, dispatcher := range f.dispatchers {
+			if status := f.call(dispatcher, http.MethodGet, "/v1/tasks", nil, &answer); status != http.StatusUnauthorized {
 				f.t.Errorf("response to a call with token %q: %d %v", token, status, answer)
 			}
 		}
 	}
 	f.token = "late." + f.addApplication("late")
-	for _, door := range f.doors {
+	for _, dispatcher := range f.dispatchers {
 		testenv.Eventually(f.t, patience, func() bool {
-			return f.call(door, http.MethodGet, "/v1/tasks", nil, &answer) == http.StatusOK || pause()
-		}, door+" knows the application")
+			return f.call(dispatcher, http.MethodGet, "/v1/tasks", nil, &answer) == http.StatusOK || pause()
+		}, dispatcher+" knows the application")
 	}
 }
 
-// redisRefusesStrangers checks that clients without a Redis user can neither read
+// redisRejectsUnknownUsers checks that clients without a Redis user can neither read
 // nor write.
-func (f *fleet) redisRefusesStrangers() {
+func (f *fleet) redisRejectsUnknownUsers() {
 	f.t.Helper()
 	for args, want := range map[string]string{
 		"keys *":                            "NOAUTH",
@@ -110,11 +110,11 @@ func (f *fleet) redisRefusesStrangers() {
 }
 
 // succeeded waits for the end of a task, of which every item must have succeeded.
-func (f *fleet) succeeded(door, id string) {
+func (f *fleet) succeeded(dispatcher, id string) {
 	f.t.Helper()
-	if done := f.finished(door, id); done.Counts["succeeded"] != done.Items || done.Items == 0 {
+	if done := f.finished(dispatcher, id); done.Counts["succeeded"] != done.Items || done.Items == 0 {
 		var why any
-		f.call(door, http.MethodGet, "/v1/tasks/"+url.PathEscape(id)+"/results", nil, &why)
+		f.call(dispatcher, http.MethodGet, "/v1/tasks/"+url.PathEscape(id)+"/results", nil, &why)
 		f.t.Fatalf("task %s ended with %v of %d items: %v", id, done.Counts, done.Items, why)
 	}
 }

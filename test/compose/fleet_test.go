@@ -27,11 +27,11 @@ const patience = 90 * time.Second
 
 // fleet is the running docker-compose.yml.
 type fleet struct {
-	t     *testing.T
-	env   []string
-	hosts []string // of agent-1, agent-2, …
-	doors []string // URLs of the dispatchers
-	token string   // of an application
+	t           *testing.T
+	env         []string
+	hosts       []string // of agent-1, agent-2, …
+	dispatchers []string // URLs of the dispatchers
+	token       string   // of an application
 }
 
 // up starts the file as a separate project, which is removed at the end of the
@@ -42,7 +42,7 @@ func up(t *testing.T, with made) *fleet {
 	ports := make([]string, 2)
 	for i := range ports {
 		ports[i] = strconv.Itoa(testenv.FreePort(t))
-		f.doors = append(f.doors, "http://127.0.0.1:"+ports[i])
+		f.dispatchers = append(f.dispatchers, "http://127.0.0.1:"+ports[i])
 	}
 	net := fmt.Sprintf("172.31.%d", 100+rand.N(100))
 	for i := range 3 {
@@ -132,7 +132,7 @@ func (f *fleet) running(service string) bool {
 }
 
 // call sends one request; the status is 0 if there was no response.
-func (f *fleet) call(door, method, path string, body, into any) int {
+func (f *fleet) call(dispatcher, method, path string, body, into any) int {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 15*time.Second)
 	defer cancel()
@@ -144,7 +144,7 @@ func (f *fleet) call(door, method, path string, body, into any) int {
 		}
 		reader = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, door+path, reader)
+	req, err := http.NewRequestWithContext(ctx, method, dispatcher+path, reader)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -163,10 +163,10 @@ func (f *fleet) call(door, method, path string, body, into any) int {
 // wait waits until every dispatcher is ready and lists every host.
 func (f *fleet) wait() {
 	f.t.Helper()
-	for _, door := range f.doors {
+	for _, dispatcher := range f.dispatchers {
 		testenv.Eventually(f.t, patience, func() bool {
 			var page struct{ Hosts []struct{ Host string } }
-			if f.call(door, http.MethodGet, "/v1/hosts", nil, &page) != http.StatusOK {
+			if f.call(dispatcher, http.MethodGet, "/v1/hosts", nil, &page) != http.StatusOK {
 				return pause()
 			}
 			known := make([]string, len(page.Hosts))
@@ -179,7 +179,7 @@ func (f *fleet) wait() {
 				}
 			}
 			return true
-		}, door+" knows every host")
+		}, dispatcher+" knows every host")
 	}
 	for _, service := range []string{"redis", "dispatcher-1", "dispatcher-2"} {
 		testenv.Eventually(f.t, patience, func() bool { return f.running(service) || pause() }, service+" is healthy")
@@ -226,15 +226,15 @@ func (f *fleet) install(samples ...sample) {
 }
 
 // submit starts the samples on every host as one task, and returns its id.
-func (f *fleet) submit(door string, samples ...sample) string {
+func (f *fleet) submit(dispatcher string, samples ...sample) string {
 	f.t.Helper()
 	var operations []map[string]any
 	for _, s := range samples {
 		operations = append(operations, map[string]any{"action": "start", "process": s.spec(), "hosts": f.hosts})
 	}
 	var answer struct{ ID string }
-	if status := f.call(door, http.MethodPost, "/v1/tasks", map[string]any{"operations": operations}, &answer); status != http.StatusCreated {
-		f.t.Fatalf("POST /v1/tasks at %s: %d", door, status)
+	if status := f.call(dispatcher, http.MethodPost, "/v1/tasks", map[string]any{"operations": operations}, &answer); status != http.StatusCreated {
+		f.t.Fatalf("POST /v1/tasks at %s: %d", dispatcher, status)
 	}
 	return answer.ID
 }
@@ -246,12 +246,12 @@ type task struct {
 }
 
 // finished polls the task until it is finished.
-func (f *fleet) finished(door, id string) task {
+func (f *fleet) finished(dispatcher, id string) task {
 	f.t.Helper()
 	var last task
 	testenv.Eventually(f.t, patience, func() bool {
 		var now task
-		if f.call(door, http.MethodGet, "/v1/tasks/"+url.PathEscape(id), nil, &now) != http.StatusOK {
+		if f.call(dispatcher, http.MethodGet, "/v1/tasks/"+url.PathEscape(id), nil, &now) != http.StatusOK {
 			return pause()
 		}
 		last = now

@@ -25,7 +25,7 @@ func TestAClaimedAgentIDReceivesNoCommands(t *testing.T) {
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
 	worker := f.worker("")
-	f.waitKnown(c, 2)
+	f.waitListed(c, 2)
 	owner, thief := f.agents[0], f.agents[1]
 	const id, boundID = "02000000005254000b3dc9168005", "02000000005254000b3dc9168006"
 
@@ -85,7 +85,7 @@ func TestAnAgentIDOfTwoHostsLeadsToNeither(t *testing.T) {
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
 	f.worker("")
-	f.waitKnown(c, 2)
+	f.waitListed(c, 2)
 	const id = "02000000005254000b3dc9168005"
 	for _, a := range f.agents {
 		a.stop()

@@ -158,7 +158,7 @@ func TestAttackerOnTheBrokerCannotCommandAHost(t *testing.T) {
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
 	f.worker("")
-	f.waitKnown(c, 2)
+	f.waitListed(c, 2)
 	thief := newAttacker(t, f.broker.URL)
 	host, other := f.agents[0], f.agents[1]
 	p := f.procs.new(host.host(), "genuine")
@@ -235,7 +235,7 @@ func TestAttackerOnTheBrokerCannotForgeAnOutcome(t *testing.T) {
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
 	worker := f.worker("")
-	f.waitKnown(c, 2)
+	f.waitListed(c, 2)
 	thief := newAttacker(t, f.broker.URL)
 	host, other := f.agents[0].host(), f.agents[1].host()
 	p := f.procs.new(host, "slow")
@@ -298,7 +298,7 @@ func TestAttackerOnTheBrokerCannotActAsAHost(t *testing.T) {
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
 	worker := f.worker("")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	thief := newAttacker(t, f.broker.URL)
 	const forged, replayed = "0:10.99.0.77", "0:10.99.0.78"
 	event := func(host, message string) []byte {
@@ -373,7 +373,7 @@ func TestRevokedHostsReportWhatToDo(t *testing.T) {
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
 	worker := f.worker("")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	host := f.agents[0]
 	content := f.keys.content()
 	content.Generations = map[string]int{host.host(): 1}
@@ -402,7 +402,7 @@ func TestTheFleetKeyIsRotatedWithoutAGap(t *testing.T) {
 	dispatcher, c := f.dispatcher("")
 	f.keys = atWorker
 	worker := f.worker("")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	host := f.agents[0]
 
 	slow, quick := f.procs.new(host.host(), "slow"), f.procs.new(host.host(), "quick")

@@ -58,7 +58,7 @@ func TestNoTaskWithoutItsRecord(t *testing.T) {
 	}
 	f.worker("worker.before-notify", required("dying")...)
 	_, c := f.dispatcher("", required("last")...)
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	all := f.procs.grid(f.hosts(1), 3, "audited")
 	id := c.submit(operation("start", all))
 	c.wait(id)
@@ -120,7 +120,7 @@ func TestAuditReadsTheStream(t *testing.T) {
 	f := newFleet(t, 1)
 	f.worker("")
 	_, c := f.dispatcher("")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	all := f.procs.grid(f.hosts(1), 1, "shown")
 	id := c.submit(operation("status", all))
 	c.wait(id)

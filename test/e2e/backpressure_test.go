@@ -17,11 +17,11 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// everyDoor calls ask for all APIs concurrently, because each waits for the same
+// everyAPI calls ask for all APIs concurrently, because each waits for the same
 // timeout.
-func everyDoor(ask func(d *door)) {
+func everyAPI(ask func(d *apiFamily)) {
 	var asked sync.WaitGroup
-	for _, d := range doors() {
+	for _, d := range apiFamilies() {
 		asked.Go(func() { ask(&d) })
 	}
 	asked.Wait()
@@ -35,13 +35,13 @@ func TestAHangingStoreLosesNothing(t *testing.T) {
 	f := newFleet(t, 3)
 	_, c := f.dispatcher("", "--slack", "10m") // nothing is overdue, even on a busy machine
 	f.worker("")
-	f.waitKnown(c, 3)
+	f.waitListed(c, 3)
 	all := f.procs.grid(f.hosts(3), 10, "hangs")
 	id := c.submit(operation("start", all))
 	testenv.Eventually(t, finishTimeout, func() bool { return started(all) > 0 }, "a start command runs")
 
 	f.redis.Freeze(t)
-	everyDoor(func(d *door) {
+	everyAPI(func(d *apiFamily) {
 		for _, way := range []struct{ what, way, body string }{
 			{"operating", d.operate, d.good}, {"reading", d.read(id), d.ask(id)},
 		} {
@@ -62,7 +62,7 @@ func TestAHangingStoreLosesNothing(t *testing.T) {
 	if n := len(c.tasks()); n != 1 {
 		t.Errorf("%d tasks, want the accepted one: the other responses said that nothing was done", n)
 	}
-	f.waitKnown(c, 3)
+	f.waitListed(c, 3)
 	f.killAll(c, all)
 }
 
@@ -126,7 +126,7 @@ func TestAFullQueueRejectsCallers(t *testing.T) {
 		}
 		accepted = append(accepted, taskID(t, data))
 	}
-	everyDoor(func(d *door) {
+	everyAPI(func(d *apiFamily) {
 		if header := c.fails(d, "operating with a full queue", d.operate, d.good, d.away); header.Get("Retry-After") == "" {
 			t.Errorf("%s: no Retry-After in %v", d.name, header)
 		}
@@ -161,7 +161,7 @@ func TestAgentsKeepResults(t *testing.T) {
 	f := newFleet(t, hosts)
 	_, c := f.dispatcher("", "--submissions=false", "--slack", "10m")
 	worker := f.worker("")
-	f.waitKnown(c, hosts)
+	f.waitListed(c, hosts)
 	requests := newAttacker(t, f.broker.URL).hear("procfleet.result.>")
 	for _, without := range []struct {
 		what         string
@@ -201,7 +201,7 @@ func TestSuspendedWorker(t *testing.T) {
 	_, c := f.dispatcher("", "--submissions=false", "--slack", "10m")
 	worker := f.worker("")
 	f.simulate(600, "100ms")
-	f.waitKnown(c, 600)
+	f.waitListed(c, 600)
 	small := map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(1)}
 	big := map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(600)}
 	want := map[string]int{c.submit(big): 600}

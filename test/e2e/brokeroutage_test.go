@@ -19,11 +19,11 @@ func hostEvents(t *testing.T, js jetstream.JetStream) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
 	for _, data := range contents(t, js, "PROCFLEET_HOST_EVENTS") {
-		var told struct{ Kind, Host, Name string }
-		if err := json.Unmarshal(data, &told); err != nil {
+		var event struct{ Kind, Host, Name string }
+		if err := json.Unmarshal(data, &event); err != nil {
 			t.Fatal(err)
 		}
-		counts[told.Kind+" "+told.Host+" "+told.Name]++
+		counts[event.Kind+" "+event.Host+" "+event.Name]++
 	}
 	return counts
 }
@@ -43,7 +43,7 @@ func (f *fleet) outages(c *client) map[string]outage {
 	start := func([]proc) {
 		back := time.Now()
 		f.broker.Start()
-		f.waitSeen(c, len(f.agents), back)
+		f.waitAnnounced(c, len(f.agents), back)
 	}
 	unheard := func(a *agent) int { return strings.Count(a.child.Output(), "events not acknowledged, retrying") }
 	before := map[*agent]int{}
@@ -81,7 +81,7 @@ func TestABrokerOutageDuplicatesNothing(t *testing.T) {
 	f := newFleet(t, hosts)
 	_, c := f.dispatcher("", "--submissions=false", "--slack", "10m")
 	f.worker("")
-	f.waitKnown(c, hosts)
+	f.waitListed(c, hosts)
 	var everything []proc
 	for name, away := range f.outages(c) {
 		all := f.procs.grid(f.hosts(hosts), each, name)
@@ -110,9 +110,9 @@ func TestABrokerOutageDuplicatesNothing(t *testing.T) {
 	f.killAll(c, everything)
 }
 
-// waitSeen waits until n hosts have announced themselves after a time, each by one
+// waitAnnounced waits until n hosts have announced themselves after a time, each by one
 // agent.
-func (f *fleet) waitSeen(c *client, n int, after time.Time) {
+func (f *fleet) waitAnnounced(c *client, n int, after time.Time) {
 	f.t.Helper()
 	testenv.Eventually(f.t, finishTimeout, func() bool {
 		var page struct {

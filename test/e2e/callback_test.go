@@ -26,7 +26,7 @@ func TestAWorkerKilledBeforeTheCallbackIsAnsweredPublishesNoSecondEvent(t *testi
 	_, c := f.dispatcher("", "--submissions=false")
 	dying := f.worker("", "--callback-allow", "127.0.0.1")
 	f.simulate(3, "0s")
-	f.waitKnown(c, 3)
+	f.waitListed(c, 3)
 
 	held, answered, release := make(chan callback, 1), make(chan callback, 10), make(chan struct{})
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// kept is the data that clients stored in a system of one host, and that must exist
+// clientData is the data that clients stored in a system of one host, and that must exist
 // after its processes were killed.
-type kept struct {
+type clientData struct {
 	t       *testing.T
 	url     string
 	ip      string
@@ -23,15 +23,15 @@ type kept struct {
 
 const keptNamespace = "kept"
 
-func (k *kept) esb(operate, result string) *gseClient {
+func (k *clientData) esb(operate, result string) *gseClient {
 	k.t.Helper()
 	return gseAt(k.t, k.url, gseESB, operate, result)
 }
 
-func (k *kept) first() *gseClient { return k.esb("operate_proc/", "get_proc_operate_result/") }
+func (k *clientData) first() *gseClient { return k.esb("operate_proc/", "get_proc_operate_result/") }
 
 // about returns a request about one process on the host.
-func (k *kept) about(name string, members ...any) map[string]any {
+func (k *clientData) about(name string, members ...any) map[string]any {
 	body := map[string]any{"meta": map[string]any{"namespace": keptNamespace, "name": name}, "hosts": hostsV1(k.ip)}
 	for i := 0; i < len(members); i += 2 {
 		body[members[i].(string)] = members[i+1]
@@ -39,9 +39,9 @@ func (k *kept) about(name string, members ...any) map[string]any {
 	return body
 }
 
-func (k *kept) key(name string) string { return "0:0:" + k.ip + ":" + keptNamespace + ":" + name }
+func (k *clientData) key(name string) string { return "0:0:" + k.ip + ":" + keptNamespace + ":" + name }
 
-func (k *kept) spec() map[string]any {
+func (k *clientData) spec() map[string]any {
 	return map[string]any{
 		"identity": k.p.identity(), "control": k.p.commands(), "resource": map[string]any{"cpu": 0, "mem": 0},
 		"monitor_policy": map[string]any{"auto_type": 1, "start_check_secs": 1, "op_timeout": 20},
@@ -49,7 +49,7 @@ func (k *kept) spec() map[string]any {
 }
 
 // register registers one name and returns the code of the outcome.
-func (k *kept) register(name string) int {
+func (k *clientData) register(name string) int {
 	k.t.Helper()
 	var entries map[string]gseEntry
 	k.first().ask(http.MethodPost, gseESB+"register_proc_info/", k.about(name, "spec", k.spec()), &entries)
@@ -60,9 +60,9 @@ func (k *kept) register(name string) int {
 	return entry.Code
 }
 
-// tell registers two processes, starts one of them, sets a group, and binds an
+// store registers two processes, starts one of them, sets a group, and binds an
 // agent id.
-func (k *kept) tell() {
+func (k *clientData) store() {
 	k.t.Helper()
 	c := k.first()
 	for _, name := range []string{"idle", k.p.name} {
@@ -89,20 +89,20 @@ func (k *kept) tell() {
 	if entry := entries[k.key(k.p.name)]; entry.Code != 0 || k.p.pid() == 0 {
 		k.t.Fatalf("start: %+v, pid %d", entry, k.p.pid())
 	}
-	k.shown(standing{1, 1, k.p.pid(), true})
+	k.shown(processState{1, 1, k.p.pid(), true})
 }
 
-func (k *kept) shown(want standing) {
+func (k *clientData) shown(want processState) {
 	k.t.Helper()
-	k.first().waitShown(gseESB+"get_proc_status/", k.about(k.p.name), func() standing { return want },
+	k.first().waitShown(gseESB+"get_proc_status/", k.about(k.p.name), func() processState { return want },
 		fmt.Sprintf("%s is shown as %+v", k.p.name, want))
 }
 
 // check verifies that all of this data exists.
-func (k *kept) check(pid int) {
+func (k *clientData) check(pid int) {
 	k.t.Helper()
 	c := k.first()
-	k.shown(standing{1, 1, pid, true})
+	k.shown(processState{1, 1, pid, true})
 	if k.p.pid() != pid || k.p.starts() != 1 {
 		k.t.Errorf("pid %d after %d starts, want %d after one", k.p.pid(), k.p.starts(), pid)
 	}
@@ -140,7 +140,7 @@ func (k *kept) check(pid int) {
 }
 
 // operates continues to operate the process, with each family of GSE's paths.
-func (k *kept) operates() {
+func (k *clientData) operates() {
 	k.t.Helper()
 	item := func(opType int, where map[string]any) map[string]any {
 		item := map[string]any{"meta": map[string]any{"namespace": keptNamespace, "name": k.p.name}, "op_type": opType, "spec": k.spec()}
@@ -153,7 +153,7 @@ func (k *kept) operates() {
 	if entry := gateway.one(key, multi(item(7, map[string]any{"agent_id_list": []string{k.agentID}}))); entry.Code != 0 || k.p.pid() == before || k.p.pid() == 0 {
 		k.t.Errorf("restart through the gateway: %+v, pid %d after %d", entry, k.p.pid(), before)
 	}
-	k.shown(standing{1, 1, k.p.pid(), true})
+	k.shown(processState{1, 1, k.p.pid(), true})
 
 	backend := &gseClient{
 		client:  &client{t: k.t, url: k.url, header: http.Header{"Bk-Username": {"admin"}, "Bk-App-Code": {"gsekit"}}},
@@ -168,7 +168,7 @@ func (k *kept) operates() {
 	if entry := newer.one(key, multi(item(1, map[string]any{"hosts": hostsV2(k.ip)}))); entry.Code != 0 || len(k.p.running()) != 0 {
 		k.t.Errorf("stop through the ESB: %+v, %v run", entry, k.p.running())
 	}
-	k.shown(standing{2, 2, -1, false})
+	k.shown(processState{2, 2, -1, false})
 }
 
 // TestClientDataSurvivesUp kills `up`. Its next agent must adopt the process.
@@ -176,8 +176,8 @@ func TestClientDataSurvivesUp(t *testing.T) {
 	t.Parallel()
 	procs, u := newProcs(t), newUp(t)
 	u.start()
-	k := &kept{t: t, url: u.c.url, ip: "127.0.0.1", agentID: "agent of up", p: procs.new("0:127.0.0.1", "kept")}
-	k.tell()
+	k := &clientData{t: t, url: u.c.url, ip: "127.0.0.1", agentID: "agent of up", p: procs.new("0:127.0.0.1", "kept")}
+	k.store()
 	pid := k.p.pid()
 	u.child.Kill()
 	u.start()
@@ -192,9 +192,9 @@ func TestClientDataSurvivesTheRoles(t *testing.T) {
 	f := newFleet(t, 1)
 	dispatcher, c := f.dispatcher("")
 	worker := f.worker("")
-	f.waitKnown(c, 1)
-	k := &kept{t: t, url: c.url, ip: f.agents[0].ip, agentID: "agent of a fleet", p: f.procs.new(f.agents[0].host(), "kept")}
-	k.tell()
+	f.waitListed(c, 1)
+	k := &clientData{t: t, url: c.url, ip: f.agents[0].ip, agentID: "agent of a fleet", p: f.procs.new(f.agents[0].host(), "kept")}
+	k.store()
 	pid := k.p.pid()
 	dispatcher.Kill()
 	worker.Kill()

@@ -65,7 +65,7 @@ func TestPublishedClients(t *testing.T) {
 		"GSEKit pages through 1500 instances":                      gsekitPages,
 		"bk-bscp operates by agent ids":                            bscpOperates,
 		"bk-cmdb 3.2 operates what it registered":                  cmdbOperates,
-		"a supervised process that was killed is shown with a new": killedIsShown,
+		"a supervised process that was killed is shown with a new": showsRestart,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +140,7 @@ func (c *gseClient) infos(path string, body map[string]any) []procInfo {
 }
 
 // waitShown waits until a query of one process returns the wanted state.
-func (c *gseClient) waitShown(path string, body map[string]any, want func() standing, what string) {
+func (c *gseClient) waitShown(path string, body map[string]any, want func() processState, what string) {
 	c.t.Helper()
 	testenv.Eventually(c.t, finishTimeout, func() bool {
 		found := c.infos(path, body)
@@ -148,7 +148,7 @@ func (c *gseClient) waitShown(path string, body map[string]any, want func() stan
 			return false
 		}
 		i := found[0]
-		return standing{flag: i.Flag, status: i.Status, pid: i.PID, auto: *i.IsAuto} == want()
+		return processState{flag: i.Flag, status: i.Status, pid: i.PID, auto: *i.IsAuto} == want()
 	}, what)
 }
 
@@ -195,8 +195,8 @@ func (p proc) identity() map[string]any {
 	}
 }
 
-// killedIsShown checks that queries show an automatic restart.
-func killedIsShown(e *published) {
+// showsRestart checks that queries show an automatic restart.
+func showsRestart(e *published) {
 	t := e.t
 	c := gseAt(t, e.url, gseESB, "operate_proc_multi/", "get_proc_operate_result_v2/")
 	p := e.procs.new("0:"+e.here, "killed")
@@ -207,10 +207,10 @@ func killedIsShown(e *published) {
 		t.Fatalf("start: %+v", entry)
 	}
 	question := map[string]any{"meta": map[string]any{"namespace": "e2e", "name": p.name}, "hosts": hostsV2(e.here)}
-	runs := func() standing { return standing{1, 1, p.pid(), true} }
+	runs := func() processState { return processState{1, 1, p.pid(), true} }
 	c.waitShown(gseESB+"get_proc_status_v2/", question, runs, "it is shown to run")
 	before := p.kill(t)
-	p.comesBack(t, before)
+	p.waitRestarted(t, before)
 	c.waitShown(gseESB+"get_proc_status_v2/", question, runs, "it is shown with its new pid")
 	if after := p.pid(); after == before || after == 0 {
 		t.Errorf("pid %d, before %d", after, before)

@@ -42,7 +42,7 @@ func TestTwoAgentsWithOneDataFolderRunNoCommandTwice(t *testing.T) {
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
 	f.worker("")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	original := f.agents[0]
 	before := f.procs.new(original.host(), "before")
 	c.wait(c.submit(operation("start", []proc{before})))
@@ -97,7 +97,7 @@ func TestACopiedJournalIsNotExecuted(t *testing.T) {
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
 	f.worker("")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	original := f.agents[0]
 	p := f.procs.new(original.host(), "kept")
 	if done := c.wait(c.submit(operation("start", []proc{p}))); done.Counts["succeeded"] != 1 {

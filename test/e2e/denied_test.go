@@ -20,7 +20,7 @@ func TestRedisRejectsItsUserWhileATaskRuns(t *testing.T) {
 	asFleet := strings.Replace(f.redis.URL(), "//", "//fleet:secret@", 1)
 	dispatcher, c := f.dispatcher("", "--redis", asFleet, "--submissions=false")
 	testenv.StartChild(t, nil, f.programs.procfleet, "worker", "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", asFleet)
-	f.waitKnown(c, 3)
+	f.waitListed(c, 3)
 
 	for name, change := range map[string]struct{ lose, regain, why string }{
 		"account":  {"off", "on", "WRONGPASS"},

@@ -138,9 +138,9 @@ func (s *scene) decode(r route, value, into any) {
 	}
 }
 
-// looks submits a status task with a call of GSE, which must find the process under
+// checkStatus submits a status task with a call of GSE, which must find the process under
 // the key.
-func (s *scene) looks(r route, request any, key string) {
+func (s *scene) checkStatus(r route, request any, key string) {
 	s.t.Helper()
 	var made struct {
 		TaskID string `json:"task_id"`
@@ -159,8 +159,8 @@ func (s *scene) looks(r route, request any, key string) {
 	checkContent(s.t, entries[key], s.p.pid())
 }
 
-// jobLooks submits a task with a call of Job, which must succeed.
-func (s *scene) jobLooks(r route, asks func(members map[string]any) map[string]any) {
+// checkJob submits a task with a call of Job, which must succeed.
+func (s *scene) checkJob(r route, asks func(members map[string]any) map[string]any) {
 	s.t.Helper()
 	info := s.p.inPlace()
 	info["ip_list"] = s.hosts()
@@ -169,12 +169,12 @@ func (s *scene) jobLooks(r route, asks func(members map[string]any) map[string]a
 	}
 	s.dataOf(r, asks(map[string]any{"op_type": 2, "process_infos": []any{info}}), &made)
 	poll := route{http.MethodGet, "/api/c/compapi/v2/job/get_proc_result/?bk_biz_id=2&bk_gse_taskid=" + url.QueryEscape(made.TaskID)}
-	testenv.Eventually(s.t, finishTimeout, func() bool { return s.jobPolls(poll, nil, s.p.dir+"/"+s.p.name+":0:"+s.ip) }, "the task of "+r.String()+" is over")
+	testenv.Eventually(s.t, finishTimeout, func() bool { return s.jobFinished(poll, nil, s.p.dir+"/"+s.p.name+":0:"+s.ip) }, "the task of "+r.String()+" is over")
 }
 
-// jobPolls reports whether a task is finished; its only entry must be about the
+// jobFinished reports whether a task is finished; its only entry must be about the
 // running process.
-func (s *scene) jobPolls(r route, request any, key string) (over bool) {
+func (s *scene) jobFinished(r route, request any, key string) (over bool) {
 	s.t.Helper()
 	var data struct {
 		Status int
@@ -273,14 +273,14 @@ func operateRows() map[string]row {
 	return map[string]row{
 		"gse.operate_proc_multi": func(s *scene, r route) {
 			item := body(with(gseOperation(s.p, 2), nil, "alive_monitor_policy"), map[string]any{"hosts": s.hosts()})
-			s.looks(r, map[string]any{"proc_operate_req": []any{item}}, "0:"+s.ip+":e2e:"+s.p.name)
+			s.checkStatus(r, map[string]any{"proc_operate_req": []any{item}}, "0:"+s.ip+":e2e:"+s.p.name)
 		},
 		"gse.operate_proc_v2": func(s *scene, r route) {
 			item := body(with(gseOperation(s.p, 2), nil, "monitor_policy"), map[string]any{"agent_id_list": []string{"0:" + s.ip}})
-			s.looks(r, item, "0:"+s.ip+":e2e:"+s.p.name)
+			s.checkStatus(r, item, "0:"+s.ip+":e2e:"+s.p.name)
 		},
 		"gse.operate_proc": func(s *scene, r route) {
-			s.looks(r, s.gse(map[string]any{"op_type": 2}), "0:0:"+s.ip+":e2e:"+s.p.name)
+			s.checkStatus(r, s.gse(map[string]any{"op_type": 2}), "0:0:"+s.ip+":e2e:"+s.p.name)
 		},
 		"gse.get_proc_operate_result":    results("error_code", "error_msg", "content", "errcode", "errmsg"),
 		"gse.get_proc_operate_result_v2": results("error_code", "error_msg", "content"),
@@ -405,21 +405,21 @@ func agentRows() map[string]row {
 
 func jobRows() map[string]row {
 	return map[string]row{
-		"job.operate_proc":       func(s *scene, r route) { s.jobLooks(r, s.job) },
-		"job.operate_process":    func(s *scene, r route) { s.jobLooks(r, s.job) },
-		"oldjob.operate_proc":    func(s *scene, r route) { s.jobLooks(r, s.oldJob) },
-		"oldjob.operate_process": func(s *scene, r route) { s.jobLooks(r, s.oldJob) },
-		"oldjob.manage_proc":     func(s *scene, r route) { s.jobLooks(r, s.oldJob) },
+		"job.operate_proc":       func(s *scene, r route) { s.checkJob(r, s.job) },
+		"job.operate_process":    func(s *scene, r route) { s.checkJob(r, s.job) },
+		"oldjob.operate_proc":    func(s *scene, r route) { s.checkJob(r, s.oldJob) },
+		"oldjob.operate_process": func(s *scene, r route) { s.checkJob(r, s.oldJob) },
+		"oldjob.manage_proc":     func(s *scene, r route) { s.checkJob(r, s.oldJob) },
 		"oldjob.get_proc_result": func(s *scene, r route) {
-			if !s.jobPolls(r, s.oldJob(map[string]any{"bk_gse_taskid": s.task}), "0:"+s.ip+":e2e:"+s.p.name) {
+			if !s.jobFinished(r, s.oldJob(map[string]any{"bk_gse_taskid": s.task}), "0:"+s.ip+":e2e:"+s.p.name) {
 				s.t.Errorf("%s: a finished task is 115", r)
 			}
 		},
 		// Its op_type 2 releases the process of this key, which is not a key of
 		// GSE.
-		"job.manage_proc": func(s *scene, r route) { s.jobLooks(r, s.job) },
+		"job.manage_proc": func(s *scene, r route) { s.checkJob(r, s.job) },
 		"job.get_proc_result": func(s *scene, r route) {
-			if !s.jobPolls(r, s.job(map[string]any{"bk_gse_taskid": s.task}), "0:"+s.ip+":e2e:"+s.p.name) {
+			if !s.jobFinished(r, s.job(map[string]any{"bk_gse_taskid": s.task}), "0:"+s.ip+":e2e:"+s.p.name) {
 				s.t.Errorf("%s: a finished task is 115", r)
 			}
 		},
@@ -787,6 +787,6 @@ func TestEveryCallByEveryRouteInSeparateRoles(t *testing.T) {
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
 	f.worker("")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	everyCall(t, set(t, c, f.procs, f.agents[0].ip))
 }

@@ -19,8 +19,8 @@ type failure struct {
 	says   string // text in the response
 }
 
-// door is one API: its paths for operations and results, and its failures.
-type door struct {
+// apiFamily is one API: its paths for operations and results, and its failures.
+type apiFamily struct {
 	name            string
 	operate, result string // method and path
 	good            string
@@ -31,7 +31,7 @@ type door struct {
 	malformed, form, missing, unknown, large, noMethod, noPath, away failure
 }
 
-func doors() []door {
+func apiFamilies() []apiFamily {
 	const (
 		process = `"meta":{"namespace":"e2e","name":"web"},"spec":{"identity":{"proc_name":"nginx","setup_path":"/srv"}}`
 		gse     = `{` + process + `,"op_type":2,"hosts":[{"ip":"10.99.0.1","bk_cloud_id":0}]}`
@@ -42,15 +42,15 @@ func doors() []door {
 	askGSE := func(task string) string { return `{"task_id":"` + task + `"}` }
 	askJob := func(task string) string { return `{"bk_biz_id":2,"bk_gse_taskid":"` + task + `"}` }
 	none := failure{404, nil, `"message":"The content does not exist"`}
-	var all []door
+	var all []apiFamily
 	for name, root := range map[string]string{"the ESB": "/api/c/compapi/", "the ESB's root": "/c/compapi/"} {
-		all = append(all, door{
+		all = append(all, apiFamily{
 			name: "GSE at " + name, operate: "POST " + root + "v2/gse/operate_proc_v2/", result: "POST " + root + "v2/gse/get_proc_operate_result_v2/",
 			good: gse, ask: askGSE, method: http.MethodPut, nowhere: root + "v2/gse/operate_proc_v3/",
 			malformed: failure{200, 1306000, unread}, form: failure{200, 1306406, "meta"}, missing: failure{200, 1306406, "hosts"},
 			unknown: failure{200, 1306406, "task_id"}, large: failure{200, 1306406, "body"}, noMethod: none, noPath: none,
 			away: failure{503, 1306201, "Component request third-party system [GSE]"},
-		}, door{
+		}, apiFamily{
 			name: "Job at " + name, operate: "POST " + root + "v2/job/operate_process/", result: "GET " + root + "v2/jobv3/get_proc_result/",
 			good: job, ask: askJob, method: http.MethodDelete, nowhere: root + "v2/job/operate_processes/",
 			malformed: failure{200, 1306000, unread}, form: failure{200, 1241002, "bk_biz_id"}, missing: failure{200, 1241002, "ip_list"},
@@ -58,13 +58,13 @@ func doors() []door {
 			away: failure{503, 1210001, "GSE is not available"},
 		})
 	}
-	all = append(all, door{
+	all = append(all, apiFamily{
 		name: "GSE behind an ESB", operate: "POST /procapi/v2/proc/operate", result: "GET /procapi/v2/proc/operate",
 		good: gse, ask: askGSE, method: http.MethodPut, nowhere: "/procapi/v3/proc/operate",
 		malformed: failure{200, 1306406, unread}, form: failure{200, 1306406, "meta"}, missing: failure{200, 1306406, "hosts"},
 		unknown: failure{200, 1306406, "task_id"}, large: failure{200, 1306406, "body"},
 		noMethod: failure{405, 1306404, "PUT"}, noPath: failure{404, 1306404, "/procapi/v3"}, away: failure{503, 1306201, "GSE"},
-	}, door{
+	}, apiFamily{
 		name: "Job behind an ESB", operate: "POST /api/job/v2/job-execute/operate_process", result: "POST /esb/api/v3/get_proc_result",
 		good: job, ask: askJob, method: http.MethodGet, nowhere: "/api/job/v2/job-execute/operate_processes",
 		malformed: failure{200, 1241002, unread}, form: failure{200, 1241002, "bk_biz_id"}, missing: failure{200, 1241002, "ip_list"},
@@ -72,7 +72,7 @@ func doors() []door {
 		noMethod: failure{405, 1241002, "GET"}, noPath: failure{404, 1241002, "operate_processes"}, away: failure{503, 1210001, "GSE is not available"},
 	})
 	for name, base := range map[string]string{"the gateway": "/api/bk-gse/prod/", "the root": "/", "the ESB as a gateway": "/api/c/compapi/v2/gse/"} {
-		all = append(all, door{
+		all = append(all, apiFamily{
 			name: "GSE at " + name, operate: "POST " + base + "api/v2/proc/operate_proc_v2/", result: "POST " + base + "api/v2/proc/get_proc_operate_result_v2",
 			good: gse, ask: askGSE, method: http.MethodGet, nowhere: base + "api/v2/proc/operate_proc_v3",
 			malformed: failure{200, 1306406, "Parameters error"}, form: failure{200, 1306406, "meta"}, missing: failure{200, 1306406, "hosts"},
@@ -81,7 +81,7 @@ func doors() []door {
 			away: failure{503, 1650300, "SERVICE_UNAVAILABLE"},
 		})
 	}
-	return append(all, door{
+	return append(all, apiFamily{
 		name: "native", operate: "POST /v1/tasks", result: "GET /v1/tasks/{id}/results",
 		good: native, ask: func(string) string { return "" }, method: http.MethodDelete, nowhere: "/v2/tasks",
 		malformed: failure{400, "invalid_request", ""}, form: failure{400, "invalid_request", "is not a JSON object"}, missing: failure{400, "invalid_request", "hosts"},
@@ -91,7 +91,7 @@ func doors() []door {
 }
 
 // without returns a valid body without the hosts.
-func (d *door) without() string {
+func (d *apiFamily) without() string {
 	return strings.NewReplacer(`"hosts":`, `"x":`, `"ip_list":`, `"x":`).Replace(d.good)
 }
 
@@ -123,7 +123,7 @@ func (c *client) send(way, body string) (status int, header http.Header, answer 
 // fails sends a request that must fail in the form of the API: result false, no
 // data, and a code; or the native error; or, for paths that the ESB itself does not
 // know, neither a code nor a request id.
-func (c *client) fails(d *door, what, way, body string, want failure) http.Header {
+func (c *client) fails(d *apiFamily, what, way, body string, want failure) http.Header {
 	c.t.Helper()
 	status, header, text := c.send(way, body)
 	var answer struct {
@@ -160,7 +160,7 @@ func TestEveryAPIFailsInItsForm(t *testing.T) {
 	u := newUp(t, "--agent=false", "--max-body", "4096")
 	u.start()
 	const nobody = "GSETASK:20180315180551:1000"
-	for _, d := range doors() {
+	for _, d := range apiFamilies() {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			c := &client{t: t, url: u.c.url}
@@ -184,7 +184,7 @@ func TestEveryAPIFailsInItsForm(t *testing.T) {
 }
 
 // read returns the route to the results of a task.
-func (d *door) read(task string) string { return strings.ReplaceAll(d.result, "{id}", task) }
+func (d *apiFamily) read(task string) string { return strings.ReplaceAll(d.result, "{id}", task) }
 
 // TestEveryAPIReportsUnavailableServers checks that without NATS no task is accepted but
 // stored data is readable, and that without the store all requests fail. Every
@@ -193,8 +193,8 @@ func TestEveryAPIReportsUnavailableServers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
 	_, c := f.dispatcher("", "--submissions=false")
-	stored := c.submit(json.RawMessage(doors()[len(doors())-1].good))
-	comeAgain := func(d *door, what, way, body string) {
+	stored := c.submit(json.RawMessage(apiFamilies()[len(apiFamilies())-1].good))
+	comeAgain := func(d *apiFamily, what, way, body string) {
 		t.Helper()
 		if header := c.fails(d, what, way, body, d.away); header.Get("Retry-After") == "" {
 			t.Errorf("%s, %s: no Retry-After in %v", d.name, what, header)
@@ -202,14 +202,14 @@ func TestEveryAPIReportsUnavailableServers(t *testing.T) {
 	}
 	f.broker.Kill()
 	testenv.Eventually(t, finishTimeout, func() bool { status, _, _ := c.send("GET /readyz", ""); return status == http.StatusServiceUnavailable }, "the dispatcher reports that NATS is unavailable")
-	everyDoor(func(d *door) {
+	everyAPI(func(d *apiFamily) {
 		comeAgain(d, "operating without NATS", d.operate, d.good)
 		if status, _, text := c.send(d.read(stored), d.ask(stored)); status != http.StatusOK || strings.Contains(text, `"result":false`) {
 			t.Errorf("%s, reading without NATS: %d %s", d.name, status, text)
 		}
 	})
 	f.redis.Stop(t)
-	everyDoor(func(d *door) {
+	everyAPI(func(d *apiFamily) {
 		comeAgain(d, "reading without the store", d.read(stored), d.ask(stored))
 		if status, header, text := c.send(d.operate, d.good); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "nothing was done") {
 			t.Errorf("%s, operating without the store: %d %v %s, want 503 and a message that nothing was done", d.name, status, header, text)

@@ -173,8 +173,8 @@ func (f *fleet) hosts(n int) []string {
 	return hosts
 }
 
-// waitKnown waits until the dispatcher lists n hosts.
-func (f *fleet) waitKnown(c *client, n int) {
+// waitListed waits until the dispatcher lists n hosts.
+func (f *fleet) waitListed(c *client, n int) {
 	f.t.Helper()
 	testenv.Eventually(f.t, startTimeout, func() bool { return len(c.hosts()) >= n }, fmt.Sprintf("%d hosts are listed", n))
 }

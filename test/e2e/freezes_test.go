@@ -94,7 +94,7 @@ func TestAgentsReceiveFreezesAndGroups(t *testing.T) {
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
 	f.worker("")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	nc, host := f.connect(), f.hosts(1)[0]
 	changes, err := nc.SubscribeSync("procfleet.>")
 	if err != nil {
@@ -103,7 +103,7 @@ func TestAgentsReceiveFreezesAndGroups(t *testing.T) {
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	told := func(subject string) {
+	notified := func(subject string) {
 		t.Helper()
 		for {
 			msg, err := changes.NextMsg(startTimeout)
@@ -120,7 +120,7 @@ func TestAgentsReceiveFreezesAndGroups(t *testing.T) {
 		if status, answer, ok := c.call(method, path, "", body); !ok || status != http.StatusOK {
 			t.Fatalf("%s %s: %d %s", method, path, status, answer)
 		}
-		told(subject)
+		notified(subject)
 	}
 	const one, all = "procfleet.agent.0.10-99-0-1", "procfleet.settingschanged"
 	on := []string{host}
@@ -213,7 +213,7 @@ func TestAgentEventsAreListedAndFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell := func(kind, message string) {
+	emit := func(kind, message string) {
 		t.Helper()
 		at := time.Now().UTC().Format(time.RFC3339Nano)
 		event := fmt.Sprintf(`{"type":"procfleet.agent.v1.event","id":%q,"sent":%q,"host":"0:10.99.0.5","instance":"i","at":%q,"kind":%q,
@@ -245,7 +245,7 @@ func TestAgentEventsAreListedAndFollowed(t *testing.T) {
 		t.Helper()
 		return testenv.StartChild(t, nil, f.programs.procfleet, append([]string{"events", "--follow", "--server", c.url}, args...)...)
 	}
-	tell("gave_up", "first")
+	emit("gave_up", "first")
 	all, chosen := follow("--json"), follow("--kind", "gave_up", "--host", "0:10.99.0.5")
 	all.WaitOutput(t, startTimeout, `"message":"first"`)
 	chosen.WaitOutput(t, startTimeout, "gave_up  shop:web  first")
@@ -253,8 +253,8 @@ func TestAgentEventsAreListedAndFollowed(t *testing.T) {
 	if !slices.Equal(got, []string{"first"}) {
 		t.Errorf("the newest are %v", got)
 	}
-	tell("restarted", "second")
-	tell("gave_up", "third")
+	emit("restarted", "second")
+	emit("gave_up", "third")
 	all.WaitOutput(t, startTimeout, `"message":"third"`)
 	chosen.WaitOutput(t, startTimeout, "third")
 	if text := all.Output(); strings.Count(text, `"message":"second"`) != 1 || strings.Count(text, `"message":"first"`) != 1 {

@@ -116,7 +116,7 @@ func TestEndsAreNotifiedWhenTheStreamHasSpace(t *testing.T) {
 	_, c := f.dispatcher("", "--submissions=false")
 	f.worker("", "--callback-allow", "127.0.0.1")
 	f.simulate(20, "0s")
-	f.waitKnown(c, 20) // a starting role restores the configuration of the stream
+	f.waitListed(c, 20) // a starting role restores the configuration of the stream
 	callbacks := newCalled(t)
 	js, room := f.full("PROCFLEET_EVENTS")
 	var ended []string
@@ -168,11 +168,11 @@ func stored(t *testing.T, js jetstream.JetStream, name string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
 	for _, data := range contents(t, js, name) {
-		var told struct{ Event, Task string }
-		if err := json.Unmarshal(data, &told); err != nil {
+		var event struct{ Event, Task string }
+		if err := json.Unmarshal(data, &event); err != nil {
 			t.Fatal(err)
 		}
-		counts[told.Event+" "+told.Task]++
+		counts[event.Event+" "+event.Task]++
 	}
 	return counts
 }
@@ -189,7 +189,7 @@ func TestAFullAuditStreamRejectsCallers(t *testing.T) {
 	_, lax := f.dispatcher("", "--submissions=false")
 	worker := f.worker("", "--audit-required")
 	f.simulate(20, "0s")
-	f.waitKnown(c, 20) // a starting role restores the configuration of the stream
+	f.waitListed(c, 20) // a starting role restores the configuration of the stream
 	js := f.shrink("PROCFLEET_AUDIT", 4<<10)
 	worker.Freeze(t)
 	var accepted []string
@@ -205,13 +205,13 @@ func TestAFullAuditStreamRejectsCallers(t *testing.T) {
 	_, room := f.full("PROCFLEET_AUDIT")
 	worker.Signal(syscall.SIGCONT)
 
-	everyDoor(func(d *door) {
+	everyAPI(func(d *apiFamily) {
 		if header := c.fails(d, "operating without room for the record", d.operate, d.good, d.away); header.Get("Retry-After") == "" {
 			t.Errorf("%s: no Retry-After in %v", d.name, header)
 		}
 	})
 	why := regexp.MustCompile(`"code":"unavailable".*the audit log cannot be written; nothing was accepted, try again later`)
-	if _, _, text := c.send("POST /v1/tasks", doors()[len(doors())-1].good); !why.MatchString(text) {
+	if _, _, text := c.send("POST /v1/tasks", apiFamilies()[len(apiFamilies())-1].good); !why.MatchString(text) {
 		t.Errorf("message %s", text)
 	}
 	free := lax.submit(simulated(20))

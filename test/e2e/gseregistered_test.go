@@ -30,8 +30,8 @@ type procInfo struct {
 	Version string  `json:"version"`
 }
 
-// standing has the fields that change.
-type standing struct {
+// processState has the fields that change.
+type processState struct {
 	flag, status, pid int
 	auto              bool
 }
@@ -81,7 +81,7 @@ func (c *oldNodeman) operates(opType int) gseEntry {
 }
 
 // stands waits until the process has the wanted state.
-func (c *oldNodeman) stands(want func() standing, what string) {
+func (c *oldNodeman) stands(want func() processState, what string) {
 	c.t.Helper()
 	var got []procInfo
 	testenv.Eventually(c.t, finishTimeout, func() bool {
@@ -96,7 +96,7 @@ func (c *oldNodeman) stands(want func() standing, what string) {
 		if i.IsAuto == nil || i.AgentID == nil || i.Host.Cloud == nil || i.Host.Supplier == nil || i.Host.IP != "127.0.0.1" || i.Meta.Name != c.p.name {
 			c.t.Fatalf("%s: a member is missing: %+v", what, *i)
 		}
-		return standing{flag: i.Flag, status: i.Status, pid: i.PID, auto: *i.IsAuto} == want()
+		return processState{flag: i.Flag, status: i.Status, pid: i.PID, auto: *i.IsAuto} == want()
 	}, what)
 }
 
@@ -127,16 +127,16 @@ func TestOldNodemanOperatesWhatItRegistered(t *testing.T) {
 	if code := c.outcome("register_proc_info", map[string]any{"spec": spec}); code != 850 {
 		t.Errorf("register_proc_info again: %d, want 850", code)
 	}
-	c.stands(func() standing { return standing{pid: -1} }, "it is only registered")
+	c.stands(func() processState { return processState{pid: -1} }, "it is only registered")
 
 	if e := c.operates(0); e.Code != 0 || p.pid() == 0 {
 		t.Fatalf("start: %+v, pid %d", e, p.pid())
 	}
-	c.stands(func() standing { return standing{1, 1, p.pid(), true} }, "it runs, supervised")
+	c.stands(func() processState { return processState{1, 1, p.pid(), true} }, "it runs, supervised")
 	if e := c.operates(4); e.Code != 0 {
 		t.Errorf("release: %+v", e)
 	}
-	c.stands(func() standing { return standing{0, 1, p.pid(), false} }, "it runs, released")
+	c.stands(func() processState { return processState{0, 1, p.pid(), false} }, "it runs, released")
 	if e := c.operates(3); e.Code != 0 {
 		t.Errorf("supervise: %+v", e)
 	}
@@ -144,7 +144,7 @@ func TestOldNodemanOperatesWhatItRegistered(t *testing.T) {
 	if e := c.operates(1); e.Code != 0 || len(p.running()) != 0 {
 		t.Errorf("stop: %+v, %v run", e, p.running())
 	}
-	c.stands(func() standing { return standing{2, 2, -1, false} }, "it was stopped")
+	c.stands(func() processState { return processState{2, 2, -1, false} }, "it was stopped")
 	if e := c.operates(1); e.Code != 829 {
 		t.Errorf("stop again: %+v, want 829", e)
 	}
@@ -160,7 +160,7 @@ func TestOldNodemanOperatesWhatItRegistered(t *testing.T) {
 	if code := c.outcome("unregister_proc_info", nil); code != 0 {
 		t.Errorf("unregister: %d", code)
 	}
-	c.stands(func() standing { return standing{0, 1, before, false} }, "it runs, and nobody keeps it alive")
+	c.stands(func() processState { return processState{0, 1, before, false} }, "it runs, and nobody keeps it alive")
 	if p.pid() != before || before == 0 {
 		t.Errorf("unregistering changed pid %d to %d", before, p.pid())
 	}

@@ -155,7 +155,7 @@ func (p proc) kill(t *testing.T) int {
 	return pid
 }
 
-func (p proc) comesBack(t *testing.T, before int) {
+func (p proc) waitRestarted(t *testing.T, before int) {
 	t.Helper()
 	t.Helper()
 	testenv.Eventually(t, finishTimeout, func() bool { pid := p.pid(); return pid != 0 && pid != before }, p.name+" runs again")
@@ -275,9 +275,9 @@ func registeredIsKeptAlive(c *jobClient, p proc) {
 	if _, isAuto := c.instance(c.want(0, "manage_proc", 1, info)); !isAuto {
 		c.t.Error("registered, but not supervised")
 	}
-	p.comesBack(c.t, 0)
+	p.waitRestarted(c.t, 0)
 	c.want(0, "manage_proc", 1, info)
-	p.comesBack(c.t, p.kill(c.t))
+	p.waitRestarted(c.t, p.kill(c.t))
 	pid := p.pid()
 	if _, isAuto := c.instance(c.want(0, "manage_proc", 2, info)); isAuto || p.pid() != pid {
 		c.t.Errorf("unregistered: supervised %t, pid %d, want %d left running", isAuto, p.pid(), pid)
@@ -319,8 +319,8 @@ func TestProcessWithOnlyAValueKeySurvivesTheAgent(t *testing.T) {
 	if pid, _ := c.instance(c.want(0, "manage_proc", 1, info)); pid != -1 {
 		t.Fatalf("pid %d before its start; the other process has pid %d", pid, other.Process.Pid)
 	}
-	p.comesBack(t, 0)
-	p.comesBack(t, p.kill(t))
+	p.waitRestarted(t, 0)
+	p.waitRestarted(t, p.kill(t))
 	pid, starts := p.pid(), p.starts()
 	home, err := os.UserHomeDir()
 	if cwd, readErr := os.ReadFile(filepath.Join(p.dir, "cwd")); err != nil || readErr != nil || strings.TrimSpace(string(cwd)) != home {
@@ -358,7 +358,7 @@ func TestJobBehindAnESBInSeparateRoles(t *testing.T) {
 	f := newFleet(t, 1)
 	_, native := f.dispatcher("")
 	f.worker("")
-	f.waitKnown(native, 1)
+	f.waitListed(native, 1)
 	ip, host := f.agents[0].ip, f.agents[0].host()
 	header := http.Header{"Bk-Username": {"admin"}, "Bk-App-Code": {"bk_monitor"}}
 	c := jobAt(t, native.url, jobForTheESB, ip)

@@ -26,7 +26,7 @@ func TestKilledAtCriticalPoints(t *testing.T) {
 	f := newFleet(t, killHosts)
 	_, c := f.dispatcher("", "--submissions=false") // subtests start dispatchers for submissions
 	keeper := f.worker("")                          // stores the first announcements
-	f.waitKnown(c, killHosts)
+	f.waitListed(c, killHosts)
 	keeper.Signal(syscall.SIGTERM)
 	keeper.Wait(t, startTimeout)
 

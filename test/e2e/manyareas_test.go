@@ -27,9 +27,9 @@ func inAreas(n int) map[string]any {
 	}
 }
 
-// insist submits until the response does not permit a retry. On a busy machine the
+// submitUntilFinal submits until the response does not permit a retry. On a busy machine the
 // queue may acknowledge too late at any time.
-func (c *client) insist(key string, body any) (status int, answer []byte) {
+func (c *client) submitUntilFinal(key string, body any) (status int, answer []byte) {
 	c.t.Helper()
 	testenv.Eventually(c.t, finishTimeout, func() bool {
 		var header http.Header
@@ -80,7 +80,7 @@ func TestOperationOnManyAreas(t *testing.T) {
 	for n, want := range map[int]int{20_000: http.StatusCreated, 40_000: http.StatusRequestEntityTooLarge} {
 		body := inAreas(n)
 		for range 2 {
-			if status, data := c.insist(fmt.Sprintf("%d areas", n), body); status != want {
+			if status, data := c.submitUntilFinal(fmt.Sprintf("%d areas", n), body); status != want {
 				t.Errorf("%d areas over HTTP: %d %s, want %d", n, status, data, want)
 			}
 		}

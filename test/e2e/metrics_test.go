@@ -100,7 +100,7 @@ func TestEveryMetricIsDocumentedAndNoneNamesAHost(t *testing.T) {
 	dispatcher.WaitHTTP(t, startTimeout, "http://"+addr+"/readyz")
 	worker.WaitHTTP(t, startTimeout, "http://"+observe+"/readyz")
 	c := &client{t: t, url: "http://" + addr}
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 
 	called := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer called.Close()

@@ -137,10 +137,10 @@ func nodemanInstallsOneShot(e *published) {
 	question := map[string]any{"meta": map[string]any{"namespace": nodemanNamespace, "name": p.name}, "hosts": hostsV2(e.here)}
 	for _, step := range []struct {
 		opType int
-		then   func() standing
+		then   func() processState
 	}{
-		{7, func() standing { return standing{1, 1, p.pid(), true} }},
-		{4, func() standing { return standing{0, 1, p.pid(), false} }},
+		{7, func() processState { return processState{1, 1, p.pid(), true} }},
+		{4, func() processState { return processState{0, 1, p.pid(), false} }},
 	} {
 		entry := c.one(key, nodemanBody(nodemanItem(p, step.opType, map[string]any{"hosts": hostsV2(e.here)})))
 		if entry.Code != 0 || p.pid() == 0 || p.starts() != 1 {
@@ -149,7 +149,7 @@ func nodemanInstallsOneShot(e *published) {
 		c.waitShown(gseESB+"get_proc_status/", question, step.then, fmt.Sprintf("it is shown as op_type %d left it", step.opType))
 	}
 	p.kill(t)
-	c.waitShown(gseESB+"get_proc_status/", question, func() standing { return standing{0, 2, -1, false} }, "it is shown dead")
+	c.waitShown(gseESB+"get_proc_status/", question, func() processState { return processState{0, 2, -1, false} }, "it is shown dead")
 	if p.starts() != 1 {
 		t.Errorf("released, and started %d times", p.starts())
 	}
@@ -307,7 +307,7 @@ func nodemanAddressesAgents(e *published) {
 		t.Errorf("start by address: %+v, want 828", entry)
 	}
 	question := map[string]any{"meta": map[string]any{"namespace": nodemanNamespace, "name": p.name}, "agent_id_list": []string{e.agentID}}
-	c.waitShown(gseGateway+"proc/get_proc_status_v2/", question, func() standing { return standing{1, 1, p.pid(), true} }, "it runs")
+	c.waitShown(gseGateway+"proc/get_proc_status_v2/", question, func() processState { return processState{1, 1, p.pid(), true} }, "it runs")
 	if i := c.infos(gseGateway+"proc/get_proc_status_v2/", question)[0]; *i.AgentID != e.agentID || i.Host.IP != e.there || *i.Host.Cloud != 0 {
 		t.Errorf("query by agent id: %+v with %q", i, *i.AgentID)
 	}
@@ -380,7 +380,7 @@ func nodemanUpgrades(e *published) {
 		t.Errorf("start by the new id: %+v, pid %d", entry, p.pid())
 	}
 	question := map[string]any{"meta": map[string]any{"namespace": nodemanNamespace, "name": p.name}, "agent_id_list": []string{id}}
-	c.waitShown(base+"proc/get_proc_status_v2/", question, func() standing { return standing{1, 1, p.pid(), true} }, "it runs")
+	c.waitShown(base+"proc/get_proc_status_v2/", question, func() processState { return processState{1, 1, p.pid(), true} }, "it runs")
 	if i := c.infos(base+"proc/get_proc_status_v2/", question)[0]; *i.AgentID != id || i.Host.IP != e.here {
 		t.Errorf("query: %+v with %q", i, *i.AgentID)
 	}

@@ -70,7 +70,7 @@ func cmdbOperates(e *published) {
 		t.Errorf("after the start it runs as %v after %d starts", p.running(), p.starts())
 	}
 	question := map[string]any{"meta": map[string]any{"namespace": namespace, "name": p.name}, "hosts": host["hosts"]}
-	c.waitShown(gseESB+"get_proc_status/", question, func() standing { return standing{1, 1, p.pid(), true} }, "it is shown to run")
+	c.waitShown(gseESB+"get_proc_status/", question, func() processState { return processState{1, 1, p.pid(), true} }, "it is shown to run")
 	does(map[string]any{"op_type": 1}, 0)
 	does(map[string]any{"op_type": 1}, 829)
 	var unregistered map[string]gseEntry

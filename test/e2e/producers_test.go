@@ -58,7 +58,7 @@ func TestTheExamplesForProducersWork(t *testing.T) {
 	})
 	t.Run("nats, what failed", func(t *testing.T) {
 		e.natsCommand(t)
-		e.refused(t)
+		e.rejectedSubmission(t)
 		out := e.shell(t, e.block("run: nats-failed"))
 		for _, text := range []string{"Procfleet-Error-Code: invalid_request", "dance"} {
 			if strings.Count(out, text) < 2 { // once by get and once by view
@@ -229,8 +229,8 @@ func (e *examples) acceptedWithReply(t *testing.T, script string) {
 	t.Error("the example got no reply")
 }
 
-// refused publishes an invalid submission, and waits until it is stored as failed.
-func (e *examples) refused(t *testing.T) {
+// rejectedSubmission publishes an invalid submission, and waits until it is stored as failed.
+func (e *examples) rejectedSubmission(t *testing.T) {
 	t.Helper()
 	if _, err := e.js.Publish(t.Context(), "procfleet.submit", []byte(`{"action":"dance"}`)); err != nil {
 		t.Fatal(err)

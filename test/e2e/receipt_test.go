@@ -28,7 +28,7 @@ func TestAttackerOnTheBrokerCannotForgeAReceipt(t *testing.T) {
 	f := newFleet(t, hosts)
 	_, c := f.dispatcher("", "--slack", "10m")
 	worker := f.worker("")
-	f.waitKnown(c, hosts)
+	f.waitListed(c, hosts)
 	thief := newAttacker(t, f.broker.URL)
 	forgeries := f.forgeries(c, thief)
 	if len(forgeries) != hosts {

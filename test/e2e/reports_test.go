@@ -65,22 +65,22 @@ func TestReportsFollowTheHost(t *testing.T) {
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
 	f.worker("")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	host := f.hosts(1)
 	all := f.procs.grid(host, 3, "reported")
-	kept, stopped, released := all[0], all[1], all[2]
+	supervised, stopped, released := all[0], all[1], all[2]
 	never := f.procs.new(host[0], "neverstarted")
 	c.wait(c.submit(operation("start", all)))
 	for _, p := range all {
 		c.waitReported(p, "up", p.pid)
 	}
 
-	first := kept.pid()
+	first := supervised.pid()
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	c.waitReported(kept, "up", func() int {
-		if pid := kept.pid(); pid != first && pid != 0 {
+	c.waitReported(supervised, "up", func() int {
+		if pid := supervised.pid(); pid != first && pid != 0 {
 			return pid
 		}
 		return -1 // not restarted yet
@@ -103,7 +103,7 @@ func TestReportsFollowTheHost(t *testing.T) {
 		p, ok := c.reported()[stopped.name]
 		return ok && p.Reported.ReportedAt.After(before)
 	}, "the new agent process reports")
-	c.waitReported(kept, "up", kept.pid)
+	c.waitReported(supervised, "up", supervised.pid)
 	for _, p := range []proc{stopped, never} {
 		if r := c.reported()[p.name].Reported; r == nil || r.Desired != "down" || r.Status.Running {
 			t.Errorf("%s is missing in reports after the agent was killed: %+v", p.name, r)

@@ -20,7 +20,7 @@ func TestWorkersShareATaskAndOneDies(t *testing.T) {
 	first := f.worker("")
 	f.worker("")
 	f.simulate(2000, "100ms")
-	f.waitKnown(c, 1000)
+	f.waitListed(c, 1000)
 	body := map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(2000)}
 
 	id := c.submit(body)
@@ -47,7 +47,7 @@ func TestHostsWithoutAgentAre117(t *testing.T) {
 	_, c := f.dispatcher("")
 	f.worker("")
 	f.simulate(700, "0s")
-	f.waitKnown(c, 700)
+	f.waitListed(c, 700)
 	id := c.submit(map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(1000)})
 	end := c.wait(id)
 	if end.Counts["succeeded"] != 700 || end.Counts["unreachable"] != 300 {
@@ -67,7 +67,7 @@ func TestSuspendedAgentRejectsExpiredCommands(t *testing.T) {
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
 	f.worker("")
-	f.waitKnown(c, 2)
+	f.waitListed(c, 2)
 	frozen, awake := f.agents[0], f.agents[1]
 	frozen.child.Freeze(t)
 	all := []proc{f.procs.new(frozen.host(), "frozen"), f.procs.new(awake.host(), "awake")}
@@ -101,7 +101,7 @@ func TestSupersededStopDoesNotUndoALaterStart(t *testing.T) {
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
 	keeper := f.worker("")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	p := f.procs.new(f.agents[0].host(), "overtaken")
 	if end := c.wait(c.submit(operation("start", []proc{p}))); end.Counts["succeeded"] != 1 {
 		t.Fatalf("start: %v", end.Counts)

@@ -113,20 +113,20 @@ func TestBoundProcessesAreRegistered(t *testing.T) {
 	}
 
 	procs, c := newProcs(t), u.cmdb()
-	kept, left := procs.new("0:127.0.0.1", "kept"), procs.new("0:127.0.0.1", "left")
-	bindKept, bindLeft := "module/0/2/"+c.define("0/2", kept.catalogued(true))+"/web", "module/0/2/"+c.define("0/2", left.catalogued(false))+"/web"
+	supervised, left := procs.new("0:127.0.0.1", "kept"), procs.new("0:127.0.0.1", "left")
+	bindKept, bindLeft := "module/0/2/"+c.define("0/2", supervised.catalogued(true))+"/web", "module/0/2/"+c.define("0/2", left.catalogued(false))+"/web"
 	if end := u.changesBinding("PUT " + bindKept); end.Counts["succeeded"] != 1 || end.Counts["unreachable"] != 1 {
 		t.Errorf("the task ended with %v", end.Counts)
 	}
-	u.awaitReported(kept, "up", true)
+	u.awaitReported(supervised, "up", true)
 	if again := c.must("PUT "+bindKept, "", 200, 0); again.Task != "" {
 		t.Errorf("a repeated binding creates task %s", again.Task)
 	}
-	first := kept.pid()
+	first := supervised.pid()
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, finishTimeout, func() bool { pid := kept.pid(); return pid != 0 && pid != first }, "the killed process runs again")
+	testenv.Eventually(t, finishTimeout, func() bool { pid := supervised.pid(); return pid != 0 && pid != first }, "the killed process runs again")
 
 	start := exec.CommandContext(t.Context(), "sh", "-c", "./left 3600 >/dev/null 2>&1 & echo $! > left.pid")
 	start.Dir = left.dir
@@ -137,19 +137,19 @@ func TestBoundProcessesAreRegistered(t *testing.T) {
 	u.awaitReported(left, "none", true)
 	u.child.Kill() // a restarted agent adopts both
 	u.start()
-	u.awaitReported(kept, "up", true)
+	u.awaitReported(supervised, "up", true)
 	u.awaitReported(left, "none", true)
 	if left.starts() != 0 {
 		t.Errorf("the unsupervised process was started %d times", left.starts())
 	}
 
-	pid := kept.pid()
+	pid := supervised.pid()
 	if end := u.changesBinding("DELETE " + bindKept); end.Counts["succeeded"] != 1 {
 		t.Errorf("the task ended with %v", end.Counts)
 	}
-	u.awaitReported(kept, "none", false)
-	if kept.pid() != pid {
-		t.Errorf("pid %d became %d by unbinding", pid, kept.pid())
+	u.awaitReported(supervised, "none", false)
+	if supervised.pid() != pid {
+		t.Errorf("pid %d became %d by unbinding", pid, supervised.pid())
 	}
 	if s := u.placed("left"); s.Registration == nil {
 		t.Error("another process of the same module is unregistered, too")

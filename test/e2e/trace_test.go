@@ -54,7 +54,7 @@ func TestOneOperationIsOneTraceThroughEveryProcess(t *testing.T) {
 	t.Parallel()
 	f, into := newFleet(t, 2), startCollector(t)
 	c, roles := f.tracedRoles("--otlp", into.URL)
-	f.waitKnown(c, 2)
+	f.waitListed(c, 2)
 	processes := f.procs.grid(f.hosts(2), 1, "traced")
 	id := c.submitIn("00-"+callerTrace+"-"+callerSpan+"-01", operation("start", processes))
 	if last := c.wait(id); last.Counts["succeeded"] != 2 {
@@ -172,7 +172,7 @@ func TestAnUnavailableCollectorDelaysNothing(t *testing.T) {
 	f := newFleet(t, 1)
 	nobody := "http://" + testenv.FreeAddress(t)
 	c, roles := f.tracedRoles("--otlp", nobody)
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	for i := range 5 {
 		id := c.submit(operation("start", f.procs.grid(f.hosts(1), 1, "away"+strconv.Itoa(i))))
 		if last := c.wait(id); last.Counts["succeeded"] != 1 {
@@ -186,7 +186,7 @@ func TestRatioZeroAndUnsampledCallersSendNothing(t *testing.T) {
 	t.Parallel()
 	f, into := newFleet(t, 1), startCollector(t)
 	c, roles := f.tracedRoles("--otlp", into.URL, "--trace-ratio", "0")
-	f.waitKnown(c, 1)
+	f.waitListed(c, 1)
 	c.wait(c.submit(operation("start", f.procs.grid(f.hosts(1), 1, "zero"))))
 	end(t, roles)
 

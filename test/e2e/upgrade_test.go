@@ -86,7 +86,7 @@ func TestUpgradeFromThePreviousReleaseLosesNoResult(t *testing.T) {
 	stop(t, u.dispatcher)
 	u.dispatcher, u.c = u.newer.dispatcher("", "--slack", "10m")
 	u.runs(u.procs.grid(u.names, 1, "newerdispatcher"))
-	u.told("restarted", u.early, restarted[0])
+	u.waitEvents("restarted", u.early, restarted[0])
 
 	// Each agent has a result that it could not deliver before its upgrade.
 	for i, a := range u.older.agents {
@@ -145,13 +145,13 @@ func startUpgrade(t *testing.T) *upgrade {
 	u.dispatcher, u.c = u.older.dispatcher("", "--slack", "10m")
 	u.worker = u.older.worker("")
 	u.older.simulate(light, "0s")
-	u.older.waitKnown(u.c, light+len(u.names))
+	u.older.waitListed(u.c, light+len(u.names))
 	u.js = u.older.jetStream()
 	all := u.procs.grid(u.names, 1, "early")
 	u.runs(all)
 	u.early = all[0]
 	u.early.kill(t)
-	u.told("restarted", u.early)
+	u.waitEvents("restarted", u.early)
 	return u
 }
 
@@ -260,8 +260,8 @@ func (u *upgrade) runs(all []proc) {
 	}
 }
 
-// told waits until the events contain one of a kind for each process.
-func (u *upgrade) told(kind string, all ...proc) {
+// waitEvents waits until the events contain one of a kind for each process.
+func (u *upgrade) waitEvents(kind string, all ...proc) {
 	u.t.Helper()
 	for _, p := range all {
 		testenv.Eventually(u.t, finishTimeout, func() bool {

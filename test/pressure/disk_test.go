@@ -71,10 +71,10 @@ func TestUpOnAFullDisk(t *testing.T) {
 	dir := disk(t, "96m")
 	addr := testenv.FreeAddress(t)
 	bus := testenv.FreeAddress(t)
-	data, door := filepath.Join(dir, "data"), "http://"+addr
+	data, dispatcherURL := filepath.Join(dir, "data"), "http://"+addr
 	start := func() *testenv.Child {
 		up := testenv.StartChild(t, nil, program(t), "up", "--agent=false", "--http", addr, "--nats-listen", bus, "--data", data, "--slack", "10m")
-		up.WaitHTTP(t, patience, door+"/readyz")
+		up.WaitHTTP(t, patience, dispatcherURL+"/readyz")
 		return up
 	}
 	up := start()
@@ -82,14 +82,14 @@ func TestUpOnAFullDisk(t *testing.T) {
 	simulate := testenv.StartChild(t, nil, bench(t), "simulate", "--agents", strconv.Itoa(hosts), "--nats", "nats://"+bus,
 		"--nats-creds", testenv.ServerCredentials(data), "--fleet-key", filepath.Join(data, "fleet.key"))
 	simulate.WaitOutput(t, patience, "ready "+strconv.Itoa(hosts))
-	first := accepts(t, door, operation(hosts, 0))
-	succeeds(t, door, first, hosts)
+	first := accepts(t, dispatcherURL, operation(hosts, 0))
+	succeeds(t, dispatcherURL, first, hosts)
 
 	empty := fill(t, dir)
 	var accepted []string
 	refused := 0
 	testenv.Eventually(t, patience, func() bool {
-		a := post(door+"/v1/tasks", operation(hosts, 0))
+		a := post(dispatcherURL+"/v1/tasks", operation(hosts, 0))
 		var made task
 		switch {
 		case a.status == http.StatusCreated && json.Unmarshal(a.body, &made) == nil:
@@ -101,16 +101,16 @@ func TestUpOnAFullDisk(t *testing.T) {
 		}
 		return refused >= 5
 	}, "callers are turned away")
-	if found := look(t, door, first); found.Counts["succeeded"] != hosts {
+	if found := readTask(t, dispatcherURL, first); found.Counts["succeeded"] != hosts {
 		t.Errorf("stored task is not readable: %+v", found)
 	}
 	empty()
 	up.Kill() // NATS opens its files for writing again only at a start
 	start()
 
-	succeeds(t, door, accepts(t, door, operation(hosts, 0)), hosts)
+	succeeds(t, dispatcherURL, accepts(t, dispatcherURL, operation(hosts, 0)), hosts)
 	for _, id := range accepted {
-		succeeds(t, door, id, hosts)
+		succeeds(t, dispatcherURL, id, hosts)
 	}
 	t.Logf("%d tasks were accepted while the disk was full", len(accepted))
 }

@@ -18,11 +18,11 @@ import (
 )
 
 // accepts submits until the dispatcher accepts the task, and returns the task's id.
-func accepts(t *testing.T, door string, body []byte) string {
+func accepts(t *testing.T, dispatcherURL string, body []byte) string {
 	t.Helper()
 	var made task
 	testenv.Eventually(t, patience, func() bool {
-		a := post(door+"/v1/tasks", body)
+		a := post(dispatcherURL+"/v1/tasks", body)
 		return a.status == http.StatusCreated && json.Unmarshal(a.body, &made) == nil
 	}, "a task is accepted")
 	return made.ID
@@ -39,18 +39,18 @@ var tryAgain = regexp.MustCompile(`"code":"unavailable".*(try again later|repeat
 func TestSubmissionsWhileTheStoreHangs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	dispatcher, door := r.role("dispatcher", "--submissions=false", "--slack", "10m")
+	dispatcher, dispatcherURL := r.role("dispatcher", "--submissions=false", "--slack", "10m")
 	r.simulate(100)
 	var before []string
 	for range 10 {
-		before = append(before, accepts(t, door, operation(100, 0)))
+		before = append(before, accepts(t, dispatcherURL, operation(100, 0)))
 	}
 
 	r.redis.Freeze(t)
 	var callers sync.WaitGroup
 	var offered, offers atomic.Int64
 	offer := func(body []byte) {
-		a := post(door+"/v1/tasks", body)
+		a := post(dispatcherURL+"/v1/tasks", body)
 		offered.Add(int64(len(body)))
 		if a.status != http.StatusServiceUnavailable || a.retry == "" || !tryAgain.Match(a.body) {
 			t.Errorf("response %d, Retry-After %q: %.300s", a.status, a.retry, a.body)
@@ -74,8 +74,8 @@ func TestSubmissionsWhileTheStoreHangs(t *testing.T) {
 	r.redis.Thaw(t)
 
 	r.role("worker")
-	for _, id := range append(before, accepts(t, door, operation(100, 0))) {
-		succeeds(t, door, id, 100)
+	for _, id := range append(before, accepts(t, dispatcherURL, operation(100, 0))) {
+		succeeds(t, dispatcherURL, id, 100)
 	}
 	fits(t, dispatcher, offered.Load())
 }
@@ -87,21 +87,21 @@ func TestSlowReaders(t *testing.T) {
 	t.Parallel()
 	const hosts, readers = 20_000, 120
 	r := newRig(t)
-	dispatcher, door := r.role("dispatcher", "--submissions=false", "--slack", "10m")
+	dispatcher, dispatcherURL := r.role("dispatcher", "--submissions=false", "--slack", "10m")
 	r.role("worker")
 	r.simulate(hosts)
-	id := accepts(t, door, operation(hosts, 0))
-	succeeds(t, door, id, hosts)
+	id := accepts(t, dispatcherURL, operation(hosts, 0))
+	succeeds(t, dispatcherURL, id, hosts)
 
 	const path = "/api/v2/proc/get_proc_operate_result_v2"
 	question := []byte(`{"task_id":"` + id + `"}`)
-	whole := post(door+path, question)
+	whole := post(dispatcherURL+path, question)
 	if whole.status != http.StatusOK {
 		t.Fatalf("%d %.300s", whole.status, whole.body)
 	}
 	var open []*bufio.Reader
 	for range readers {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(door, "http://"))
+		conn, err := net.Dial("tcp", strings.TrimPrefix(dispatcherURL, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestSlowReaders(t *testing.T) {
 		if err := conn.(*net.TCPConn).SetReadBuffer(16 << 10); err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequest(http.MethodPost, door+path, strings.NewReader(string(question)))
+		req, err := http.NewRequest(http.MethodPost, dispatcherURL+path, strings.NewReader(string(question)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,6 +132,6 @@ func TestSlowReaders(t *testing.T) {
 			t.Errorf("reader %d received %d of %d bytes, %.100q to %q: %v", i, len(text), len(whole.body), text, text[max(len(text)-200, 0):], err)
 		}
 	}
-	succeeds(t, door, accepts(t, door, operation(100, 0)), 100)
+	succeeds(t, dispatcherURL, accepts(t, dispatcherURL, operation(100, 0)), 100)
 	fits(t, dispatcher, int64(len(whole.body))*readers)
 }

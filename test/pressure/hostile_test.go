@@ -40,7 +40,7 @@ func bombs(kind, list, task, host string) [][]byte {
 func TestExpensiveAgentMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	_, door := r.role("dispatcher", "--submissions=false")
+	_, dispatcherURL := r.role("dispatcher", "--submissions=false")
 	worker, metrics := r.role("worker")
 	r.simulate(100)
 
@@ -86,11 +86,11 @@ func TestExpensiveAgentMessages(t *testing.T) {
 			}
 		}
 	}
-	id := accepts(t, door, bytes.ReplaceAll(operation(hosts, 0), []byte("0:10.0."), []byte("0:10.201.")))
-	honest := accepts(t, door, operation(100, 0))
-	succeeds(t, door, honest, 100)
-	testenv.Eventually(t, patience, func() bool { return look(t, door, id).State == "finished" }, "the task ends")
-	if end := look(t, door, id); end.Counts["unreachable"] != hosts {
+	id := accepts(t, dispatcherURL, bytes.ReplaceAll(operation(hosts, 0), []byte("0:10.0."), []byte("0:10.201.")))
+	honest := accepts(t, dispatcherURL, operation(100, 0))
+	succeeds(t, dispatcherURL, honest, 100)
+	testenv.Eventually(t, patience, func() bool { return readTask(t, dispatcherURL, id).State == "finished" }, "the task ends")
+	if end := readTask(t, dispatcherURL, id); end.Counts["unreachable"] != hosts {
 		t.Errorf("%d hosts with invalid replies: %v", hosts, end.Counts)
 	}
 	if most := worker.PeakMemory(t); most > containerMemory {

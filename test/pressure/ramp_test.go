@@ -94,12 +94,12 @@ func TestTheReturnOfRedisIsARamp(t *testing.T) {
 	t.Parallel()
 	agents := *rampAgents
 	r := newRig(t)
-	_, door := r.role("dispatcher", "--submissions=false", "--slack", "1h") // no deadline passes during the test
+	_, dispatcherURL := r.role("dispatcher", "--submissions=false", "--slack", "1h") // no deadline passes during the test
 	worker, metrics := r.role("worker")
 	r.simulate(agents, "--latency", "20s")
-	id := accepts(t, door, operation(agents, 0))
+	id := accepts(t, dispatcherURL, operation(agents, 0))
 	testenv.Eventually(t, patience, func() bool {
-		at := look(t, door, id)
+		at := readTask(t, dispatcherURL, id)
 		return at.Items == agents && at.Counts["pending"] == 0
 	}, "agents have accepted the task")
 	heard := hearRequests(t, r.nats.Conn)
@@ -119,14 +119,14 @@ func TestTheReturnOfRedisIsARamp(t *testing.T) {
 	back := time.Now()
 	during, _ := heard.since(away)
 	put := counter(t, metrics, "procfleet_worker_busy_replies_total", `inbox="results`)
-	until(func() bool { return look(t, door, id).State == "finished" }, "the task ends")
+	until(func() bool { return readTask(t, dispatcherURL, id).State == "finished" }, "the task ends")
 	took := time.Since(back)
 	after, most := heard.since(back)
 	t.Logf("Redis hung for %v: %d repeats, %d of them postponed", back.Sub(away).Round(time.Second), during, put)
 	t.Logf("Redis back: %d results stored within %v, %d repeats, at most %d in a second; at most %d pending in the worker",
 		agents, took.Round(100*time.Millisecond), after, most, inHand)
 
-	if end := look(t, door, id); end.Counts["succeeded"] != agents {
+	if end := readTask(t, dispatcherURL, id); end.Counts["succeeded"] != agents {
 		t.Errorf("%v, want %d succeeded", end.Counts, agents)
 	}
 	if most > agents/2 {

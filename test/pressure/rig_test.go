@@ -167,8 +167,8 @@ type task struct {
 	Counts map[string]int `json:"counts"`
 }
 
-// look reads one task.
-func look(t *testing.T, url, id string) (found task) {
+// readTask reads one task.
+func readTask(t *testing.T, url, id string) (found task) {
 	t.Helper()
 	resp, err := http.Get(url + "/v1/tasks/" + id)
 	if err != nil {
@@ -182,8 +182,8 @@ func look(t *testing.T, url, id string) (found task) {
 // succeeds waits for the end of a task, of which every item must have succeeded.
 func succeeds(t *testing.T, url, id string, items int) {
 	t.Helper()
-	testenv.Eventually(t, patience, func() bool { return look(t, url, id).State == "finished" }, "task "+id+" ends")
-	if end := look(t, url, id); end.Counts["succeeded"] != items {
+	testenv.Eventually(t, patience, func() bool { return readTask(t, url, id).State == "finished" }, "task "+id+" ends")
+	if end := readTask(t, url, id); end.Counts["succeeded"] != items {
 		t.Errorf("task %s: %v, want %d succeeded; failures first: %s", id, end.Counts, items, results(t, url, id))
 	}
 }

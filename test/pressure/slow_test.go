@@ -109,8 +109,8 @@ func apis() map[string]api {
 
 // callers submit tasks and record the accepted ones.
 type callers struct {
-	t    *testing.T
-	door string
+	t             *testing.T
+	dispatcherURL string
 
 	mu       sync.Mutex
 	accepted map[string]int    // id to number of acceptances
@@ -128,7 +128,7 @@ func (c *callers) offer(family string, a *api, body []byte, key string) {
 	if key != "" {
 		headers = append(headers, [2]string{"Idempotency-Key", key})
 	}
-	got := post(c.door+a.path, body, headers...)
+	got := post(c.dispatcherURL+a.path, body, headers...)
 	id := string(taskID.Find(got.body))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *callers) offer(family string, a *api, body []byte, key string) {
 func (c *callers) define(n int) (defined int) {
 	headers := [][2]string{{"BK_USER", "admin"}, {"HTTP_BLUEKING_SUPPLIER_ID", "0"}}
 	for i := range n {
-		got := post(c.door+"/api/v3/proc/0/2", fmt.Appendf(nil, `{"bk_process_name":"p%d"}`, i), headers...)
+		got := post(c.dispatcherURL+"/api/v3/proc/0/2", fmt.Appendf(nil, `{"bk_process_name":"p%d"}`, i), headers...)
 		switch {
 		case got.status == http.StatusOK && strings.Contains(string(got.body), `"result":true`):
 			defined++
@@ -173,16 +173,16 @@ func TestSlowStore(t *testing.T) {
 	r := newRig(t)
 	way, addr := slowLine(t, r.redis.Addr)
 	r.store = "redis://" + addr
-	dispatcher, door := r.role("dispatcher", "--submissions=false", "--slack", "10m")
+	dispatcher, dispatcherURL := r.role("dispatcher", "--submissions=false", "--slack", "10m")
 	worker, _ := r.role("worker")
 	r.simulate(hosts)
 	var before []string
 	for range 20 { // results of these arrive meanwhile
-		before = append(before, accepts(t, door, operation(hosts, 0)))
+		before = append(before, accepts(t, dispatcherURL, operation(hosts, 0)))
 	}
 
 	way.slow.Store(true)
-	c := &callers{t: t, door: door, accepted: map[string]int{}, keyed: map[string]string{}, refused: map[string]int{}}
+	c := &callers{t: t, dispatcherURL: dispatcherURL, accepted: map[string]int{}, keyed: map[string]string{}, refused: map[string]int{}}
 	var offering sync.WaitGroup
 	var offers atomic.Int64
 	for family, a := range apis() {
@@ -206,25 +206,25 @@ func TestSlowStore(t *testing.T) {
 	for key, told := range c.keyed {
 		var id string
 		testenv.Eventually(t, patience, func() bool {
-			a := post(door+native.path, operation(100, 0), [2]string{"Idempotency-Key", key})
+			a := post(dispatcherURL+native.path, operation(100, 0), [2]string{"Idempotency-Key", key})
 			id = string(taskID.Find(a.body))
 			return a.status/100 == 2
 		}, "a repeat is accepted")
-		if told != "" && id != told && look(t, door, told).State != "rejected" {
+		if told != "" && id != told && readTask(t, dispatcherURL, told).State != "rejected" {
 			t.Errorf("the task of key %q changed from %s to %s", key, told, id)
 		}
 		c.accepted[id]++
 	}
 	for id := range c.accepted {
-		succeeds(t, door, id, 100)
+		succeeds(t, dispatcherURL, id, 100)
 	}
 	for _, id := range before {
-		succeeds(t, door, id, hosts)
+		succeeds(t, dispatcherURL, id, hosts)
 	}
 	var found struct {
 		Data struct{ Count int }
 	}
-	a := post(door+"/api/v3/proc/search/0/2", []byte("{}"), [2]string{"BK_USER", "admin"}, [2]string{"HTTP_BLUEKING_SUPPLIER_ID", "0"})
+	a := post(dispatcherURL+"/api/v3/proc/search/0/2", []byte("{}"), [2]string{"BK_USER", "admin"}, [2]string{"HTTP_BLUEKING_SUPPLIER_ID", "0"})
 	if err := json.Unmarshal(a.body, &found); err != nil || found.Data.Count < defined {
 		t.Errorf("defined %d processes, found %s: %v", defined, a.body, err)
 	}

@@ -26,13 +26,13 @@ func TestIncompleteBodiesOfUnknownCallers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dispatcher, door := r.role("dispatcher", "--apps", apps)
+	dispatcher, dispatcherURL := r.role("dispatcher", "--apps", apps)
 	const path = "/api/v2/proc/get_proc_operate_result_v2"
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", path, declared)
 	text := head + strings.Repeat(" ", sent)
 	var sending, ended sync.WaitGroup
 	for range strangers {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(door, "http://"))
+		conn, err := net.Dial("tcp", strings.TrimPrefix(dispatcherURL, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestIncompleteBodiesOfUnknownCallers(t *testing.T) {
 	}
 	sending.Wait()
 	known := [2]string{"X-Bkapi-Authorization", fmt.Sprintf(`{"bk_app_code":"esb","bk_app_secret":%q,"bk_username":"ann"}`, strings.TrimSpace(string(secret)))}
-	if a := post(door+path, []byte(`{"task_id":"GSETASK:0"}`), known); a.status != http.StatusOK {
+	if a := post(dispatcherURL+path, []byte(`{"task_id":"GSETASK:0"}`), known); a.status != http.StatusOK {
 		t.Errorf("authenticated caller: %d %.300s", a.status, a.body)
 	}
 	ended.Wait() // the dispatcher closes the connections, or the test times out

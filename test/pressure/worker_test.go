@@ -11,13 +11,13 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// said is a kind of message that agents send to workers on a separate subject,
+// agentMessage is a kind of message that agents send to workers on a separate subject,
 // padded to the maximum size of NATS.
-type said struct {
+type agentMessage struct {
 	subject, kind, counter string
 }
 
-func (s *said) encode(t *testing.T, number int) []byte {
+func (s *agentMessage) encode(t *testing.T, number int) []byte {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
 		"type": "procfleet.agent.v1." + s.kind, "host": fmt.Sprintf("0:10.200.%d.%d", number>>8, number&255),
@@ -36,11 +36,11 @@ func (s *said) encode(t *testing.T, number int) []byte {
 func TestAgentMessagesWhileTheStoreHangs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	_, door := r.role("dispatcher", "--submissions=false")
+	_, dispatcherURL := r.role("dispatcher", "--submissions=false")
 	worker, metrics := r.role("worker")
 	r.simulate(100)
 
-	kinds := []said{
+	kinds := []agentMessage{
 		{"procfleet.presence.0", "presence", "procfleet_worker_announcements_total"},
 		{"procfleet.processes.0", "processes", "procfleet_worker_process_reports_total"},
 		{"procfleet.settings.0", "settings", "procfleet_worker_settings_questions_total"},
@@ -68,10 +68,10 @@ func TestAgentMessagesWhileTheStoreHangs(t *testing.T) {
 
 	var id task
 	testenv.Eventually(t, patience, func() bool {
-		a := post(door+"/v1/tasks", operation(100, 0))
+		a := post(dispatcherURL+"/v1/tasks", operation(100, 0))
 		return a.status == 201 && json.Unmarshal(a.body, &id) == nil
 	}, "a task is accepted")
-	succeeds(t, door, id.ID, 100)
+	succeeds(t, dispatcherURL, id.ID, 100)
 	for _, kind := range kinds { // no inbox is blocked
 		before := counter(t, metrics, kind.counter, "")
 		testenv.Eventually(t, patience, func() bool {

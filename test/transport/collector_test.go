@@ -63,7 +63,7 @@ func (c *hostileCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestHostileCollectorCostsOnlySpans(t *testing.T) {
 	t.Parallel()
 	const key = "planted-collector-key-3b7d"
-	var elsewhere kept
+	var elsewhere receivedSpans
 	strangers := atomic.Int64{}
 	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		strangers.Add(1)
@@ -75,23 +75,23 @@ func TestHostileCollectorCostsOnlySpans(t *testing.T) {
 	t.Cleanup(collector.Close)
 	t.Cleanup(func() { close(hostile.released) })
 
-	door := testenv.FreeAddress(t)
+	dispatcher := testenv.FreeAddress(t)
 	up := testenv.StartChild(t, []string{"OTEL_EXPORTER_OTLP_HEADERS=x-collector-key=" + key}, program(t),
-		"up", "--agent=false", "--http", door, "--otlp", collector.URL, "--data", filepath.Join(t.TempDir(), "data"))
-	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
+		"up", "--agent=false", "--http", dispatcher, "--otlp", collector.URL, "--data", filepath.Join(t.TempDir(), "data"))
+	up.WaitHTTP(t, patience, "http://"+dispatcher+"/readyz")
 	testenv.Eventually(t, patience, func() bool {
-		submitted(t, door, 1)
+		submitted(t, dispatcher, 1)
 		return hostile.hanging.Load() > 0
 	}, "the collector has done everything else, and hangs")
 	var tasks []string
 	for range 48 { // each with a span per host, in total more spans than may wait
-		tasks = append(tasks, submitted(t, door, 256))
+		tasks = append(tasks, submitted(t, dispatcher, 256))
 	}
 	for _, id := range tasks {
-		testenv.Eventually(t, patience, func() bool { return strings.Contains(asked(t, "http://"+door+"/v1/tasks/"+id), `"finished"`) }, "the task ends")
+		testenv.Eventually(t, patience, func() bool { return strings.Contains(getText(t, "http://"+dispatcher+"/v1/tasks/"+id), `"finished"`) }, "the task ends")
 	}
 	testenv.Eventually(t, patience, func() bool {
-		return dropped(asked(t, "http://"+door+"/metrics"))
+		return dropped(getText(t, "http://"+dispatcher+"/metrics"))
 	}, "what finds no room is counted")
 	if n := strangers.Load(); n > 0 {
 		t.Errorf("the redirect target received %d requests", n)
@@ -120,7 +120,7 @@ func dropped(metrics string) bool {
 }
 
 // submitted submits a task for hosts without agents, and returns its id.
-func submitted(t *testing.T, door string, hosts int) (id string) {
+func submitted(t *testing.T, dispatcher string, hosts int) (id string) {
 	t.Helper()
 	names := make([]string, hosts)
 	for i := range names {
@@ -132,7 +132,7 @@ func submitted(t *testing.T, door string, hosts int) (id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.Post("http://"+door+"/v1/tasks", "application/json", bytes.NewReader(body))
+	resp, err := http.Post("http://"+dispatcher+"/v1/tasks", "application/json", bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,8 +144,8 @@ func submitted(t *testing.T, door string, hosts int) (id string) {
 	return task.ID
 }
 
-// asked returns the body of a response.
-func asked(t *testing.T, url string) string {
+// getText returns the body of a response.
+func getText(t *testing.T, url string) string {
 	t.Helper()
 	resp, err := http.Get(url)
 	if err != nil {

@@ -24,23 +24,23 @@ import (
 
 // listeners are the listeners of one running system.
 type listeners struct {
-	child        *testenv.Child
-	door, status string
+	child              *testenv.Child
+	dispatcher, status string
 }
 
 // startListeners starts a system that requires applications.
 func startListeners(t *testing.T, extra ...string) listeners {
 	t.Helper()
-	l := listeners{door: testenv.FreeAddress(t), status: testenv.FreeAddress(t)}
+	l := listeners{dispatcher: testenv.FreeAddress(t), status: testenv.FreeAddress(t)}
 	apps := filepath.Join(t.TempDir(), "apps.yaml")
 	if got := run(t, "app", "add", "esb", "--skip-user-auth", "--apps", apps); got.code != 0 {
 		t.Fatalf("add an application: %+v", got)
 	}
 	l.child = testenv.StartChild(t, nil, program(t), append([]string{
-		"up", "--agent=false", "--http", l.door, "--status-http", l.status, "--apps", apps,
+		"up", "--agent=false", "--http", l.dispatcher, "--status-http", l.status, "--apps", apps,
 		"--trusted-esb", "127.0.0.1", "--log-level", "debug", "--data", filepath.Join(t.TempDir(), "data"),
 	}, extra...)...)
-	l.child.WaitHTTP(t, patience, "http://"+l.door+"/readyz")
+	l.child.WaitHTTP(t, patience, "http://"+l.dispatcher+"/readyz")
 	return l
 }
 
@@ -137,7 +137,7 @@ func TestMalformedRequests(t *testing.T) {
 		"a path that is none":           {get("/%zz", ""), []int{400}, 0},
 		"a hundred requests in advance": {strings.Repeat("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 100) + get("/healthz", ""), []int{200}, 101},
 	} {
-		for listener, address := range map[string]string{"door": l.door, "status": l.status} {
+		for listener, address := range map[string]string{"door": l.dispatcher, "status": l.status} {
 			t.Run(name+" "+listener, func(t *testing.T) {
 				t.Parallel()
 				statuses, all := answers(t, address, c.raw)
@@ -185,7 +185,7 @@ func TestDuplicateAuthenticationHeadersAreRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if statuses, all := answers(t, l.door, c.raw); !slices.Equal(statuses, []int{c.want}) {
+			if statuses, all := answers(t, l.dispatcher, c.raw); !slices.Equal(statuses, []int{c.want}) {
 				t.Errorf("responses %v, want %d: %.300q", statuses, c.want, all)
 			}
 		})
@@ -197,7 +197,7 @@ func TestDuplicateAuthenticationHeadersAreRejected(t *testing.T) {
 		"credentials that are no objects": esb("X-Bkapi-Authorization: [[[[\r\n"),
 		"one member twice":                esb(`X-Bkapi-Authorization: {"bk_app_code":"other","bk_app_code":"esb"}` + "\r\n"),
 	} {
-		if statuses, all := answers(t, l.door, raw); len(statuses) != 1 || statuses[0] >= 500 || refusal.MatchString(all) {
+		if statuses, all := answers(t, l.dispatcher, raw); len(statuses) != 1 || statuses[0] >= 500 || refusal.MatchString(all) {
 			t.Errorf("%s: response %.300q", name, all)
 		}
 	}
@@ -207,9 +207,9 @@ func TestDuplicateAuthenticationHeadersAreRejected(t *testing.T) {
 // cause an internal error, and memory must be limited.
 func TestExpensiveBodies(t *testing.T) {
 	t.Parallel()
-	l := listeners{door: testenv.FreeAddress(t)}
-	l.child = testenv.StartChild(t, nil, program(t), "up", "--agent=false", "--http", l.door, "--max-body", strconv.Itoa(4<<20), "--data", filepath.Join(t.TempDir(), "data"))
-	l.child.WaitHTTP(t, patience, "http://"+l.door+"/readyz")
+	l := listeners{dispatcher: testenv.FreeAddress(t)}
+	l.child = testenv.StartChild(t, nil, program(t), "up", "--agent=false", "--http", l.dispatcher, "--max-body", strconv.Itoa(4<<20), "--data", filepath.Join(t.TempDir(), "data"))
+	l.child.WaitHTTP(t, patience, "http://"+l.dispatcher+"/readyz")
 	wide := `{"action":"start","targets":[` + strings.TrimSuffix(strings.Repeat(`{},`, 1<<20), ",") + `]}`
 	paths := []string{"/v1/tasks", "/api/c/compapi/v2/gse/operate_proc_multi/", "/api/c/compapi/v2/jobv3/operate_process/", "/api/v3/proc/0/2", "/api/v3/proc/search/0/2"}
 	for name, body := range map[string]string{
@@ -226,7 +226,7 @@ func TestExpensiveBodies(t *testing.T) {
 		for _, path := range paths {
 			t.Run(name+" "+path, func(t *testing.T) {
 				t.Parallel()
-				statuses, all := answers(t, l.door, post(path, "Content-Type: application/json\r\nBK_USER: admin\r\nHTTP_BLUEKING_SUPPLIER_ID: 0\r\n", body))
+				statuses, all := answers(t, l.dispatcher, post(path, "Content-Type: application/json\r\nBK_USER: admin\r\nHTTP_BLUEKING_SUPPLIER_ID: 0\r\n", body))
 				if len(statuses) != 1 || statuses[0] >= 500 && statuses[0] != 503 || strings.Contains(all, "GSETASK") {
 					t.Errorf("responses %v: %.300q", statuses, all)
 				}
@@ -236,16 +236,16 @@ func TestExpensiveBodies(t *testing.T) {
 	t.Run("many incomplete long bodies", func(t *testing.T) {
 		t.Parallel()
 		for range 200 {
-			conn := dial(t, l.door)
+			conn := dial(t, l.dispatcher)
 			if _, err := fmt.Fprintf(conn, "POST /v1/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n[", 4<<20); err != nil {
 				t.Fatal(err)
 			}
 		}
-		served(t, l.door)
+		served(t, l.dispatcher)
 	})
 	t.Run("a body above the limit", func(t *testing.T) {
 		t.Parallel()
-		statuses, all := answers(t, l.door, post("/v1/tasks", "", strings.Repeat("x", 5<<20)))
+		statuses, all := answers(t, l.dispatcher, post("/v1/tasks", "", strings.Repeat("x", 5<<20)))
 		if !slices.Equal(statuses, []int{413}) {
 			t.Errorf("responses %v: %.300q", statuses, all)
 		}
@@ -263,7 +263,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	l := startListeners(t)
 	var slow sync.WaitGroup
-	for listener, address := range map[string]string{"door": l.door, "status": l.status} {
+	for listener, address := range map[string]string{"door": l.dispatcher, "status": l.status} {
 		for what, begins := range map[string]string{
 			"says nothing": "", "header": "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ",
 			"body":   "POST /v1/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer esb.wrong\r\nContent-Length: 1000\r\n\r\n[",
@@ -284,7 +284,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 		served(t, address)
 	}
 	slow.Wait()
-	served(t, l.door)
+	served(t, l.dispatcher)
 	served(t, l.status)
 }
 
@@ -297,7 +297,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	var open []net.Conn
 	taken := 0
 	for range most + 10 {
-		conn := dial(t, l.door)
+		conn := dial(t, l.dispatcher)
 		open = append(open, conn)
 		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") // the listener may have closed it
 		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
@@ -315,5 +315,5 @@ func TestConnectionsAreLimited(t *testing.T) {
 	for _, conn := range open {
 		_ = conn.Close() // the server may have closed it
 	}
-	l.child.WaitHTTP(t, patience, "http://"+l.door+"/healthz")
+	l.child.WaitHTTP(t, patience, "http://"+l.dispatcher+"/healthz")
 }

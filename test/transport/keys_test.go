@@ -75,10 +75,10 @@ func TestKeysAreNotDisclosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.StartChild(t, nil, testenv.BuildBinary(t, "github.com/nats-io/nats-server/v2"), "-c", conf).WaitOutput(t, patience, "Server is ready")
-	traces := &kept{}
+	traces := &receivedSpans{}
 	collector := httptest.NewServer(traces)
 	t.Cleanup(collector.Close)
-	redis, door := redistest.Start(t).URL(), testenv.FreeAddress(t)
+	redis, dispatcher := redistest.Start(t).URL(), testenv.FreeAddress(t)
 	agentData := filepath.Join(t.TempDir(), "agent")
 	creds := func(data string) string { return filepath.Join(data, "nats-auth", "server.creds") }
 	role := func(name, status, data string, more ...string) []string {
@@ -91,7 +91,7 @@ func TestKeysAreNotDisclosed(t *testing.T) {
 	told := map[string]string{}
 	var working []*testenv.Child
 	for _, r := range [][]string{
-		role("dispatcher", testenv.FreeAddress(t), data, "--http", door, "--http-cert", server.Cert, "--http-key", server.Key),
+		role("dispatcher", testenv.FreeAddress(t), data, "--http", dispatcher, "--http-cert", server.Cert, "--http-key", server.Key),
 		role("worker", testenv.FreeAddress(t), data),
 		role("agent", testenv.FreeAddress(t), "", "--identity", identity, "--data", agentData),
 	} {
@@ -110,7 +110,7 @@ func TestKeysAreNotDisclosed(t *testing.T) {
 		}
 		told["metrics of "+r[0]] = metrics.String()
 	}
-	op := run(t, "op", "status", "--host", "3:10.0.0.1", "--server", "https://"+door, "--server-ca", ca.File, "--wait", "--json",
+	op := run(t, "op", "status", "--host", "3:10.0.0.1", "--server", "https://"+dispatcher, "--server-ca", ca.File, "--wait", "--json",
 		"-f", filepath.Join(testenv.ModuleRoot(), "docs", "examples", "sleeper.yaml"))
 	if op.code != 0 {
 		t.Errorf("op: %+v", op)

@@ -17,21 +17,21 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// others is the login server, the collector of traces and the callback receiver. It
+// externalServers is the login server, the collector of traces and the callback receiver. It
 // counts requests and accepts only clients with a certificate.
-type others struct {
+type externalServers struct {
 	url                       string
 	logins, traces, callbacks atomic.Int64
 }
 
-func startOthers(t *testing.T, ca *tlstest.CA) *others {
+func startExternalServers(t *testing.T, ca *tlstest.CA) *externalServers {
 	t.Helper()
 	own := ca.Issue(t, "others")
 	pair, err := tls.LoadX509KeyPair(own.Cert, own.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &others{}
+	o := &externalServers{}
 	server := httptest.NewUnstartedServer(o)
 	server.TLS = &tls.Config{
 		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(), MinVersion: tls.VersionTLS12,
@@ -42,7 +42,7 @@ func startOthers(t *testing.T, ca *tlstest.CA) *others {
 	return o
 }
 
-func (o *others) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (o *externalServers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/accounts/is_login/":
 		o.logins.Add(1)
@@ -58,10 +58,10 @@ func (o *others) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // calls starts a system with these arguments, lets it send all kinds of requests to
-// others, and returns the response to a user with a token, and the system.
-func (o *others) calls(t *testing.T, args ...string) (answer string, up *testenv.Child) {
+// externalServers, and returns the response to a user with a token, and the system.
+func (o *externalServers) calls(t *testing.T, args ...string) (answer string, up *testenv.Child) {
 	t.Helper()
-	secret, apps, door := filepath.Join(t.TempDir(), "secret"), filepath.Join(t.TempDir(), "apps.yaml"), testenv.FreeAddress(t)
+	secret, apps, dispatcher := filepath.Join(t.TempDir(), "secret"), filepath.Join(t.TempDir(), "apps.yaml"), testenv.FreeAddress(t)
 	if err := os.WriteFile(secret, []byte("correct-horse-battery-staple\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -69,11 +69,11 @@ func (o *others) calls(t *testing.T, args ...string) (answer string, up *testenv
 		t.Fatalf("add an application: %+v", got)
 	}
 	up = testenv.StartChild(t, nil, program(t), join([]string{
-		"up", "--http", door, "--apps", apps, "--data", filepath.Join(t.TempDir(), "data"), "--login-url", o.url, "--otlp", o.url,
+		"up", "--http", dispatcher, "--apps", apps, "--data", filepath.Join(t.TempDir(), "data"), "--login-url", o.url, "--otlp", o.url,
 	}, args)...)
-	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
+	up.WaitHTTP(t, patience, "http://"+dispatcher+"/readyz")
 	ask := func(path, header, value, body string) string {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+door+path, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+dispatcher+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func (o *others) calls(t *testing.T, args ...string) (answer string, up *testenv
 func TestOutgoingTLSUsesTheFilesOfFlags(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "others")
-	o, own := startOthers(t, ca), ca.Issue(t, "procfleet")
+	o, own := startExternalServers(t, ca), ca.Issue(t, "procfleet")
 	answer, _ := o.calls(t, join(files("login-url", ca, own), files("otlp", ca, own), files("callback", ca, own), []string{"--callback-allow", "127.0.0.1"})...)
 	if o.logins.Load() == 0 || strings.Contains(answer, "bk_token") {
 		t.Errorf("the login server received %d requests; the response is %s", o.logins.Load(), answer)
@@ -117,7 +117,7 @@ func TestOutgoingTLSUsesTheFilesOfFlags(t *testing.T) {
 // rejects the certificates of the servers and sends no request.
 func TestOutgoingTLSRejectsUnknownServers(t *testing.T) {
 	t.Parallel()
-	o := startOthers(t, tlstest.NewCA(t, "others"))
+	o := startExternalServers(t, tlstest.NewCA(t, "others"))
 	answer, up := o.calls(t, "--callback-allow", "10.0.0.0/8,127.0.0.1")
 	if !strings.Contains(answer, "bk_token") {
 		t.Errorf("response to an unverified token: %s", answer)
@@ -134,7 +134,7 @@ func TestOutgoingTLSRejectsUnknownServers(t *testing.T) {
 func TestCallbackToALocalServerIsRefused(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "others")
-	o := startOthers(t, ca)
+	o := startExternalServers(t, ca)
 	_, up := o.calls(t, files("callback", ca, ca.Issue(t, "procfleet"))...)
 	up.WaitOutput(t, patience, "--callback-allow 127.0.0.1")
 	if o.callbacks.Load() > 0 {
@@ -147,12 +147,12 @@ func TestCallbackToALocalServerIsRefused(t *testing.T) {
 func TestCollectorTLSUsesTheStandardVariables(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "others")
-	o, own, door := startOthers(t, ca), ca.Issue(t, "procfleet"), testenv.FreeAddress(t)
+	o, own, dispatcher := startExternalServers(t, ca), ca.Issue(t, "procfleet"), testenv.FreeAddress(t)
 	up := testenv.StartChild(t, []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=" + o.url, "OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca.File,
 		"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=" + own.Cert, "OTEL_EXPORTER_OTLP_CLIENT_KEY=" + own.Key,
-	}, program(t), "up", "--agent=false", "--http", door, "--data", filepath.Join(t.TempDir(), "data"))
-	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
-	submitted(t, door, 1)
+	}, program(t), "up", "--agent=false", "--http", dispatcher, "--data", filepath.Join(t.TempDir(), "data"))
+	up.WaitHTTP(t, patience, "http://"+dispatcher+"/readyz")
+	submitted(t, dispatcher, 1)
 	testenv.Eventually(t, patience, func() bool { return o.traces.Load() > 0 }, "traces arrive")
 }

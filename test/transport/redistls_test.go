@@ -13,15 +13,15 @@ import (
 
 // startOn starts a system on a Redis that requires certificates of ca. ask runs a
 // command that queries the process of one host.
-func startOn(t *testing.T, url string, ca *tlstest.CA) (ask func() said) {
+func startOn(t *testing.T, url string, ca *tlstest.CA) (ask func() commandOutput) {
 	t.Helper()
-	door := testenv.FreeAddress(t)
-	args := join([]string{"up", "--http", door, "--redis", url, "--data", t.TempDir()}, files("redis", ca, ca.Issue(t, "up")))
+	dispatcher := testenv.FreeAddress(t)
+	args := join([]string{"up", "--http", dispatcher, "--redis", url, "--data", t.TempDir()}, files("redis", ca, ca.Issue(t, "up")))
 	up := testenv.StartChild(t, nil, program(t), args...)
-	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
+	up.WaitHTTP(t, patience, "http://"+dispatcher+"/readyz")
 	spec := someSpec(t)
-	return func() said {
-		return run(t, "op", "status", "--server", "http://"+door, "--host", "0:127.0.0.1", "-f", spec, "--wait")
+	return func() commandOutput {
+		return run(t, "op", "status", "--server", "http://"+dispatcher, "--host", "0:127.0.0.1", "-f", spec, "--wait")
 	}
 }
 

@@ -21,13 +21,13 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
-// kept is the decompressed text of all requests to a collector of traces.
-type kept struct {
+// receivedSpans is the decompressed text of all requests to a collector of traces.
+type receivedSpans struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (k *kept) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (k *receivedSpans) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var body io.Reader = r.Body
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		if unpacked, err := gzip.NewReader(r.Body); err == nil {
@@ -40,7 +40,7 @@ func (k *kept) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-func (k *kept) String() string {
+func (k *receivedSpans) String() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.text.String()
@@ -60,7 +60,7 @@ func TestSecretsAreNotDisclosed(t *testing.T) {
 		envSecret   = "planted-environment-c3f1"
 		callSecret  = "planted-callback-6e2d" // in its user and in its query
 	)
-	traces := &kept{}
+	traces := &receivedSpans{}
 	collector := httptest.NewServer(traces)
 	t.Cleanup(collector.Close)
 	redis := redistest.Start(t, "--requirepass", "")
@@ -75,12 +75,12 @@ func TestSecretsAreNotDisclosed(t *testing.T) {
 	}
 	ca := tlstest.NewCA(t, "fleet")
 	server := ca.Issue(t, "server")
-	data, door, status := filepath.Join(t.TempDir(), "data"), testenv.FreeAddress(t), testenv.FreeAddress(t)
+	data, dispatcher, status := filepath.Join(t.TempDir(), "data"), testenv.FreeAddress(t), testenv.FreeAddress(t)
 	broker := testenv.FreeAddress(t)
 	_, port, _ := strings.Cut(broker, ":")
 	testenv.StartChild(t, nil, testenv.BuildBinary(t, "github.com/nats-io/nats-server/v2"), "-a", "127.0.0.1", "-p", port, "-js", "-sd", t.TempDir(),
 		"--user", "fleet", "--pass", natsSecret).WaitOutput(t, patience, "Server is ready")
-	up := testenv.StartChild(t, nil, program(t), "up", "--http", door, "--http-cert", server.Cert, "--http-key", server.Key, "--status-http", status,
+	up := testenv.StartChild(t, nil, program(t), "up", "--http", dispatcher, "--http-cert", server.Cert, "--http-key", server.Key, "--status-http", status,
 		"--redis", "redis://keeper:"+redisSecret+"@"+redis.Addr, "--nats", "nats://fleet:"+natsSecret+"@"+broker, "--apps", apps,
 		"--login-url", collector.URL, "--otlp", collector.URL, "--log-level", "debug", "--data", data)
 	up.WaitHTTP(t, patience, "http://"+status+"/readyz")
@@ -92,7 +92,7 @@ func TestSecretsAreNotDisclosed(t *testing.T) {
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12}}}
 	var heard strings.Builder
 	ask := func(method, path, body string, headers ...string) string {
-		req, err := http.NewRequest(method, "https://"+door+path, strings.NewReader(body))
+		req, err := http.NewRequest(method, "https://"+dispatcher+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

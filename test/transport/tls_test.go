@@ -58,12 +58,12 @@ func TestSystemWithMutualTLS(t *testing.T) {
 	t.Parallel()
 	ca, foreign := tlstest.NewCA(t, "fleet"), tlstest.NewCA(t, "foreign")
 	own := func(name string) tlstest.Pair { return ca.Issue(t, name) }
-	broker, redis, door, status := startTLSBroker(t, ca, own("nats")), startTLSRedis(t, ca, own("redis")), testenv.FreeAddress(t), testenv.FreeAddress(t)
+	broker, redis, dispatcher, status := startTLSBroker(t, ca, own("nats")), startTLSRedis(t, ca, own("redis")), testenv.FreeAddress(t), testenv.FreeAddress(t)
 	backends := func(role string) []string {
 		return join([]string{"--nats", "nats://" + broker, "--redis", "rediss://" + redis}, files("nats", ca, own(role)), files("redis", ca, own(role)))
 	}
 	person := own("person")
-	testenv.StartChild(t, nil, program(t), join([]string{"dispatcher", "--http", door}, backends("dispatcher"), listening("http", ca, own("door")))...)
+	testenv.StartChild(t, nil, program(t), join([]string{"dispatcher", "--http", dispatcher}, backends("dispatcher"), listening("http", ca, own("door")))...)
 	testenv.StartChild(t, nil, program(t), join([]string{"worker", "--status-http", status}, backends("worker"), listening("status-http", ca, own("status")))...)
 	ip := "10.99.9.1"
 	agent := testenv.BuildBinary(t, "./cmd/procfleet-agent")
@@ -71,7 +71,7 @@ func TestSystemWithMutualTLS(t *testing.T) {
 	stranger := testenv.StartChild(t, nil, agent, join([]string{"--nats", "nats://" + broker, "--ip", "10.99.9.2", "--data", t.TempDir()}, files("nats", foreign, foreign.Issue(t, "agent")))...)
 	stranger.WaitOutput(t, patience, "certificate signed by unknown authority")
 
-	for _, url := range []string{"https://" + door + "/readyz", "https://" + status + "/readyz"} {
+	for _, url := range []string{"https://" + dispatcher + "/readyz", "https://" + status + "/readyz"} {
 		testenv.Eventually(t, patience, func() bool {
 			return run(t, join([]string{"healthcheck", url}, files("server", ca, person))...).code == 0
 		}, url+" is ready for those with a certificate")
@@ -79,7 +79,7 @@ func TestSystemWithMutualTLS(t *testing.T) {
 			t.Errorf("%s without a certificate: %+v", url, got)
 		}
 	}
-	server := []string{"--server", "https://" + door}
+	server := []string{"--server", "https://" + dispatcher}
 	testenv.Eventually(t, patience, func() bool {
 		got := run(t, join([]string{"op", "status", "--host", "0:" + ip, "-f", someSpec(t), "--wait"}, server, files("server", ca, person))...)
 		t.Logf("%+v", got)
@@ -92,7 +92,7 @@ func TestSystemWithMutualTLS(t *testing.T) {
 		"no certificate":    {[]string{"--server-ca", ca.File}, "certificate required"},
 		"a foreign one":     {files("server", ca, foreign.Issue(t, "person")), "certificate"},
 		"the CA is unknown": {nil, "certificate signed by unknown authority"},
-		"without TLS":       {[]string{"--server", "http://" + door}, "HTTP request to an HTTPS server"},
+		"without TLS":       {[]string{"--server", "http://" + dispatcher}, "HTTP request to an HTTPS server"},
 	} {
 		if got := run(t, join([]string{"task", "list"}, server, c.args)...); got.code == 0 || !strings.Contains(got.err, c.says) {
 			t.Errorf("%s: %+v; want … %s …", name, got, c.says)
@@ -115,12 +115,12 @@ func TestCertificatesAreRenewedWhileTheSystemRuns(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "first")
 	server, first := ca.Issue(t, "server"), ca.Issue(t, "first")
-	door, bus := testenv.FreeAddress(t), testenv.FreeAddress(t)
+	dispatcher, bus := testenv.FreeAddress(t), testenv.FreeAddress(t)
 	data := filepath.Join(t.TempDir(), "data")
-	up := testenv.StartChild(t, nil, program(t), join([]string{"up", "--http", door, "--nats-listen", bus, "--data", data, "--agent=false"},
+	up := testenv.StartChild(t, nil, program(t), join([]string{"up", "--http", dispatcher, "--nats-listen", bus, "--data", data, "--agent=false"},
 		listening("http", ca, server), listening("nats-listen", ca, server))...)
-	ask := func(by *tlstest.CA, own tlstest.Pair) said {
-		return run(t, join([]string{"healthcheck", "https://" + door + "/readyz"}, files("server", by, own))...)
+	ask := func(by *tlstest.CA, own tlstest.Pair) commandOutput {
+		return run(t, join([]string{"healthcheck", "https://" + dispatcher + "/readyz"}, files("server", by, own))...)
 	}
 	testenv.Eventually(t, patience, func() bool { return ask(ca, first).code == 0 }, "ready with the first certificates")
 	agent := join([]string{"--nats", "nats://" + bus, "--data", t.TempDir()}, files("nats", ca, first))

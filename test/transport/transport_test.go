@@ -30,14 +30,14 @@ func program(t *testing.T) string {
 	return testenv.BuildBinary(t, "./cmd/procfleet")
 }
 
-// said is the output and the exit code of a command that has ended.
-type said struct {
+// commandOutput is the output and the exit code of a command that has ended.
+type commandOutput struct {
 	out, err string
 	code     int
 }
 
 // run runs a command until it ends.
-func run(t *testing.T, args ...string) said {
+func run(t *testing.T, args ...string) commandOutput {
 	t.Helper()
 	binary := program(t) // outside the timeout of the command
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -49,7 +49,7 @@ func run(t *testing.T, args ...string) said {
 	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 		t.Fatalf("%s: %v", strings.Join(args, " "), err)
 	} else if ok {
-		return said{out.String(), stderr.String(), exit.ExitCode()}
+		return commandOutput{out.String(), stderr.String(), exit.ExitCode()}
 	}
-	return said{out.String(), stderr.String(), 0}
+	return commandOutput{out.String(), stderr.String(), 0}
 }
