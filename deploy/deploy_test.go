@@ -30,8 +30,9 @@ type service struct {
 	Ports   []string `json:"ports"`
 }
 
-func TestComposeFileKeepsEverythingOnLoopback(t *testing.T) {
-	t.Parallel()
+// services returns the services of docker-compose.yml.
+func services(t *testing.T) map[string]service {
+	t.Helper()
 	data, err := os.ReadFile("../docker-compose.yml")
 	if err != nil {
 		t.Fatal(err)
@@ -42,8 +43,13 @@ func TestComposeFileKeepsEverythingOnLoopback(t *testing.T) {
 	if err := yaml.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
+	return file.Services
+}
+
+func TestComposeFileKeepsEverythingOnLoopback(t *testing.T) {
+	t.Parallel()
 	roles := map[string]int{}
-	for name, s := range file.Services {
+	for name, s := range services(t) {
 		roles[strings.TrimRight(name, "-0123456789")]++
 		for _, port := range s.Ports {
 			if !strings.HasPrefix(port, "127.0.0.1:") {
@@ -62,22 +68,12 @@ func TestComposeFileKeepsEverythingOnLoopback(t *testing.T) {
 // the flags of the file, which fails for an unknown flag.
 func TestComposeCommandsExist(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../docker-compose.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file struct {
-		Services map[string]service `json:"services"`
-	}
-	if err := yaml.Unmarshal(data, &file); err != nil {
-		t.Fatal(err)
-	}
 	binaries := map[string]string{
 		"${PROCFLEET_IMAGE:-procfleet:latest}":             "./cmd/procfleet",
 		"${PROCFLEET_AGENT_IMAGE:-procfleet-agent:latest}": "./cmd/procfleet-agent",
 	}
 	checked := 0
-	for name, s := range file.Services {
+	for name, s := range services(t) {
 		pkg, ours := binaries[s.Image]
 		if !ours {
 			continue

@@ -104,6 +104,16 @@ func multi(items ...map[string]any) map[string]any {
 // instance returns the fields that clients read of a successful status.
 func (e gseEntry) instance(t *testing.T) (pid int, isAuto bool) {
 	t.Helper()
+	if e.Code != 0 || e.Message != "success" {
+		t.Fatalf("a status is %+v", e)
+	}
+	return instanceIn(t, []byte(e.Content))
+}
+
+// instanceIn decodes the only instance in the content of a status. Clients read its
+// members without a check, so they must be present.
+func instanceIn(t *testing.T, text []byte) (pid int, isAuto bool) {
+	t.Helper()
 	var content struct {
 		Process []struct {
 			Instance []struct {
@@ -112,13 +122,12 @@ func (e gseEntry) instance(t *testing.T) (pid int, isAuto bool) {
 			} `json:"instance"`
 		} `json:"process"`
 	}
-	err := json.Unmarshal([]byte(e.Content), &content)
-	if err != nil || e.Code != 0 || e.Message != "success" || len(content.Process) != 1 || len(content.Process[0].Instance) != 1 {
-		t.Fatalf("a status is %+v", e)
+	if err := json.Unmarshal(text, &content); err != nil || len(content.Process) != 1 || len(content.Process[0].Instance) != 1 {
+		t.Fatalf("content is %s", text)
 	}
 	i := content.Process[0].Instance[0]
 	if i.PID == nil || i.IsAuto == nil || *i.PID == 0 {
-		t.Fatalf("pid or isAuto is missing, or the pid is 0: %+v", e)
+		t.Fatalf("pid or isAuto is missing, or the pid is 0: %s", text)
 	}
 	return *i.PID, *i.IsAuto
 }

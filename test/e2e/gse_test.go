@@ -171,18 +171,7 @@ func TestGSEClientsUseTheirOwnPaths(t *testing.T) {
 // there is one.
 func checkContent(t *testing.T, e gseEntry, pid int) {
 	t.Helper()
-	var content struct {
-		Process []struct {
-			Instance []struct {
-				PID    int  `json:"pid"`
-				IsAuto bool `json:"isAuto"`
-			} `json:"instance"`
-		} `json:"process"`
-	}
-	if err := json.Unmarshal([]byte(e.Content), &content); err != nil || e.Code != 0 || len(content.Process) != 1 || len(content.Process[0].Instance) != 1 {
-		t.Fatalf("a status is %+v", e)
-	}
-	if got := content.Process[0].Instance[0]; got.PID != pid || got.IsAuto != (pid > 0) {
-		t.Errorf("status %+v, want pid %d", got, pid)
+	if got, isAuto := e.instance(t); got != pid || isAuto != (pid > 0) {
+		t.Errorf("status with pid %d, isAuto %t, want pid %d", got, isAuto, pid)
 	}
 }

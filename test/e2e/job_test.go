@@ -94,18 +94,7 @@ func (c *jobClient) want(code int, call string, opType int, info map[string]any)
 // instance returns the fields of the process in an entry's content.
 func (c *jobClient) instance(e jobEntry) (pid int, isAuto bool) {
 	c.t.Helper()
-	var content struct {
-		Process []struct {
-			Instance []struct {
-				PID    int  `json:"pid"`
-				IsAuto bool `json:"isAuto"`
-			} `json:"instance"`
-		} `json:"process"`
-	}
-	if err := json.Unmarshal(e.Content, &content); err != nil || len(content.Process) != 1 || len(content.Process[0].Instance) != 1 {
-		c.t.Fatalf("content is %s", e.Content)
-	}
-	return content.Process[0].Instance[0].PID, content.Process[0].Instance[0].IsAuto
+	return instanceIn(c.t, e.Content)
 }
 
 // scripted creates the scripts that operate_proc runs in the folder of a sample

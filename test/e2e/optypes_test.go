@@ -164,7 +164,7 @@ func TestEveryOpTypeOnAProcessInEveryState(t *testing.T) {
 	for _, c := range cells {
 		want, what := matrix[c.op][c.in], fmt.Sprintf("after op_type %d of what was %s", c.op, stateNames[c.in])
 		if want.anon {
-			if _, auto := instance(t, seen[b.key(c.p)]); !auto {
+			if _, auto := instanceIn(t, []byte(seen[b.key(c.p)].Content)); !auto {
 				t.Errorf("%s it is not supervised", what)
 			}
 			continue
@@ -180,25 +180,13 @@ func TestEveryOpTypeOnAProcessInEveryState(t *testing.T) {
 	}
 }
 
-// instance returns the fields of a process in a status.
-func instance(t *testing.T, e gseEntry) (pid int, auto bool) {
-	t.Helper()
-	content := contentOf(t, e.Content)
-	process, _ := content["process"].([]any)
-	if len(process) != 1 {
-		t.Fatalf("a status is %+v", e)
-	}
-	first := process[0].(map[string]any)["instance"].([]any)[0].(map[string]any)
-	return number(t, first["pid"]), first["isAuto"] == true
-}
-
 // checkPID compares a status with the pid of the process, 0 if it does not run.
 func checkPID(t *testing.T, e gseEntry, pid int, auto bool) {
 	t.Helper()
 	if pid == 0 {
 		pid = -1
 	}
-	if gotPID, gotAuto := instance(t, e); gotPID != pid || gotAuto != auto {
+	if gotPID, gotAuto := instanceIn(t, []byte(e.Content)); gotPID != pid || gotAuto != auto {
 		t.Errorf("status with pid %d, supervised %t, want %d, %t: %s", gotPID, gotAuto, pid, auto, e.Content)
 	}
 }
@@ -420,7 +408,7 @@ func TestAStopEndsTheWaitForAnotherStart(t *testing.T) {
 		}
 		testenv.Eventually(t, finishTimeout, func() bool {
 			e := do(opStatus)
-			_, auto := instance(t, e)
+			_, auto := instanceIn(t, []byte(e.Content))
 			return auto && strings.Contains(e.Content, "nextRetryAt")
 		}, "it waits for another start")
 		if e := do(op); e.Code != 829 {
