@@ -109,7 +109,7 @@ func (k *settingsClient) run(ctx context.Context) {
 
 // request requests the settings once, applies and stores them. It reports whether it succeeded.
 func (k *settingsClient) request(ctx context.Context) bool {
-	request := agentproto.SettingsAsk{Header: newHeader(agentproto.TypeSettingsAsk), Host: k.self.host, Instance: k.self.instance}
+	request := agentproto.SettingsRequest{Header: newHeader(agentproto.TypeSettingsRequest), Host: k.self.host, Instance: k.self.instance}
 	var reply agentproto.SettingsReply
 	took, err := k.workers.request(ctx, agentproto.SettingsSubject(k.self.cloud), &request, agentproto.TypeSettingsReply, &reply)
 	if err != nil {

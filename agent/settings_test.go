@@ -41,8 +41,8 @@ func (h *host) answerSettings() *wishes {
 }
 
 func (w *wishes) answer(m *nats.Msg) {
-	var ask agentproto.SettingsAsk
-	if err := agentproto.Decode(m.Data, agentproto.TypeSettingsAsk, &ask); err != nil {
+	var ask agentproto.SettingsRequest
+	if err := agentproto.Decode(m.Data, agentproto.TypeSettingsRequest, &ask); err != nil {
 		w.t.Errorf("question: %v", err)
 		return
 	}

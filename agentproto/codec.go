@@ -2,7 +2,6 @@ package agentproto
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -12,10 +11,6 @@ import (
 // MaxMessageBytes is the maximum size of a message, sent or received; NATS
 // servers reject larger messages by default.
 const MaxMessageBytes = 1 << 20
-
-// ErrType is wrapped by the error of [Decode] for a message of a different type
-// or version than requested.
-var ErrType = errors.New("agentproto: unexpected message type")
 
 // Message is implemented by pointers to the message structs, which embed
 // [Header].
@@ -40,7 +35,7 @@ func Decode(data []byte, want string, m Message) error {
 		return fmt.Errorf("agentproto: decode %s: %w", want, err)
 	}
 	if got := m.MessageType(); got != want {
-		return fmt.Errorf("%w: %q, want %q", ErrType, got, want)
+		return fmt.Errorf("agentproto: unexpected message type: %q, want %q", got, want)
 	}
 	return nil
 }

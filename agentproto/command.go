@@ -25,7 +25,7 @@ const (
 	TypeProcesses     = "procfleet.agent.v1.processes"
 	TypeEvent         = "procfleet.agent.v1.event"
 
-	TypeSettingsAsk     = "procfleet.agent.v1.settings"
+	TypeSettingsRequest = "procfleet.agent.v1.settings"
 	TypeSettingsReply   = "procfleet.agent.v1.settings_reply"
 	TypeSettingsChanged = "procfleet.agent.v1.settings_changed"
 )

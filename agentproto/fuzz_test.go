@@ -65,7 +65,7 @@ func FuzzDecodePresence(f *testing.F)        { fuzzDecode(f, TypePresence) }
 func FuzzDecodePresenceReply(f *testing.F)   { fuzzDecode(f, TypePresenceReply) }
 func FuzzDecodeProcesses(f *testing.F)       { fuzzDecode(f, TypeProcesses) }
 func FuzzDecodeEvent(f *testing.F)           { fuzzDecode(f, TypeEvent) }
-func FuzzDecodeSettingsAsk(f *testing.F)     { fuzzDecode(f, TypeSettingsAsk) }
+func FuzzDecodeSettingsRequest(f *testing.F) { fuzzDecode(f, TypeSettingsRequest) }
 func FuzzDecodeSettingsReply(f *testing.F)   { fuzzDecode(f, TypeSettingsReply) }
 func FuzzDecodeSettingsChanged(f *testing.F) { fuzzDecode(f, TypeSettingsChanged) }
 

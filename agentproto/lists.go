@@ -21,6 +21,8 @@ const (
 type (
 	// ReplyItems has at most [MaxItems] elements.
 	ReplyItems []ReplyItem
+	// ItemList has at most [MaxItems] elements.
+	ItemList []int
 	// ResultList has at most [MaxItems] elements.
 	ResultList []Result
 	// ManagedProcesses has at most [MaxProcesses] elements.
@@ -30,6 +32,11 @@ type (
 // UnmarshalJSONFrom implements [json.UnmarshalerFrom].
 func (l *ReplyItems) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return decodeList(dec, (*[]ReplyItem)(l), MaxItems)
+}
+
+// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
+func (l *ItemList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return decodeList(dec, (*[]int)(l), MaxItems)
 }
 
 // UnmarshalJSONFrom implements [json.UnmarshalerFrom].
@@ -54,7 +61,7 @@ func decodeList[T any](dec *jsontext.Decoder, list *[]T, most int) error {
 	}
 	for dec.PeekKind() != ']' {
 		if len(*list) == most {
-			return fmt.Errorf("a list of more than %d", most)
+			return fmt.Errorf("list has more than %d elements", most)
 		}
 		var element T
 		if err := json.UnmarshalDecode(dec, &element); err != nil {

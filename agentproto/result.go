@@ -1,6 +1,10 @@
 package agentproto
 
-import "time"
+import (
+	"encoding/json"
+	"strings"
+	"time"
+)
 
 // Results contains final results of one task from one host. The agent sends it
 // as a request to [ResultSubject], and a worker replies with a [Receipt]. The
@@ -59,6 +63,45 @@ const (
 	MaxResult  = 16 << 10
 )
 
+// Bounded returns a copy of r within [MaxMessage] and [MaxResult] that is valid
+// UTF-8. It truncates the message first. If the result is still too large, it
+// shortens the long texts of Status, and then replaces the warnings.
+func (r Result) Bounded() Result {
+	r.Message = clip(r.Message, MaxMessage)
+	if r.encodedSize() <= MaxResult {
+		return r
+	}
+	if r.Status != nil {
+		short := *r.Status
+		for _, text := range []*string{&short.Command, &short.Version, &short.Health, &short.Evidence, &short.Phase, &short.Stat, &short.AgentID} {
+			*text = clip(*text, 512)
+		}
+		r.Status = &short
+	}
+	if r.encodedSize() <= MaxResult {
+		return r
+	}
+	r.Warnings = []string{"warnings left out: the result was too large"}
+	if r.encodedSize() > MaxResult { // control characters are encoded in six bytes each
+		r.Message = clip(r.Message, MaxMessage/4)
+	}
+	return r
+}
+
+func (r *Result) encodedSize() int {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return MaxResult + 1
+	}
+	return len(data)
+}
+
+// clip returns s as valid UTF-8 of at most limit bytes.
+func clip(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	return strings.ToValidUTF8(s[:min(limit, len(s))], "")
+}
+
 // Status is an agent's observation of a process.
 type Status struct {
 	At         time.Time `json:"at"`
@@ -112,6 +155,40 @@ type LastExit struct {
 	Code   int       `json:"code,omitzero"`    // exit code, if Known and without Signal
 	Signal string    `json:"signal,omitempty"` // for example "SIGSEGV"
 	Why    string    `json:"why,omitempty"`    // for example "limit", "out of memory"
+}
+
+// Receipt is a worker's signed reply to [Results] and [Event]: it names the
+// results or the event that the servers have stored durably. Its signature
+// covers the id of the request.
+type Receipt struct {
+	Header
+	// Task is the task of the [Results]. Stored lists the items whose results
+	// are in the task store. Rejected lists items whose results no worker will
+	// store: the task is unknown, or the item belongs to another host. The agent
+	// resends the results of items in neither list.
+	Task     string   `json:"task,omitempty"`
+	Stored   ItemList `json:"stored,omitempty"`
+	Rejected ItemList `json:"rejected,omitempty"`
+	// Event is the id of the [Event] that is now in the event stream.
+	Event string `json:"event,omitempty"`
+	// RetryAfterMS, if positive, reports that nothing was stored because workers
+	// are overloaded or a store is unavailable. The agent sends nothing to this
+	// subject for that many milliseconds. With Task or Event, only these results
+	// or this event were refused: the agent delays them and sends others.
+	RetryAfterMS int64 `json:"retry_after_ms,omitzero"`
+}
+
+// RequestTimeout is how long agents wait for the reply of a worker before they
+// resend the request. A worker replies earlier, if only with RetryAfterMS.
+const RequestTimeout = 5 * time.Second
+
+// MaxRetryAfter is the longest [Receipt.RetryAfterMS] that agents obey.
+const MaxRetryAfter = time.Minute
+
+// RetryAfter returns RetryAfterMS as a duration between 0 and [MaxRetryAfter].
+func (r *Receipt) RetryAfter() time.Duration {
+	ms := min(max(r.RetryAfterMS, 0), MaxRetryAfter.Milliseconds())
+	return time.Duration(ms) * time.Millisecond
 }
 
 // Resend requests that an agent publishes the results of items again. It is a

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// SettingsAsk requests the settings of a host on [SettingsSubject]. Agents send
+// SettingsRequest requests the settings of a host on [SettingsSubject]. Agents send
 // it at startup before they start any process, on [SettingsChanged], and every
 // 8 to 12 minutes. The reply is a [SettingsReply].
-type SettingsAsk struct {
+type SettingsRequest struct {
 	Header
 	Host     string `json:"host"` // "<cloud>:<ip>"
 	Instance string `json:"instance"`

@@ -10,15 +10,9 @@ import (
 // HostToken returns addr as a single subject token: '.' and ':' become '-'.
 //
 //	10.0.0.1 → 10-0-0-1     fd00::1 → fd00--1
-func HostToken(addr netip.Addr) string {
-	token := []byte(addr.String())
-	for i, c := range token {
-		if c == '.' || c == ':' {
-			token[i] = '-'
-		}
-	}
-	return string(token)
-}
+func HostToken(addr netip.Addr) string { return hyphens.Replace(addr.String()) }
+
+var hyphens = strings.NewReplacer(".", "-", ":", "-")
 
 // AgentSubject returns the subject on which the agent of a host receives commands.
 //
@@ -33,12 +27,12 @@ const (
 )
 
 // AnswerSubject returns the subject for an agent's reply to a request that was sent
-// to the subject asked; id is "<worker>.<request>". The subject contains the host, so
+// to the subject to; id is "<worker>.<request>". The subject contains the host, so
 // that NATS permissions can restrict an agent to replies of its own host.
 //
 //	procfleet.answer.0.10-0-0-1.1zk3x9.4-0-1
-func AnswerSubject(asked, id string) string {
-	return answerPrefix + strings.TrimPrefix(asked, agentPrefix) + "." + id
+func AnswerSubject(to, id string) string {
+	return answerPrefix + strings.TrimPrefix(to, agentPrefix) + "." + id
 }
 
 // AnswersTo returns the subject filter for the replies of all hosts to requests

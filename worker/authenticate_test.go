@@ -94,8 +94,8 @@ func TestAnUnsignedSettingsRequestGetsNoReply(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data := e.encode(&agentproto.SettingsAsk{
-		Header: agentproto.Header{Type: agentproto.TypeSettingsAsk, ID: "question"}, Host: host(1).String(), Instance: "i1",
+	data := e.encode(&agentproto.SettingsRequest{
+		Header: agentproto.Header{Type: agentproto.TypeSettingsRequest, ID: "question"}, Host: host(1).String(), Instance: "i1",
 	})
 	ask := func(header nats.Header) {
 		t.Helper()
@@ -104,7 +104,7 @@ func TestAnUnsignedSettingsRequestGetsNoReply(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := fleetkey.Message{Purpose: agentproto.TypeSettingsAsk, Body: data}
+	m := fleetkey.Message{Purpose: agentproto.TypeSettingsRequest, Body: data}
 	bad := s.badly(host(1), m)
 	for _, headers := range bad {
 		for _, header := range headers {
@@ -112,7 +112,7 @@ func TestAnUnsignedSettingsRequestGetsNoReply(t *testing.T) {
 		}
 	}
 	for reason, headers := range bad {
-		e.eventually(func() bool { return s.counted(agentproto.TypeSettingsAsk, reason, len(headers)) }, "those that are "+reason+" are counted")
+		e.eventually(func() bool { return s.counted(agentproto.TypeSettingsRequest, reason, len(headers)) }, "those that are "+reason+" are counted")
 	}
 	ask(by(s.ring, host(1), m))
 	msg, err := inbox.NextMsg(patience)

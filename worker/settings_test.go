@@ -17,8 +17,8 @@ import (
 // askSettings asks as the agent of a host does, until it is answered.
 func (e *env) askSettings(h procfleet.Host) agentproto.SettingsReply {
 	e.t.Helper()
-	data, err := agentproto.Encode(&agentproto.SettingsAsk{
-		Header: agentproto.Header{Type: agentproto.TypeSettingsAsk}, Host: h.String(), Instance: "i1",
+	data, err := agentproto.Encode(&agentproto.SettingsRequest{
+		Header: agentproto.Header{Type: agentproto.TypeSettingsRequest}, Host: h.String(), Instance: "i1",
 	})
 	if err != nil {
 		e.t.Fatal(err)
@@ -94,7 +94,7 @@ func TestAnAgentLearnsThatItsSettingsAreUnreadable(t *testing.T) {
 func TestAQuestionOfAnotherAreaIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	e := start(t)
-	data, err := agentproto.Encode(&agentproto.SettingsAsk{Header: agentproto.Header{Type: agentproto.TypeSettingsAsk}, Host: host(1).String()})
+	data, err := agentproto.Encode(&agentproto.SettingsRequest{Header: agentproto.Header{Type: agentproto.TypeSettingsRequest}, Host: host(1).String()})
 	if err != nil {
 		t.Fatal(err)
 	}

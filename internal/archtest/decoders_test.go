@@ -47,7 +47,7 @@ var decoders = map[string]string{
 
 	"agentproto.Decode": "agentproto.FuzzDecodeCommand agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeResend " +
 		"agentproto.FuzzDecodeResendReply agentproto.FuzzDecodePresence agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeProcesses " +
-		"agentproto.FuzzDecodeEvent agentproto.FuzzDecodeReceipt agentproto.FuzzDecodeSettingsAsk agentproto.FuzzDecodeSettingsReply agentproto.FuzzDecodeSettingsChanged",
+		"agentproto.FuzzDecodeEvent agentproto.FuzzDecodeReceipt agentproto.FuzzDecodeSettingsRequest agentproto.FuzzDecodeSettingsReply agentproto.FuzzDecodeSettingsChanged",
 	"agentproto.ReplyItems.UnmarshalJSONFrom":       "agentproto.FuzzDecodeReply",
 	"agentproto.ResultList.UnmarshalJSONFrom":       "agentproto.FuzzDecodeResults",
 	"agentproto.ItemList.UnmarshalJSONFrom":         "agentproto.FuzzDecodeReceipt",
@@ -150,10 +150,10 @@ var decoders = map[string]string{
 	"worker/collect.decodeResults":        "worker/collect.FuzzDecodeResults",
 	"worker/collect.resultTrace.recorded": "internal/tracecontext.FuzzExtract",
 
-	"worker/hosts.events.open":       "internal/bus.FuzzDecodeHostEvent",
-	"worker/hosts.decodePresence":    "worker/hosts.FuzzDecodePresence",
-	"worker/hosts.decodeReport":      "worker/hosts.FuzzDecodeReport",
-	"worker/hosts.decodeSettingsAsk": "worker/hosts.FuzzDecodeSettingsAsk",
+	"worker/hosts.events.open":           "internal/bus.FuzzDecodeHostEvent",
+	"worker/hosts.decodePresence":        "worker/hosts.FuzzDecodePresence",
+	"worker/hosts.decodeReport":          "worker/hosts.FuzzDecodeReport",
+	"worker/hosts.decodeSettingsRequest": "worker/hosts.FuzzDecodeSettingsRequest",
 
 	"worker/deliver.delivery.handleReply": "worker/deliver.FuzzReply",
 	"worker/deliver.Deliverer.deliver":    "internal/bus.FuzzDecodeChunkRef internal/tracecontext.FuzzExtract",

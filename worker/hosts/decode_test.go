@@ -69,10 +69,10 @@ func BenchmarkDecodeReport(b *testing.B) {
 	}
 }
 
-func FuzzDecodeSettingsAsk(f *testing.F) {
+func FuzzDecodeSettingsRequest(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.settings","host":"0:10.0.0.1","instance":"i"}`), "procfleet.settings.0")
 	f.Fuzz(func(t *testing.T, data []byte, subject string) {
-		if _, host, err := decodeSettingsAsk(data, subject); err == nil && host.IsZero() {
+		if _, host, err := decodeSettingsRequest(data, subject); err == nil && host.IsZero() {
 			t.Error("a settings request of no host got through")
 		}
 	})

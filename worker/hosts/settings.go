@@ -45,7 +45,7 @@ type request struct {
 }
 
 func (s *settings) add(batch []request, msg *nats.Msg) []request {
-	message, host, err := decodeSettingsAsk(msg.Data, msg.Subject)
+	message, host, err := decodeSettingsRequest(msg.Data, msg.Subject)
 	if err == nil && !agentproto.ToAgent(msg.Reply) {
 		err = errors.New("the message has no reply subject of an agent")
 	}
@@ -54,15 +54,15 @@ func (s *settings) add(batch []request, msg *nats.Msg) []request {
 		s.link.Metrics.Settings(metrics.Dropped)
 		return batch
 	}
-	if s.link.Auth.Verify(msg.Header, host, &fleetkey.Message{Purpose: agentproto.TypeSettingsAsk, Body: msg.Data}) != nil {
+	if s.link.Auth.Verify(msg.Header, host, &fleetkey.Message{Purpose: agentproto.TypeSettingsRequest, Body: msg.Data}) != nil {
 		s.link.Metrics.Settings(metrics.Dropped)
 		return batch
 	}
 	return append(batch, request{host, message.ID, msg.Reply})
 }
 
-func decodeSettingsAsk(data []byte, subject string) (message agentproto.SettingsAsk, host procfleet.Host, err error) {
-	if err = agentproto.Decode(data, agentproto.TypeSettingsAsk, &message); err == nil {
+func decodeSettingsRequest(data []byte, subject string) (message agentproto.SettingsRequest, host procfleet.Host, err error) {
+	if err = agentproto.Decode(data, agentproto.TypeSettingsRequest, &message); err == nil {
 		host, err = agentlink.ParseHost(message.Host, subject)
 	}
 	return message, host, err

@@ -125,7 +125,7 @@ func (m *Metrics) begin() {
 	each(m.settings, "outcome", Answered, NotKnown, NotAnswered, Dropped, Overflowed)
 	for _, messageType := range []string{
 		agentproto.TypeReply, agentproto.TypeResendReply, agentproto.TypeResults,
-		agentproto.TypePresence, agentproto.TypeProcesses, agentproto.TypeSettingsAsk, agentproto.TypeEvent,
+		agentproto.TypePresence, agentproto.TypeProcesses, agentproto.TypeSettingsRequest, agentproto.TypeEvent,
 	} {
 		for _, reason := range fleetkey.Reasons() {
 			m.rejected.Add(ctx, 0, metric.WithAttributes(
