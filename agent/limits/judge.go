@@ -54,7 +54,6 @@ func NewJudge(rules Rules) *Judge {
 // member is terminated instead.
 func (j *Judge) Read(r Reading) (Breach, bool) {
 	j.follow(&r)
-	found := slices.Concat(j.overOwn(&r), j.overPool(&r))
 	if j.underway || j.acted && r.At < j.ended+j.rules.Spacing {
 		return Breach{}, false
 	}
@@ -62,24 +61,20 @@ func (j *Judge) Read(r Reading) (Breach, bool) {
 	for _, t := range r.Trees {
 		deferred[t.Key] = t.Deferred
 	}
-	found = slices.DeleteFunc(found, func(b Breach) bool { return deferred[b.Key] })
-	if len(found) == 0 {
-		return Breach{}, false
-	}
-	return slices.MinFunc(found, func(a, b Breach) int {
-		if (a.Pool == nil) != (b.Pool == nil) {
-			if a.Pool == nil {
-				return -1
-			}
-			return 1
+	for _, found := range [][]Breach{j.overOwn(&r), j.overPool(&r)} {
+		found = slices.DeleteFunc(found, func(b Breach) bool { return deferred[b.Key] })
+		if len(found) > 0 {
+			return slices.MinFunc(found, func(a, b Breach) int {
+				return cmp.Or(cmp.Compare(b.Value/b.Limit, a.Value/a.Limit), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Metric, b.Metric))
+			}), true
 		}
-		return cmp.Or(cmp.Compare(b.Value/b.Limit, a.Value/a.Limit), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Metric, b.Metric))
-	}), true
+	}
+	return Breach{}, false
 }
 
 // Begin records that the caller terminates the process of a breach. Until [Judge.End], Read
-// returns no other breach.
-func (j *Judge) Begin(Breach) { j.underway = true }
+// returns no breach.
+func (j *Judge) Begin() { j.underway = true }
 
 // End records that the termination ended at the time at, on the clock of [Reading.At]; done
 // is false if the process was not touched. A process that survives is returned again only
@@ -127,7 +122,7 @@ func (j *Judge) follow(r *Reading) {
 			f = &following{track: newTrack(), main: t.Main}
 		}
 		if j.warm(t) {
-			f.add(r, j.rules.Window, usage{t.CPU, t.Memory, t.CPUKnown, t.CPULimit, t.MemoryLimit})
+			f.add(r, j.rules.Window, t)
 		}
 		trees[t.Key] = f
 	}
@@ -135,17 +130,16 @@ func (j *Judge) follow(r *Reading) {
 	pools := make(map[Pool]*track, len(r.Pools))
 	for _, p := range r.Pools {
 		pools[p] = cmp.Or(j.pools[p], newTrack())
-		u := usage{cpuKnown: true, cpuLimit: p.CPULimit, memoryLimit: p.MemoryLimit}
+		sum := Tree{CPUKnown: true, CPULimit: p.CPULimit, MemoryLimit: p.MemoryLimit}
 		for _, t := range j.members(r, p) {
-			u.cpu += t.CPU
-			u.memory += t.Memory
+			sum.CPU += t.CPU
+			sum.Memory += t.Memory
 		}
-		pools[p].add(r, j.rules.Window, u)
+		pools[p].add(r, j.rules.Window, sum)
 	}
 	j.pools = pools
 }
 
-// warm reports whether a process is old enough to be measured.
 func (j *Judge) warm(t Tree) bool { return t.Age >= j.rules.ArmAfter }
 
 // members returns the measured trees of a pool.
@@ -209,8 +203,5 @@ func (j *Judge) poolMembers(r *Reading, p Pool, metric Metric) []Member {
 
 // window returns the time for which a limit has to be exceeded for a breach.
 func (j *Judge) window(metric Metric, period time.Duration) time.Duration {
-	if metric == CPU {
-		return j.rules.Window
-	}
-	return (streak - 1) * period
+	return of(metric, j.rules.Window, (streak-1)*period)
 }

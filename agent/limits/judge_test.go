@@ -79,7 +79,7 @@ func (h *host) after(readings int, key string) Breach {
 
 // takeDown acts upon a breach and gives the process a successor.
 func (h *host) takeDown(b Breach) {
-	h.judge.Begin(b)
+	h.judge.Begin()
 	h.judge.End(b, h.at, true)
 	for i := range h.trees {
 		if h.trees[i].Key == b.Key {
@@ -116,7 +116,7 @@ func TestFaultMatrix(t *testing.T) {
 			h.trees[0].CPU = 48 + float64(n%6)
 			if b, found := h.read(period); found {
 				breaches++
-				h.judge.Begin(b)
+				h.judge.Begin()
 				h.judge.End(b, h.at, true) // and it outlives that
 			}
 		}
@@ -171,7 +171,7 @@ func testPoolVictims(t *testing.T) {
 				t.Fatalf("by limit %t: order is %+v, want %v", byLimit, b.Members, want)
 			}
 		}
-		h.judge.Begin(b)
+		h.judge.Begin()
 		h.quiet(20) // one at a time
 		h.judge.End(b, h.at, true)
 		h.quiet(11)         // cool-down
@@ -261,7 +261,7 @@ func TestOneTakeDownAtATimeAndSpaced(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, tree("a", 0, 60).limits(0, 50), tree("b", 0, 90).limits(0, 50), tree("c", 0, 70).limits(0, 50))
 	b := h.after(3, "b") // the worst
-	h.judge.Begin(b)
+	h.judge.Begin()
 	h.quiet(30)
 	h.judge.End(b, h.at, true)
 	h.quiet(1)
@@ -274,7 +274,7 @@ func TestTakeDownThatDidNothingIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, tree("a", 0, 60).limits(0, 50))
 	b := h.after(3, "a")
-	h.judge.Begin(b)
+	h.judge.Begin()
 	h.judge.End(b, h.at, false)
 	h.after(1, "a")
 }

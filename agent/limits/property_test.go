@@ -139,7 +139,7 @@ func TestNothingIsFoundWithoutReason(t *testing.T) {
 			if found {
 				w.check(rt, b)
 				if rapid.Bool().Draw(rt, "act") {
-					h.judge.Begin(b)
+					h.judge.Begin()
 					open, w.underway = b, true
 				}
 			} else if w.underway && rapid.Bool().Draw(rt, "end") {

@@ -15,6 +15,13 @@ const (
 	Memory Metric = "memory"
 )
 
+func of[T any](m Metric, cpu, memory T) T {
+	if m == CPU {
+		return cpu
+	}
+	return memory
+}
+
 // Process identifies the main process of a tree within one boot of the host.
 type Process struct {
 	PID   int
@@ -41,12 +48,7 @@ type Tree struct {
 	Deferred bool
 }
 
-func (t *Tree) limit(m Metric) float64 {
-	if m == CPU {
-		return t.CPULimit
-	}
-	return t.MemoryLimit
-}
+func (t *Tree) limit(m Metric) float64 { return of(m, t.CPULimit, t.MemoryLimit) }
 
 // Pool is a limit that all trees of one namespace share.
 type Pool struct {
@@ -61,19 +63,9 @@ type Pool struct {
 	MemoryByLimit bool
 }
 
-func (p *Pool) limit(m Metric) float64 {
-	if m == CPU {
-		return p.CPULimit
-	}
-	return p.MemoryLimit
-}
+func (p *Pool) limit(m Metric) float64 { return of(m, p.CPULimit, p.MemoryLimit) }
 
-func (p *Pool) byLimit(m Metric) bool {
-	if m == CPU {
-		return p.CPUByLimit
-	}
-	return p.MemoryByLimit
-}
+func (p *Pool) byLimit(m Metric) bool { return of(m, p.CPUByLimit, p.MemoryByLimit) }
 
 // Reading is one measurement of all trees of the host.
 type Reading struct {
@@ -83,7 +75,6 @@ type Reading struct {
 	Pools  []Pool
 }
 
-// isLimit reports whether a value is a limit.
 func isLimit(limit float64) bool { return limit > 0 && limit <= 100 }
 
 // Breach is an exceeded limit and the process to terminate for it.

@@ -30,42 +30,31 @@ func newTrack() *track {
 	return &track{acted: map[Metric]bool{}, quiet: map[Metric]time.Duration{}}
 }
 
-func (t *track) add(r *Reading, window time.Duration, u usage) {
+// add records the usage in a reading, of a tree or the sum of a pool.
+func (t *track) add(r *Reading, window time.Duration, u Tree) {
 	span := r.At - t.at
 	switch {
 	case !t.begun:
 	case span <= 0 || span > maxGap*r.Period:
 		*t = *newTrack()
-	case u.cpuKnown:
-		t.cpu.add(span, u.cpu, window, r.Period)
+	case u.CPUKnown:
+		t.cpu.add(span, u.CPU, window, r.Period)
 	}
-	t.at, t.begun, t.memory = r.At, true, u.memory
-	if isLimit(u.memoryLimit) && u.memory > u.memoryLimit {
+	t.at, t.begun, t.memory = r.At, true, u.Memory
+	if isLimit(u.MemoryLimit) && u.Memory > u.MemoryLimit {
 		t.streaks++
 	} else {
 		t.streaks = 0
 	}
-	for metric, limit := range map[Metric]float64{CPU: u.cpuLimit, Memory: u.memoryLimit} {
-		if t.value(metric) < rearm*limit {
+	for _, metric := range []Metric{CPU, Memory} {
+		if t.value(metric) < rearm*u.limit(metric) {
 			t.acted[metric] = false
 		}
 	}
 }
 
-// usage is one reading of a tree or a pool.
-type usage struct {
-	cpu, memory           float64
-	cpuKnown              bool
-	cpuLimit, memoryLimit float64
-}
-
 // value returns the usage that is compared with the limit.
-func (t *track) value(m Metric) float64 {
-	if m == CPU {
-		return t.cpu.mean()
-	}
-	return t.memory
-}
+func (t *track) value(m Metric) float64 { return of(m, t.cpu.mean(), t.memory) }
 
 // over reports whether the limit is exceeded long enough for a breach, and no termination
 // or dismissal suppresses the breach.

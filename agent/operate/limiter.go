@@ -207,7 +207,7 @@ func (l *limiter) confirm(b limits.Breach, subjects map[string]subject, usage pr
 
 // act terminates the process, and emits an event after the termination. It does not wait.
 func (l *limiter) act(b limits.Breach, s subject, of proc.Capacity) {
-	l.judge.Begin(b)
+	l.judge.Begin()
 	l.engine.requestTermination(b.Key, s.main, func(end procop.TerminationEnd) {
 		l.ended <- func() {
 			l.judge.End(b, time.Duration(l.engine.clock.now()), end.Begun)
