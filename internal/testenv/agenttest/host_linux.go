@@ -22,45 +22,43 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// Patience is how long tests wait for what should take far less.
+// Patience is the timeout of waits in tests. It is far longer than the tested programs need.
 const Patience = 90 * time.Second
 
-// Quick is a rhythm for PROCFLEET_AGENT_TIMING in which little is waited for.
-// A window still gives a process a second to settle.
+// Quick is a value of PROCFLEET_AGENT_TIMING with short intervals. Start windows still give
+// a process a second to settle.
 const Quick = "sweep=500ms,stop_poll=20ms,window_poll=20ms,foreground_after=300ms,reload_wait=300ms,kill_grace=500ms," +
 	"recover_delay=100ms,journal_retry=50ms,trim_outputs=300ms"
 
-// Host is one host with an agent and its servers' side of the broker. Each has
-// a cloud area of its own, so that several share a broker.
+// Host is a simulated host with an agent, and the servers to which the agent connects. Each
+// host has its own cloud area, so that several hosts can share a broker.
 type Host struct {
 	tb   testing.TB
 	nats *testenv.NATS
-	// URL is where the agent finds NATS.
+	// URL is the address of NATS for the agent.
 	URL string
-	// Binary is the agent's program file.
+	// Binary is the path of the agent's program.
 	Binary string
-	// Data is the agent's data folder; it outlives the agent.
+	// Data is the agent's data folder, which remains when the agent ends.
 	Data string
-	// Agent is the agent that runs or ran last.
+	// Agent is the latest agent process.
 	Agent *testenv.Child
-	// Wrapper goes before the agent's command line: a program that changes what
-	// the agent will see and then becomes it.
+	// Wrapper precedes the agent's command line: a program that changes the environment of
+	// the agent and then executes it.
 	Wrapper []string
-	// Attributes are those with which agents are started.
+	// Attributes are the process attributes of agents that are started.
 	Attributes *syscall.SysProcAttr
 
-	cloud  int64
-	mark   string
-	tasks  atomic.Int64
-	ahead  atomic.Int64 // of the servers' clock, in nanoseconds
-	silent atomic.Bool  // no receipts are sent
-	mu     sync.Mutex
-	heard  map[ID][]agentproto.Result // received, in order
-	events []agentproto.Event
-	wanted agentproto.Settings
+	cloud   int64
+	mark    string
+	tasks   atomic.Int64
+	ahead   atomic.Int64 // nanoseconds that the servers' clock is ahead of this host's
+	mu      sync.Mutex
+	results map[ID][]agentproto.Result // received results, in order
+	events  []agentproto.Event
 }
 
-// ID names one operation.
+// ID identifies one operation.
 type ID struct {
 	Task string
 	Item int
@@ -72,167 +70,51 @@ var (
 	prefix  = fmt.Sprintf("%d.%d", os.Getpid(), time.Now().UnixNano())
 )
 
-// markVariable is in the environment of everything that belongs to a host.
+// markVariable is an environment variable of all processes that belong to a host.
 const markVariable = "AGENTTEST_MARK"
 
-// New returns a host without a running agent. When the test ends, the agent and
-// everything that was started with [Host.Env] is killed.
+// New returns a host without a running agent. At the end of the test [Host.Clear] is called.
 func New(tb testing.TB, nats *testenv.NATS) *Host {
 	tb.Helper()
 	h := &Host{
 		tb: tb, nats: nats, URL: nats.URL, Data: tb.TempDir(), Binary: testenv.BuildBinary(tb, "./cmd/procfleet-agent"), cloud: clouds.Add(1),
-		heard: map[ID][]agentproto.Result{},
+		results: map[ID][]agentproto.Result{},
 	}
 	h.mark = fmt.Sprintf("%s.%d", prefix, h.cloud)
-	h.listen()
+	h.serve()
 	tb.Cleanup(h.Clear)
 	return h
 }
 
-// Clear kills the agent and everything that was started with [Host.Env]. It is
-// done at the end of the test in any case.
+// Clear kills the agent and all processes that have the environment of [Host.Env].
 func (h *Host) Clear() {
 	h.tb.Helper()
 	if h.Agent != nil {
-		h.Agent.Kill() // it would start again what is killed next
+		h.Agent.Kill() // first, because it would restart the other processes
 	}
 	h.killAll()
 }
 
-// listen takes the place of the servers.
-func (h *Host) listen() {
-	h.tb.Helper()
-	for subject, take := range map[string]func(*nats.Msg){
-		agentproto.ResultSubject("s", h.cloud): h.hear,
-		agentproto.EventSubject(h.cloud):       h.note,
-		agentproto.PresenceSubject(h.cloud):    h.greet,
-		agentproto.SettingsSubject(h.cloud):    h.tellSettings,
-	} {
-		sub, err := h.nats.Conn.Subscribe(subject, take)
-		if err != nil {
-			h.tb.Fatal(err)
-		}
-		h.tb.Cleanup(func() { sub.Unsubscribe() })
-	}
-	if err := h.nats.Conn.FlushTimeout(Patience); err != nil {
-		h.tb.Fatal(err)
-	}
-}
-
-func (h *Host) hear(msg *nats.Msg) {
-	var m agentproto.Results
-	if err := agentproto.Decode(msg.Data, agentproto.TypeResults, &m); err != nil {
-		h.tb.Error(err)
-		return
-	}
-	receipt := &agentproto.Receipt{Header: header(agentproto.TypeReceipt), Task: m.Task}
-	h.mu.Lock()
-	for _, r := range m.Results {
-		id := ID{m.Task, r.Item}
-		h.heard[id] = append(h.heard[id], r)
-		receipt.Stored = append(receipt.Stored, r.Item)
-	}
-	h.mu.Unlock()
-	h.acknowledge(msg, receipt)
-}
-
-func (h *Host) note(msg *nats.Msg) {
-	var e agentproto.Event
-	if err := agentproto.Decode(msg.Data, agentproto.TypeEvent, &e); err != nil {
-		h.tb.Error(err)
-		return
-	}
-	h.mu.Lock()
-	if !slices.ContainsFunc(h.events, func(known agentproto.Event) bool { return known.ID == e.ID }) { // as the stream does
-		h.events = append(h.events, e)
-	}
-	h.mu.Unlock()
-	h.acknowledge(msg, &agentproto.Receipt{Header: header(agentproto.TypeReceipt), Event: e.ID})
-}
-
-// WithholdReceipts has the servers reply to no results and no events from now
-// on, or reply again. They receive them in any case.
-func (h *Host) WithholdReceipts(withhold bool) { h.silent.Store(withhold) }
-
-func (h *Host) acknowledge(msg *nats.Msg, receipt *agentproto.Receipt) {
-	if !h.silent.Load() {
-		h.answer(msg, receipt)
-	}
-}
-
-// GetAhead has the servers' clock be ahead of this host's from now on.
-func (h *Host) GetAhead(by time.Duration) { h.ahead.Store(int64(by)) }
-
-// now is the servers' time.
-func (h *Host) now() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())).UTC() }
-
-func (h *Host) greet(msg *nats.Msg) {
-	h.answer(msg, &agentproto.PresenceReply{Header: header(agentproto.TypePresenceReply), ServerTime: h.now()})
-}
-
-func (h *Host) tellSettings(msg *nats.Msg) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.answer(msg, &agentproto.SettingsReply{
-		Header: header(agentproto.TypeSettingsReply), ServerTime: h.now(), Settings: h.wanted,
-	})
-}
-
-func (h *Host) answer(msg *nats.Msg, m agentproto.Message) {
-	data, err := agentproto.Encode(m)
-	if err == nil {
-		err = msg.Respond(data)
-	}
-	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		h.tb.Error(err)
-	}
-}
-
-func header(messageType string) agentproto.Header {
-	return agentproto.Header{Type: messageType, ID: messageType, Sent: time.Now().UTC()}
-}
-
-// Want sets what the agent is answered when it asks for its settings, and
-// tells it to ask.
-func (h *Host) Want(s agentproto.Settings) {
-	h.tb.Helper()
-	h.mu.Lock()
-	h.wanted = s
-	h.mu.Unlock()
-	h.publish(&agentproto.SettingsChanged{Header: header(agentproto.TypeSettingsChanged)})
-}
-
-func (h *Host) publish(m agentproto.Message) {
-	h.tb.Helper()
-	data, err := agentproto.Encode(m)
-	if err == nil {
-		err = h.nats.Conn.Publish(h.subject(), data)
-	}
-	if err != nil {
-		h.tb.Fatal(err)
-	}
-}
-
 func (h *Host) subject() string { return agentproto.AgentSubject(h.cloud, address) }
 
-// Name is "<cloud>:<ip>".
+// Name returns the name of the host, "<cloud>:<ip>".
 func (h *Host) Name() string { return fmt.Sprintf("%d:%s", h.cloud, address) }
 
-// Start runs the agent, with the rhythm of [Quick] unless env says another, and
-// waits until it takes commands.
+// Start runs the agent and waits until it accepts commands. env is added to its environment;
+// the default timing is [Quick].
 func (h *Host) Start(env ...string) {
 	h.tb.Helper()
 	h.Launch(env...)
 	h.Agent.WaitOutput(h.tb, Patience, "accepting commands")
 }
 
-// Launch is [Host.Start] that does not wait.
+// Launch is [Host.Start] without the wait.
 func (h *Host) Launch(env ...string) {
 	h.tb.Helper()
 	h.Agent = testenv.StartCommand(h.tb, h.Command(env...))
 }
 
-// Command is what Launch runs.
+// Command returns the command that Launch runs.
 func (h *Host) Command(env ...string) *exec.Cmd {
 	h.tb.Helper()
 	line := slices.Concat(h.Wrapper, []string{
@@ -244,11 +126,11 @@ func (h *Host) Command(env ...string) *exec.Cmd {
 	return cmd
 }
 
-// Rhythm is the entry of an agent's environment that sets its rhythm; what it
-// does not name keeps its default.
+// Rhythm returns the environment entry that sets the agent's timing. Omitted intervals have
+// their defaults.
 func Rhythm(timing string) string { return "PROCFLEET_AGENT_TIMING=" + timing }
 
-// QuickBut is [Quick] with other values for some names.
+// QuickBut returns the environment entry for [Quick] with other values for some intervals.
 func QuickBut(timing string) string {
 	fields := map[string]string{}
 	for setting := range strings.SplitSeq(Quick+","+timing, ",") {
@@ -262,10 +144,10 @@ func QuickBut(timing string) string {
 	return Rhythm(strings.Join(settings, ","))
 }
 
-// CrashAt is the entry of an agent's environment that kills it at a point.
+// CrashAt returns the environment entry that kills the agent at a point.
 func CrashAt(point string) string { return "PROCFLEET_CRASH_AT=" + point }
 
-// Stop ends the agent in good order.
+// Stop stops the agent by SIGTERM and expects exit code 0.
 func (h *Host) Stop() {
 	h.tb.Helper()
 	h.Agent.Signal(syscall.SIGTERM)
@@ -280,45 +162,35 @@ func (h *Host) Died() {
 	h.Agent.Wait(h.tb, Patience)
 }
 
-// NewCommand is an action on one process as item 0 of a task of its own.
+// NewCommand returns a command with one item: an action on one process, in a new task.
 func (h *Host) NewCommand(action string, spec agentproto.Spec) *agentproto.Command {
 	h.tb.Helper()
 	n := h.tasks.Add(1)
+	return &agentproto.Command{
+		Header: header(agentproto.TypeCommand), Task: fmt.Sprintf("GSETASK:TEST:%d", n), Lane: "s", Host: h.Name(),
+		Items: []agentproto.CommandItem{{Action: action, Fence: n}}, Specs: []json.RawMessage{h.encode(spec)},
+	}
+}
+
+func (h *Host) encode(spec agentproto.Spec) json.RawMessage {
+	h.tb.Helper()
 	text, err := json.Marshal(spec)
 	if err != nil {
 		h.tb.Fatal(err)
 	}
-	return &agentproto.Command{
-		Header: header(agentproto.TypeCommand), Task: fmt.Sprintf("GSETASK:TEST:%d", n), Lane: "s", Host: h.Name(),
-		Items: []agentproto.CommandItem{{Action: action, Fence: n}}, Specs: []json.RawMessage{text},
-	}
+	return text
 }
 
-// NewCommands is an action on many processes as the items of one task.
-func (h *Host) NewCommands(action string, specs []agentproto.Spec) *agentproto.Command {
-	h.tb.Helper()
-	all := h.NewCommand(action, specs[0])
-	for i, spec := range specs[1:] {
-		text, err := json.Marshal(spec)
-		if err != nil {
-			h.tb.Fatal(err)
-		}
-		all.Items = append(all.Items, agentproto.CommandItem{Item: i + 1, Action: action, Spec: i + 1, Fence: all.Items[0].Fence})
-		all.Specs = append(all.Specs, text)
-	}
-	return all
-}
-
-// Deliver sends a command like a worker does, again and again until the agent
-// answers or has ended; then the answer is nil.
+// Deliver sends a command like a worker: it retries until the agent replies or has ended. If
+// the agent has ended it returns nil.
 func (h *Host) Deliver(c *agentproto.Command) *agentproto.Reply {
 	h.tb.Helper()
-	// A busy host is given longer each time: what is asked again is more work.
-	wait := answerTime
+	// Double the timeout on a busy host, where each retry is additional work.
+	wait := replyTimeout
 	for end := time.Now().Add(Patience); time.Now().Before(end); {
 		c.AcceptBefore = time.Now().Add(Patience)
-		reply, err := h.ask(c, wait)
-		if err == nil && reply.Refused != agentproto.RefusedExpired { // it may not know the time yet
+		reply, err := h.request(c, wait)
+		if err == nil && reply.Refused != agentproto.RefusedExpired { // the agent may not have the servers' time yet
 			return reply
 		}
 		if errors.Is(err, nats.ErrTimeout) {
@@ -327,20 +199,22 @@ func (h *Host) Deliver(c *agentproto.Command) *agentproto.Reply {
 		select {
 		case <-h.Agent.Done():
 			return nil
-		case <-time.After(10 * time.Millisecond): // nobody may have subscribed yet
+		case <-time.After(10 * time.Millisecond): // the agent may not have subscribed yet
 		}
 	}
-	h.tb.Fatal("the agent neither answers nor ends")
+	h.tb.Fatal("the agent neither replies nor ends")
 	return nil
 }
 
-// answerTime is how long an answer may take on a host with time to spare.
-const answerTime = 2 * time.Second
+// replyTimeout is the timeout of one request.
+const replyTimeout = 2 * time.Second
 
 // Ask sends a command once.
-func (h *Host) Ask(c *agentproto.Command) (*agentproto.Reply, error) { return h.ask(c, answerTime) }
+func (h *Host) Ask(c *agentproto.Command) (*agentproto.Reply, error) {
+	return h.request(c, replyTimeout)
+}
 
-func (h *Host) ask(c *agentproto.Command, wait time.Duration) (*agentproto.Reply, error) {
+func (h *Host) request(c *agentproto.Command, wait time.Duration) (*agentproto.Reply, error) {
 	data, err := agentproto.Encode(c)
 	if err != nil {
 		return nil, err
@@ -353,8 +227,8 @@ func (h *Host) ask(c *agentproto.Command, wait time.Duration) (*agentproto.Reply
 	return reply, agentproto.Decode(msg.Data, agentproto.TypeReply, reply)
 }
 
-// Submit delivers a command and expects that the agent takes it. It returns
-// the names of the items.
+// Submit delivers a command, expects the agent to accept it, and returns the ids of its
+// operations.
 func (h *Host) Submit(c *agentproto.Command) []ID {
 	h.tb.Helper()
 	reply := h.Deliver(c)
@@ -372,7 +246,7 @@ func (h *Host) Submit(c *agentproto.Command) []ID {
 	}
 	for _, item := range reply.Items {
 		if id := (ID{c.Task, item.Item}); item.Result != nil {
-			h.heard[id] = append(h.heard[id], *item.Result)
+			h.results[id] = append(h.results[id], *item.Result)
 		}
 	}
 	return ids
@@ -384,44 +258,42 @@ func (h *Host) Begin(action string, spec agentproto.Spec) ID {
 	return h.Submit(h.NewCommand(action, spec))[0]
 }
 
-// Do is an action on one process with its result.
+// Do submits an action on one process and returns its result.
 func (h *Host) Do(action string, spec agentproto.Spec) agentproto.Result {
 	h.tb.Helper()
 	return h.Result(h.Begin(action, spec))
 }
 
-// DoAll is an action on many processes with their results.
+// DoAll submits an action on many processes as one task and returns the results.
 func (h *Host) DoAll(action string, specs []agentproto.Spec) []agentproto.Result {
 	h.tb.Helper()
+	all := h.NewCommand(action, specs[0])
+	for i, spec := range specs[1:] {
+		all.Items = append(all.Items, agentproto.CommandItem{Item: i + 1, Action: action, Spec: i + 1, Fence: all.Items[0].Fence})
+		all.Specs = append(all.Specs, h.encode(spec))
+	}
 	var results []agentproto.Result
-	for _, id := range h.Submit(h.NewCommands(action, specs)) {
+	for _, id := range h.Submit(all) {
 		results = append(results, h.Result(id))
 	}
 	return results
 }
 
-// Heard returns what was answered or sent of an operation so far.
-func (h *Host) Heard(id ID) []agentproto.Result {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.heard[id])
-}
-
-// Result waits for the result of an operation, for longer than one may take by
-// the specs of [Host.Program]: what it says is more than that it did not come.
+// Result waits for the result of an operation. It waits longer than the timeouts in the
+// specs of [Host.Program], because a late result is more informative than none.
 func (h *Host) Result(id ID) agentproto.Result {
 	h.tb.Helper()
-	testenv.Eventually(h.tb, 2*Patience, func() bool { return len(h.Heard(id)) > 0 }, "there is a result of "+id.Task)
+	testenv.Eventually(h.tb, 2*Patience, func() bool { return len(h.Heard(id)) > 0 }, "the agent sends a result of "+id.Task)
 	return h.Heard(id)[0]
 }
 
-// Expect checks the code of an action's result and the beginning of its message.
+// Expect runs an action and checks the code of its result and the beginning of its message.
 func (h *Host) Expect(action string, spec agentproto.Spec, code int, message string) agentproto.Result {
 	h.tb.Helper()
 	return h.Check(h.Do(action, spec), code, message)
 }
 
-// Check demands a code and the beginning of a message.
+// Check fails the test unless the result has the code and the beginning of the message.
 func (h *Host) Check(r agentproto.Result, code int, message string) agentproto.Result {
 	h.tb.Helper()
 	if r.Code != code || !strings.HasPrefix(r.Message, message) || code == 0 && r.Message != "success" {
@@ -430,7 +302,7 @@ func (h *Host) Check(r agentproto.Result, code int, message string) agentproto.R
 	return r
 }
 
-// Says demands that a result's message, warnings or evidence contains a text.
+// Says fails the test unless a result's message, warnings or evidence contain the text.
 func (h *Host) Says(r agentproto.Result, text string) {
 	h.tb.Helper()
 	all := append([]string{r.Message}, r.Warnings...)
@@ -442,17 +314,17 @@ func (h *Host) Says(r agentproto.Result, text string) {
 	}
 }
 
-// Status asks how a process stands.
+// Status returns the status of a process.
 func (h *Host) Status(spec agentproto.Spec) agentproto.Status {
 	h.tb.Helper()
 	r := h.Do(agentproto.ActionStatus, spec)
 	if r.Status == nil {
-		h.tb.Fatalf("a status without facts: %d %s", r.Code, r.Message)
+		h.tb.Fatalf("a result without status: %d %s", r.Code, r.Message)
 	}
 	return *r.Status
 }
 
-// Becomes waits until the status is as wanted, and returns it.
+// Becomes waits until is returns true for the status, and returns the status.
 func (h *Host) Becomes(spec agentproto.Spec, what string, is func(agentproto.Status) bool) agentproto.Status {
 	h.tb.Helper()
 	var last agentproto.Status
@@ -465,27 +337,4 @@ func (h *Host) Becomes(spec agentproto.Spec, what string, is func(agentproto.Sta
 		}
 		<-time.After(50 * time.Millisecond)
 	}
-}
-
-// Events returns the events of a kind that were told so far.
-func (h *Host) Events(kind string) []agentproto.Event {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(h.events), func(e agentproto.Event) bool { return e.Kind != kind })
-}
-
-// Event waits for an event of a kind about a process; "" is any.
-func (h *Host) Event(kind, key string) agentproto.Event {
-	h.tb.Helper()
-	var found agentproto.Event
-	testenv.Eventually(h.tb, Patience, func() bool {
-		for _, e := range h.Events(kind) {
-			if key == "" || e.Key == key {
-				found = e
-				return true
-			}
-		}
-		return false
-	}, "there is an event "+kind)
-	return found
 }

@@ -51,12 +51,12 @@ func (l *Link) Mend() {
 			if err != nil {
 				return // the link was cut
 			}
-			l.carry(conn)
+			l.forward(conn)
 		}
 	}()
 }
 
-func (l *Link) carry(near net.Conn) {
+func (l *Link) forward(near net.Conn) {
 	far, err := net.Dial("tcp", l.server)
 	if err != nil {
 		near.Close()
@@ -85,7 +85,7 @@ func (l *Link) Cut() {
 	if l.listener == nil {
 		return
 	}
-	l.listener.Close() //nolint:errcheck // nobody can be told, and nobody needs to
+	l.listener.Close() //nolint:errcheck // the error has no consequence
 	l.listener = nil
 	for conn := range l.open {
 		conn.Close()

@@ -45,7 +45,7 @@ func (h *Host) killAll() {
 	testenv.Eventually(h.tb, Patience, func() bool {
 		left := h.Marked()
 		for _, pid := range left {
-			// The mark was read just now; the kernel does not reuse the pid so soon.
+			// The mark was just read; the kernel does not reuse the pid so soon.
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		return len(left) == 0
@@ -72,7 +72,7 @@ func State(pid int) string {
 func (h *Host) End(pid int) {
 	h.tb.Helper()
 	h.Signal(pid, syscall.SIGKILL)
-	testenv.Eventually(h.tb, Patience, func() bool { return !Alive(pid) }, fmt.Sprintf("pid %d is gone", pid))
+	testenv.Eventually(h.tb, Patience, func() bool { return !Alive(pid) }, fmt.Sprintf("pid %d has ended", pid))
 }
 
 // Signal sends a signal to a process that the test started.

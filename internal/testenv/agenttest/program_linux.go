@@ -14,8 +14,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// Program is one program that the agent is to manage: the demo (see package
-// demo) in a folder of its own, or whatever the spec is changed to.
+// Program is a program for the agent to manage: by default the demo (see package demo) in
+// its own folder.
 type Program struct {
 	Host *Host
 	Dir  string // setup path
@@ -25,9 +25,8 @@ type Program struct {
 // Name returns the name of the program file.
 const Name = "demo"
 
-// Program returns a resident daemon that starts well, is stopped by SIGTERM and
-// is started again 100 ms after it died. Its start command adds a line to the
-// file "starts".
+// Program returns a resident daemon that starts successfully, is stopped by SIGTERM and
+// restarted 100 ms after it died. Its start command appends a line to the file "starts".
 func (h *Host) Program() *Program {
 	h.tb.Helper()
 	p := &Program{Host: h, Dir: h.tb.TempDir()}
@@ -144,8 +143,8 @@ func (p *Program) Running() []int {
 	})
 }
 
-// Spawn starts the program by hand, as an operator would, and waits until it
-// is up. It returns its pid; nobody reaps it but init.
+// Spawn starts the program without the agent, as an operator would, waits until it is ready,
+// and returns its pid. Only init reaps it.
 func (p *Program) Spawn(flags ...string) int {
 	p.Host.tb.Helper()
 	before := p.Running()
@@ -155,11 +154,11 @@ func (p *Program) Spawn(flags ...string) int {
 			return pid
 		}
 	}
-	p.Host.tb.Fatal("the program did not come up")
+	p.Host.tb.Fatal("the program did not start")
 	return 0
 }
 
-// Run runs a program in the folder to its end.
+// Run runs a program in the folder and waits until it has ended.
 func (p *Program) Run(program string, args ...string) {
 	p.Host.tb.Helper()
 	cmd := p.Command(program, args...)
@@ -168,7 +167,7 @@ func (p *Program) Run(program string, args ...string) {
 	}
 }
 
-// Command is a program with the marks of the host, in the folder.
+// Command returns a command in the folder with the environment of [Host.Env].
 func (p *Program) Command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	cmd.Dir = p.Dir

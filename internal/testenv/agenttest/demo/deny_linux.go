@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// denied are the system calls that -deny can be given, with the errors that
-// kernels and their guards give.
+// denied maps the values of -deny to system calls, with the errors that old kernels or
+// security filters return.
 var denied = map[string]struct {
 	calls []uint32
 	errno syscall.Errno
@@ -24,9 +24,9 @@ var denied = map[string]struct {
 	"setgroups":     {[]uint32{unix.SYS_SETGROUPS}, syscall.EPERM},
 }
 
-// become replaces this program by another to which the kernel denies what is
-// named. It returns only if that failed.
-func become(name string, line []string) error {
+// execDenied executes another program that the kernel denies the named system calls. It
+// returns only after an error.
+func execDenied(name string, line []string) error {
 	what, known := denied[name]
 	if !known || len(line) == 0 {
 		return fmt.Errorf("-deny %q %s", name, strings.Join(line, " "))
@@ -35,16 +35,16 @@ func become(name string, line []string) error {
 	if err != nil {
 		return err
 	}
-	runtime.LockOSThread() // the filter is this thread's, which becomes the program
+	runtime.LockOSThread() // the filter applies to this thread, which executes the program
 	if err := install(filter(what.calls, what.errno)); err != nil {
 		return err
 	}
 	return syscall.Exec(path, line, os.Environ())
 }
 
-// filter is a program that the kernel asks at each system call.
+// filter returns a program that the kernel runs at each system call.
 func filter(calls []uint32, errno syscall.Errno) []unix.SockFilter {
-	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}} // the call's number
+	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}} // number of the call
 	for i, call := range calls {
 		program = append(program, unix.SockFilter{
 			Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jt: uint8(len(calls) - i),
@@ -57,7 +57,7 @@ func filter(calls []uint32, errno syscall.Errno) []unix.SockFilter {
 
 func install(program []unix.SockFilter) error {
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	// Without privileges this has to be set first; with them it does no harm.
+	// Unprivileged processes may install a filter only with no_new_privs.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}

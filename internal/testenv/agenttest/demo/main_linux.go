@@ -1,5 +1,5 @@
-// Command demo is a program for agents to manage in tests: a daemon that comes
-// up, behaves and goes as its flags say.
+// Command demo is a program that agents manage in tests: a daemon whose start, behaviour and
+// end are determined by flags.
 package main
 
 import (
@@ -12,15 +12,15 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
 )
 
-// behaviour is what the flags say.
+// behaviour has the values of the flags.
 type behaviour struct {
 	daemon   bool
-	await    string
 	handover bool
 	pid      string
 	late     time.Duration
@@ -43,36 +43,35 @@ type behaviour struct {
 	life       time.Duration
 	code       int
 
-	told *os.File // the starter's; nil = there is none
+	ready *os.File // pipe to the process that started this daemon; nil = none
 }
 
 func main() {
 	var b behaviour
-	flag.BoolVar(&b.daemon, "d", false, "leave a daemon in a session of its own, and return when it is up")
-	flag.StringVar(&b.await, "await", "", "come up when this file exists")
-	flag.BoolVar(&b.handover, "handover", false, "start another one that takes the pid file over, and end")
+	flag.BoolVar(&b.daemon, "d", false, "start a daemon in its own session, and return when it is ready")
+	flag.BoolVar(&b.handover, "handover", false, "start a second process that writes the pid file, and end")
 	flag.StringVar(&b.pid, "pid", "", "pid file to write")
-	flag.DurationVar(&b.late, "late", 0, "write the pid file this long after coming up")
-	flag.StringVar(&b.marker, "marker", "", "file to add a line with the pid to when all of the output is written")
-	flag.StringVar(&b.alone, "alone", "", "file to lock for life; another one that lives tells it in this file with .twice after its name")
-	flag.IntVar(&b.workers, "workers", 0, "start so many others that outlive this one, every second in a session of its own")
-	flag.Int64Var(&b.each, "worker-leak", 0, "what each of them leaks")
-	flag.BoolVar(&b.zombie, "zombie", false, "start another one with the pid file, and never reap it")
-	flag.IntVar(&b.busy, "busy", 0, "threads that do nothing but use the processor")
+	flag.DurationVar(&b.late, "late", 0, "delay of the pid file after the start")
+	flag.StringVar(&b.marker, "marker", "", "file to which a line with the pid is appended after all output")
+	flag.StringVar(&b.alone, "alone", "", "file to lock; a process that cannot lock it appends its pid to the file with the suffix .twice")
+	flag.IntVar(&b.workers, "workers", 0, "number of processes to start that outlive this one, every second in its own session")
+	flag.Int64Var(&b.each, "worker-leak", 0, "bytes of memory that each worker fills")
+	flag.BoolVar(&b.zombie, "zombie", false, "start a second process with the pid file, and never reap it")
+	flag.IntVar(&b.busy, "busy", 0, "number of threads that only use CPU time")
 	flag.Int64Var(&b.leak, "leak", 0, "bytes of memory to fill, a hundredth every 20 ms")
-	flag.StringVar(&b.leakWhen, "leak-when", "", "fill it once this file exists")
-	flag.Int64Var(&b.spew, "spew", 0, "bytes to write to stdout when coming up")
-	flag.StringVar(&b.when, "spew-when", "", "write them when this file exists instead")
+	flag.StringVar(&b.leakWhen, "leak-when", "", "start of -leak: when this file exists")
+	flag.Int64Var(&b.spew, "spew", 0, "bytes to write to stdout at the start")
+	flag.StringVar(&b.when, "spew-when", "", "start of -spew: when this file exists")
 	flag.BoolVar(&b.ignoreTerm, "ignore-term", false, "ignore SIGTERM")
-	flag.IntVar(&b.respawn, "respawn", 0, "on SIGTERM, start two others that do the same, so many generations long")
-	flag.DurationVar(&b.linger, "linger", 0, "how long to take to end after SIGTERM")
+	flag.IntVar(&b.respawn, "respawn", 0, "generations of processes that each start two others on SIGTERM")
+	flag.DurationVar(&b.linger, "linger", 0, "time from SIGTERM to the end")
 	flag.StringVar(&b.dieWhen, "die-when", "", "end when this file exists")
-	flag.DurationVar(&b.life, "life", longest, "how long to live after coming up")
-	flag.IntVar(&b.code, "code", 0, "exit code at the end of life")
-	deny := flag.String("deny", "", "become the program in the arguments, to which the kernel denies this: pidfd, guarded-pidfd or setgroups")
+	flag.DurationVar(&b.life, "life", longest, "time from the start to the end")
+	flag.IntVar(&b.code, "code", 0, "exit code after -life or -die-when")
+	deny := flag.String("deny", "", "execute the program in the arguments and deny it system calls: pidfd, guarded-pidfd or setgroups")
 	flag.Parse()
 	if *deny != "" {
-		fmt.Fprintln(os.Stderr, "demo:", become(*deny, flag.Args()))
+		fmt.Fprintln(os.Stderr, "demo:", execDenied(*deny, flag.Args()))
 		os.Exit(97)
 	}
 	code, err := b.play()
@@ -83,18 +82,18 @@ func main() {
 	os.Exit(code)
 }
 
-// longest is the time after which every demo ends, whatever its flags say, and
-// leash the variable that names a folder without which it ends: no test leaves
-// one behind for good.
+// Every demo ends after longest, or when the folder in the environment variable leash is
+// removed, so that no test leaves processes running.
 const (
 	longest = 5 * time.Minute
 	leash   = "AGENTTEST_LEASH"
 )
 
-// poll is how often files are looked for.
+// poll is the interval of checks for files.
 const poll = 20 * time.Millisecond
 
-// up is what a daemon writes to the file descriptor that its starter waits on.
+// A ready daemon writes up to the file descriptor upFile. The environment variable upVariable
+// is set if a process waits for that.
 const (
 	up         = "up\n"
 	upFile     = 3
@@ -108,22 +107,18 @@ func (b *behaviour) play() (int, error) {
 	case b.handover:
 		return 0, again("-pid", b.pid).Start()
 	}
-	if err := b.starter(); err != nil {
+	if err := b.openReady(); err != nil {
 		return 0, err
 	}
 	terminate := make(chan os.Signal, 1)
 	signal.Notify(terminate, syscall.SIGTERM)
-	if b.await != "" && !await(b.await) {
-		return 0, nil
-	}
-	if err := b.comeUp(); err != nil {
+	if err := b.start(); err != nil {
 		return 0, err
 	}
 	return b.live(terminate)
 }
 
-// leaveDaemon starts the same again without -d and waits until it says that
-// it is up.
+// leaveDaemon starts this program without -d and waits until it is ready.
 func leaveDaemon() error {
 	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool { return arg == "-d" })
 	cmd := again(args...)
@@ -140,12 +135,12 @@ func leaveDaemon() error {
 	w.Close()
 	said, err := io.ReadAll(r)
 	if err == nil && string(said) != up {
-		err = errors.New("the daemon did not come up")
+		err = errors.New("the daemon did not start")
 	}
 	return err
 }
 
-// again is this program once more, in a session of its own.
+// again returns a command that runs this program in its own session.
 func again(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Path, _ = os.Executable()
@@ -154,7 +149,7 @@ func again(args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (b *behaviour) comeUp() error {
+func (b *behaviour) start() error {
 	for i := range b.workers {
 		worker := again("-leak", fmt.Sprint(b.each))
 		worker.SysProcAttr.Setsid = i%2 == 1
@@ -186,33 +181,33 @@ func (b *behaviour) comeUp() error {
 	} else {
 		time.AfterFunc(b.late, func() { _ = b.writePid() })
 	}
-	if err := b.tellStarter(); err != nil {
+	if err := b.reportReady(); err != nil {
 		return err
 	}
 	return b.work()
 }
 
-// starter takes what a daemon's starter waits on, which is nothing for those
-// that the daemon starts.
-func (b *behaviour) starter() error {
+// openReady opens the pipe to the process that waits for this daemon. Processes that the
+// daemon starts do not inherit the pipe.
+func (b *behaviour) openReady() error {
 	if os.Getenv(upVariable) == "" {
 		return nil
 	}
 	syscall.CloseOnExec(upFile)
-	b.told = os.NewFile(upFile, "starter")
+	b.ready = os.NewFile(upFile, "ready")
 	return os.Unsetenv(upVariable)
 }
 
-func (b *behaviour) tellStarter() error {
-	if b.told == nil {
+func (b *behaviour) reportReady() error {
+	if b.ready == nil {
 		return nil
 	}
-	defer b.told.Close()
-	_, err := b.told.WriteString(up)
+	defer b.ready.Close()
+	_, err := b.ready.WriteString(up)
 	return err
 }
 
-// writePid puts the pid file in place at once: nobody sees half of it.
+// writePid replaces the pid file atomically.
 func (b *behaviour) writePid() error {
 	if b.pid == "" {
 		return nil
@@ -237,7 +232,7 @@ func addLine(path, line string) error {
 func (b *behaviour) work() error {
 	for range b.busy {
 		go func() {
-			for { //nolint:staticcheck // to use a processor is what it is asked for
+			for { //nolint:staticcheck // the loop uses CPU time on purpose
 			}
 		}()
 	}
@@ -253,7 +248,7 @@ func (b *behaviour) work() error {
 	}
 	go func() {
 		if await(b.when) {
-			_ = b.write() // the marker does not come
+			_ = b.write() // on an error the marker is missing
 		}
 	}()
 	return nil
@@ -269,8 +264,8 @@ func (b *behaviour) write() error {
 	return addLine(b.marker, fmt.Sprint(os.Getpid()))
 }
 
-// lock holds a lock for as long as this process lives, and tells when another
-// one has it.
+// lock locks a file until this process ends. If another process has locked the file, it
+// appends the pid to the file with the suffix .twice.
 func lock(path string) error {
 	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o644)
 	if err != nil {
@@ -283,14 +278,14 @@ func lock(path string) error {
 }
 
 func leak(size int64) {
-	var kept [][]byte
+	var blocks [][]byte
 	for range 100 {
 		block := bytes.Repeat([]byte{1}, int(size/100))
-		kept = append(kept, block)
+		blocks = append(blocks, block)
 		<-time.After(poll)
 	}
 	<-time.After(longest)
-	_ = kept[len(kept)-1][0]
+	runtime.KeepAlive(blocks)
 }
 
 type endless struct{}
@@ -302,16 +297,14 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// live goes on until there is a reason to end, and returns the exit code.
+// live blocks until the process has to end, and returns the exit code.
 func (b *behaviour) live(terminate <-chan os.Signal) (int, error) {
 	end := time.After(min(b.life, longest))
-	look := time.NewTicker(poll)
-	defer look.Stop()
 	for {
 		select {
 		case <-end:
 			return b.code, nil
-		case <-look.C:
+		case <-time.After(poll):
 			if !leashed() || b.dieWhen != "" && exists(b.dieWhen) {
 				return b.code, nil
 			}
@@ -330,7 +323,7 @@ func (b *behaviour) live(terminate <-chan os.Signal) (int, error) {
 	}
 }
 
-// await reports whether the file came to exist while the test lasts.
+// await waits until a file exists. It returns false if the test ends before.
 func await(path string) bool {
 	for !exists(path) {
 		if !leashed() {
