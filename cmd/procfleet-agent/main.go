@@ -18,7 +18,7 @@ import (
 var version = "dev"
 
 func main() {
-	collectSooner()
+	setGCPercent()
 	command.Main(run)
 }
 
@@ -35,13 +35,13 @@ func newCommand() *cobra.Command {
 	return cmd
 }
 
-// garbage is the GC percentage, half of the runtime's default: an agent is mostly
+// gcPercent is the GC percentage, half of the runtime's default: an agent is mostly
 // idle and shares its host with the programs that it supervises.
-const garbage = 50
+const gcPercent = 50
 
-// collectSooner sets the GC percentage unless GOGC is set.
-func collectSooner() {
+// setGCPercent sets the GC percentage unless GOGC is set.
+func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
+		debug.SetGCPercent(gcPercent)
 	}
 }

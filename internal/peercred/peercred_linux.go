@@ -14,12 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported reports whether [UID] works on this system.
-const Supported = true
-
 // UID returns the account of the peer of a Unix or TCP connection. A TCP peer must be
 // a socket in this network namespace that is still open: call UID as soon as the
-// connection is accepted. UID does not block. Every error wraps [ErrUnknown].
+// connection is accepted. UID does not block. After an error any account is possible.
 func UID(conn net.Conn) (uint32, error) {
 	conn = under(conn)
 	var uid uint32
@@ -33,9 +30,20 @@ func UID(conn net.Conn) (uint32, error) {
 		err = errors.New("the account is of another user namespace")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+		return 0, fmt.Errorf("read the account of the connection: %w", err)
 	}
 	return uid, nil
+}
+
+// under returns the connection inside wrappers such as TLS.
+func under(conn net.Conn) net.Conn {
+	for {
+		outer, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return conn
+		}
+		conn = outer.NetConn()
+	}
 }
 
 // overflowUID is the uid of all accounts that are not mapped in a user namespace.
@@ -54,8 +62,8 @@ func unixPeer(conn *net.UnixConn) (uint32, error) {
 		return 0, err
 	}
 	var peer *unix.Ucred
-	asked := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(asked, err); err != nil {
+	failed := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(failed, err); err != nil {
 		return 0, err
 	}
 	return peer.Uid, nil
@@ -78,11 +86,11 @@ func tcpPeer(conn net.Conn) (uint32, error) {
 	}
 	switch source, destination := found.ends(); {
 	case source != peer, destination != own:
-		return 0, errors.New("sock_diag answered for another connection")
+		return 0, errors.New("sock_diag reported another connection")
 	case found.Inode == 0 || !open(found.State):
 		// For a closed socket, which has no owner, the kernel returns 0, the uid of
 		// root.
-		return 0, errors.New("the other end is closed")
+		return 0, errors.New("the peer has closed the connection")
 	}
 	return found.UID, nil
 }
@@ -90,7 +98,7 @@ func tcpPeer(conn net.Conn) (uint32, error) {
 func endpoint(addr net.Addr) (netip.AddrPort, error) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
-		return netip.AddrPort{}, fmt.Errorf("%s is no TCP address", addr)
+		return netip.AddrPort{}, fmt.Errorf("%s is not a TCP address", addr)
 	}
 	at := tcp.AddrPort()
 	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), nil
@@ -127,7 +135,7 @@ type (
 		States                          uint32
 		ID                              sockID
 	}
-	diagAnswer struct {
+	diagReply struct {
 		Family, State, Timer, Retransmits uint8
 		ID                                sockID
 		Expires, ReadQueue, WriteQueue    uint32
@@ -145,7 +153,7 @@ func newSockID(source, destination netip.AddrPort) sockID {
 }
 
 // ends returns the addresses of the socket and of its peer.
-func (a *diagAnswer) ends() (source, destination netip.AddrPort) {
+func (a *diagReply) ends() (source, destination netip.AddrPort) {
 	address := func(bytes [16]byte) netip.Addr {
 		if a.Family == unix.AF_INET {
 			return netip.AddrFrom4([4]byte(bytes[:4]))
@@ -158,7 +166,7 @@ func (a *diagAnswer) ends() (source, destination netip.AddrPort) {
 
 // find queries sock_diag for one socket. The kernel replies synchronously, so find
 // does not block.
-func find(request *diagRequest) (*diagAnswer, error) {
+func find(request *diagRequest) (*diagReply, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, fmt.Errorf("open sock_diag: %w", err)
@@ -175,31 +183,31 @@ func find(request *diagRequest) (*diagAnswer, error) {
 		return nil, err
 	}
 	if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, fmt.Errorf("ask sock_diag: %w", err)
+		return nil, fmt.Errorf("query sock_diag: %w", err)
 	}
-	answer := make([]byte, os.Getpagesize())
-	n, from, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT)
+	reply := make([]byte, os.Getpagesize())
+	n, from, err := unix.Recvfrom(fd, reply, unix.MSG_DONTWAIT)
 	if err != nil {
 		return nil, fmt.Errorf("read from sock_diag: %w", err)
 	}
 	if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
-		return nil, errors.New("sock_diag: an answer that is not the kernel's")
+		return nil, errors.New("sock_diag: the reply is not from the kernel")
 	}
-	return parseAnswer(answer[:n])
+	return parseReply(reply[:n])
 }
 
-func parseAnswer(text []byte) (*diagAnswer, error) {
+func parseReply(text []byte) (*diagReply, error) {
 	messages, err := syscall.ParseNetlinkMessage(text)
 	if err != nil || len(messages) == 0 {
-		return nil, errors.Join(errors.New("sock_diag: no answer"), err)
+		return nil, errors.Join(errors.New("sock_diag: no reply"), err)
 	}
 	first := messages[0]
 	if first.Header.Type == unix.NLMSG_ERROR && len(first.Data) >= 4 {
 		return nil, fmt.Errorf("sock_diag: %w", syscall.Errno(-int32(binary.NativeEndian.Uint32(first.Data)))) //nolint:gosec // an error number
 	}
-	var found diagAnswer
+	var found diagReply
 	if _, err := binary.Decode(first.Data, binary.NativeEndian, &found); err != nil || first.Header.Type != unix.SOCK_DIAG_BY_FAMILY {
-		return nil, fmt.Errorf("sock_diag: an answer of type %d and %d bytes", first.Header.Type, len(first.Data))
+		return nil, fmt.Errorf("sock_diag: unexpected reply of type %d with %d bytes", first.Header.Type, len(first.Data))
 	}
 	return &found, nil
 }

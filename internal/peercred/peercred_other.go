@@ -3,15 +3,11 @@
 package peercred
 
 import (
-	"fmt"
+	"errors"
 	"net"
-	"runtime"
 )
-
-// Supported reports whether [UID] works on this system.
-const Supported = false
 
 // UID always returns an error: it is implemented on Linux only.
 func UID(net.Conn) (uint32, error) {
-	return 0, fmt.Errorf("%w: it is asked on Linux, and this is %s", ErrUnknown, runtime.GOOS)
+	return 0, errors.New("read the account of the connection: supported on Linux only")
 }

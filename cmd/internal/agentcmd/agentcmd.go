@@ -25,16 +25,16 @@ import (
 
 type agentFlags struct {
 	daemon.Flags
-	nats     string
-	natsTLS  tlsflags.Client
-	cloud    int64
-	ip       string
-	agentID  string
-	identity string
-	allow    bool // accept a non-loopback NATS without an identity
-	data     string
-	drain    time.Duration
-	version  string
+	nats          string
+	natsTLS       tlsflags.Client
+	cloud         int64
+	ip            string
+	agentID       string
+	identity      string
+	allowUnsigned bool // accept a non-loopback NATS without an identity
+	data          string
+	drain         time.Duration
+	version       string
 }
 
 // New returns the command. version is announced to the servers.
@@ -58,7 +58,7 @@ A second signal ends it at once.`,
 	set.Int64Var(&f.cloud, "cloud", 0, "cloud area of this host")
 	set.StringVar(&f.ip, "ip", "", "host address in its cloud area (required without --identity)")
 	set.StringVar(&f.identity, "identity", "", "identity file of this host, with keys, --cloud and --ip")
-	set.BoolVar(&f.allow, "allow-unauthenticated", false, "unsigned messages over a non-loopback NATS; test networks only")
+	set.BoolVar(&f.allowUnsigned, "allow-unauthenticated", false, "unsigned messages over a non-loopback NATS; test networks only")
 	set.StringVar(&f.agentID, "agent-id", "", "alternative host name for callers (default: from --identity)")
 	set.StringVar(&f.data, "data", defaultData, "directory of the agent's journal, exclusive to one agent")
 	set.DurationVar(&f.drain, "drain", agent.Config{}.WithDefaults().DrainTimeout, "grace period for operations on shutdown")
@@ -86,7 +86,7 @@ func (f *agentFlags) check(s *settings.Settings) {
 // contradicting flags.
 func (f *agentFlags) checkIdentity(s *settings.Settings) {
 	if f.identity == "" {
-		if err := natsconn.RefuseUnsigned(f.nats, "identity", f.allow); err != nil {
+		if err := natsconn.RefuseUnsigned(f.nats, "identity", f.allowUnsigned); err != nil {
 			s.Wrong("identity", "%s", err)
 		}
 		return
@@ -128,7 +128,7 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 		URL: f.nats, TLS: files, Name: fmt.Sprintf("agent %d:%s", f.cloud, cfg.Addr), OnLost: p.Fail, Log: p.Log,
 		InboxPrefix: agentproto.AgentInbox(f.cloud, cfg.Addr),
 	}
-	if f.allow && f.identity == "" {
+	if f.allowUnsigned && f.identity == "" {
 		p.Log.Warn("--allow-unauthenticated: NATS clients control this host")
 	}
 	if f.identity != "" {
@@ -136,8 +136,8 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 		if err != nil {
 			return fmt.Errorf("--identity: %w", err)
 		}
-		if held := identity.Current().Host.AgentID(); held != f.agentID {
-			p.Log.WithFields(logrus.Fields{"agent_id": f.agentID, "held": held}).
+		if owned := identity.Current().Host.AgentID(); owned != f.agentID {
+			p.Log.WithFields(logrus.Fields{"agent_id": f.agentID, "held": owned}).
 				Warn("identity lacks the agent id: re-enroll with --agent-id")
 		}
 		go identity.Watch(ctx, p.Log)

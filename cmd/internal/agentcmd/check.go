@@ -48,10 +48,7 @@ func report(out io.Writer, asJSON bool, found []hostcheck.Finding) error {
 	if err := writeFindings(out, asJSON, found); err != nil || len(found) == 0 {
 		return err
 	}
-	if len(found) == 1 {
-		return errors.New("1 thing on this host is unsafe")
-	}
-	return fmt.Errorf("%d things on this host are unsafe", len(found))
+	return fmt.Errorf("unsafe host, findings: %d", len(found))
 }
 
 func writeFindings(out io.Writer, asJSON bool, found []hostcheck.Finding) error {

@@ -19,9 +19,9 @@ func TestCheckReportsForPeopleAndPrograms(t *testing.T) {
 	}{
 		"nothing":           {nil, false, "this host has no risks to supervised processes\n", ""},
 		"nothing as JSON":   {nil, true, "{\n  \"safe\": true,\n  \"findings\": []\n}\n", ""},
-		"something":         {one, false, "kill_mode     how it is\n              why: what may happen\n              do:  what to do\n", "1 thing"},
-		"something as JSON": {one, true, `"safe": false`, "1 thing"},
-		"more":              {append(one, one...), true, `"check": "kill_mode"`, "2 things"},
+		"something":         {one, false, "kill_mode     how it is\n              why: what may happen\n              do:  what to do\n", "unsafe host, findings: 1"},
+		"something as JSON": {one, true, `"safe": false`, "unsafe host, findings: 1"},
+		"more":              {append(one, one...), true, `"check": "kill_mode"`, "unsafe host, findings: 2"},
 	} {
 		var out bytes.Buffer
 		err := report(&out, test.asJSON, test.found)

@@ -83,7 +83,7 @@ func exitText(now time.Time, e *agentproto.LastExit) string {
 	if e == nil {
 		return none
 	}
-	text := "how is not known"
+	text := "status unknown"
 	switch {
 	case e.Signal != "":
 		text = e.Signal
@@ -126,7 +126,7 @@ func nextText(now time.Time, p *local.Process) string {
 	case local.NextFinish:
 		return "busy: " + p.Busy
 	case local.NextLook:
-		return "look for it"
+		return "search for it"
 	case local.NextWatch:
 		return "start again if it ends"
 	case local.NextStart:
@@ -136,9 +136,9 @@ func nextText(now time.Time, p *local.Process) string {
 	case local.NextAdopt:
 		return because("adoption only", p.GivenUp)
 	case local.NextHeld:
-		return "held until an operation: the journal is in doubt"
+		return "suspended until an operation: journal damaged"
 	case local.NextQuarantined:
-		return "left alone until the agent is restarted"
+		return "quarantined until the agent restarts"
 	case local.NextFrozen:
 		return "frozen until " + p.NextAt.Local().Format(time.DateTime)
 	}

@@ -39,7 +39,7 @@ func TestTableSaysHowProcessesStandAndWhatComesNext(t *testing.T) {
 		},
 		{
 			local.Process{Key: "d", State: "fatal", NextAction: local.NextAdopt, GivenUp: "it flaps", LastExit: &agentproto.LastExit{}},
-			[]string{"d", "fatal", "-", "-", "0", "how is not known", "-", "adoption only, given up: it flaps"},
+			[]string{"d", "fatal", "-", "-", "0", "status unknown", "-", "adoption only, given up: it flaps"},
 		},
 		{
 			local.Process{Key: "e", State: "stopped", Since: in(-50 * time.Hour), NextAction: local.NextNothing},
@@ -51,7 +51,7 @@ func TestTableSaysHowProcessesStandAndWhatComesNext(t *testing.T) {
 		},
 		{
 			local.Process{Key: "g", State: "unknown", NextAction: local.NextLook},
-			[]string{"g", "unknown", "-", "-", "0", "-", "-", "look for it"},
+			[]string{"g", "unknown", "-", "-", "0", "-", "-", "search for it"},
 		},
 	} {
 		var out bytes.Buffer

@@ -17,7 +17,6 @@ import (
 // for example "sweep=200ms,max_delay=2s".
 const timingVariable = "PROCFLEET_AGENT_TIMING"
 
-// timingFromEnv parses [timingVariable].
 func timingFromEnv() (operate.Timing, error) {
 	timing, err := parseTiming(os.Getenv(timingVariable))
 	if err != nil {
@@ -52,13 +51,13 @@ func positive(kind reflect.Type, text string) (int64, error) {
 	if kind == reflect.TypeFor[time.Duration]() {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			return 0, fmt.Errorf("%q is not a length of time above 0, for example 200ms", text)
+			return 0, fmt.Errorf("%q is not a positive duration, for example 200ms", text)
 		}
 		return int64(d), nil
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n <= 0 {
-		return 0, fmt.Errorf("%q is not a whole number above 0", text)
+		return 0, fmt.Errorf("%q is not a positive integer", text)
 	}
 	return n, nil
 }
