@@ -35,7 +35,7 @@ func (in *intake) unpack(ctx context.Context, c *command) {
 		c.items = append(c.items, agentproto.ReplyItem{Item: item.Item})
 		var fault error
 		if item.Spec < 0 || item.Spec >= len(specs) {
-			fault = fmt.Errorf("there is no spec %d in this command", item.Spec)
+			fault = fmt.Errorf("the command has no spec %d", item.Spec)
 		} else {
 			fault = faults[item.Spec]
 		}
@@ -43,7 +43,7 @@ func (in *intake) unpack(ctx context.Context, c *command) {
 			c.items[len(c.items)-1].Result = refused(item.Item, item.Action, agentproto.CodeFailed, "bad spec: "+fault.Error(), now)
 			continue
 		}
-		c.at = append(c.at, len(c.items)-1)
+		c.itemIndex = append(c.itemIndex, len(c.items)-1)
 		c.ops = append(c.ops, journal.Op{
 			ID: journal.ID{Task: c.body.Task, Item: item.Item}, Lane: c.body.Lane, Fence: item.Fence,
 			Action: item.Action, Spec: specs[item.Spec], AcceptedAt: now, ReceivedAt: server, NotAfter: c.body.NotAfter, Trace: trace,
@@ -77,7 +77,7 @@ func (in *intake) accept(ctx context.Context, commands []*command) {
 		mine := admissions[:len(c.ops)]
 		admissions = admissions[len(c.ops):]
 		if !in.clock.surelyBefore(c.body.AcceptBefore) {
-			in.expire(c, mine)
+			in.refuseExpired(c, mine)
 		}
 		if c.observesOnly() {
 			in.replyWithResults(c, mine)
@@ -92,10 +92,10 @@ func (in *intake) accept(ctx context.Context, commands []*command) {
 	}
 }
 
-// expire refuses the new operations of a command that expired while it was journaled, on a
-// slow disk or while the agent was stopped: the sender of the command may already have
+// refuseExpired refuses the new operations of a command that expired while it was journaled,
+// on a slow disk or while the agent was stopped: the sender of the command may already have
 // retried or given up.
-func (in *intake) expire(c *command, admissions []journal.Admission) {
+func (in *intake) refuseExpired(c *command, admissions []journal.Admission) {
 	for i, op := range c.ops {
 		if admissions[i] != (journal.Admission{}) {
 			continue

@@ -19,7 +19,7 @@ import (
 // Agent is a configured agent; see [Agent.Run].
 type Agent struct {
 	cfg       Config
-	newEngine func(operate.Config) (engine, error)
+	newEngine func(operate.Config) (Engine, error)
 	newClock  func() *clock
 	prompt    time.Duration // promptWithin; longer in tests that need every result in the reply
 	metrics   *metrics
@@ -28,8 +28,8 @@ type Agent struct {
 	session atomic.Pointer[session]
 }
 
-// engine is the part of [operate.Engine] that the agent uses.
-type engine interface {
+// Engine is the part of [operate.Engine] that the agent uses.
+type Engine interface {
 	Apply(agentproto.Settings)
 	Recover(journal.Recovered)
 	Resume()
@@ -48,7 +48,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	cfg.Log = cfg.Log.WithFields(map[string]any{"component": "agent", "host": cfg.host()})
-	a := &Agent{cfg: cfg, newEngine: func(c operate.Config) (engine, error) { return operate.New(c) }, newClock: newClock, prompt: promptWithin}
+	a := &Agent{cfg: cfg, newEngine: func(c operate.Config) (Engine, error) { return operate.New(c) }, newClock: newClock, prompt: promptWithin}
 	if m := cfg.Machine; m != nil {
 		a.newEngine, a.newClock = m.Engine, m.newClock
 	}

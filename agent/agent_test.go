@@ -178,7 +178,7 @@ func (h *host) start(hold chan struct{}) {
 		h.t.Fatal(err)
 	}
 	a.prompt = cmp.Or(h.prompt, a.prompt)
-	a.newEngine = func(c operate.Config) (engine, error) {
+	a.newEngine = func(c operate.Config) (Engine, error) {
 		h.engine = &fakeEngine{cfg: c, hold: hold}
 		return h.engine, nil
 	}

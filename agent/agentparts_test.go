@@ -160,7 +160,7 @@ func TestSpoiledInstanceIDIsNotReplaced(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "instance"), []byte("not an id\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "holds no instance id") {
+	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "contains no instance id") {
 		t.Errorf("got %v", err)
 	}
 }

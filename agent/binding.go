@@ -43,7 +43,7 @@ func (stored *binding) foreign(now *binding) string {
 func (f *folder) bindingPath() string { return filepath.Join(f.dir, "machine") }
 
 func (f *folder) bind() error {
-	now, err := f.presentBinding()
+	now, err := f.currentBinding()
 	if err != nil {
 		return err
 	}
@@ -51,10 +51,10 @@ func (f *folder) bind() error {
 	if err != nil {
 		return err
 	}
-	return replaceDurably(f.bindingPath(), string(text)+"\n")
+	return datafile.Replace(f.bindingPath(), append(text, '\n'))
 }
 
-func (f *folder) presentBinding() (*binding, error) {
+func (f *folder) currentBinding() (*binding, error) {
 	inode, err := inodeOf(f.instancePath())
 	return &binding{Instance: f.instance, MachineID: machineID(), BootID: bootID(), Inode: inode}, err
 }
@@ -84,7 +84,7 @@ func (f *folder) abandonCopy() error {
 	if err != nil {
 		return err
 	}
-	now, err := f.presentBinding()
+	now, err := f.currentBinding()
 	if err != nil {
 		return err
 	}
@@ -121,6 +121,6 @@ func (s *session) reportCopiedFolder() {
 	if s.folder.copied == "" {
 		return
 	}
-	s.cfg.Log.Error(s.folder.copied)
+	s.log.Error(s.folder.copied)
 	s.events.emit(agentproto.Event{Kind: agentproto.EventCopiedFolder, Message: s.folder.copied})
 }

@@ -37,11 +37,6 @@ func newClock() *clock {
 	}}
 }
 
-// since returns the time since an earlier reading by each clock.
-func (r reading) since(earlier reading) (wall, monotonic time.Duration) {
-	return r.wall.Sub(earlier.wall), r.monotonic - earlier.monotonic
-}
-
 // workerSkew bounds the difference between the clocks of workers: each worker reads the
 // store's clock separately.
 const workerSkew = 500 * time.Millisecond
@@ -54,8 +49,7 @@ const driftPart = 5000
 // local times of the request and of the reply.
 func (c *clock) observe(took exchange, server time.Time) {
 	received := took.received
-	_, roundTrip := received.since(took.sent)
-	bound := roundTrip / 2
+	bound := (received.monotonic - took.sent.monotonic) / 2 // half of the round trip
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	server = server.Add(bound)
@@ -68,23 +62,23 @@ func (c *clock) observe(took exchange, server time.Time) {
 	c.synced, c.server, c.at, c.bound = true, server, received, bound
 }
 
+// elapsed returns the time since the reading of the estimate, by the clock since boot.
+func (c *clock) elapsed(now reading) time.Duration { return now.monotonic - c.at.monotonic }
+
 // contradicted reports whether the estimate and a reply contradict each other beyond their
 // error bounds: both local clocks stopped, or the server's clock was set.
 func (c *clock) contradicted(server time.Time, bound time.Duration, received reading) bool {
-	_, monotonic := received.since(c.at)
-	return server.Sub(c.server.Add(monotonic)).Abs() > bound+c.uncertainty(received)
+	return server.Sub(c.server.Add(c.elapsed(received))).Abs() > bound+c.uncertainty(received)
 }
 
 // jumped reports whether the local clocks disagree about the time since c.at by more than a
 // second.
 func (c *clock) jumped(now reading) bool {
-	wall, monotonic := now.since(c.at)
-	return (monotonic - wall).Abs() > time.Second
+	return (c.elapsed(now) - now.wall.Sub(c.at.wall)).Abs() > time.Second
 }
 
 func (c *clock) uncertainty(now reading) time.Duration {
-	_, monotonic := now.since(c.at)
-	return c.bound + monotonic/driftPart
+	return c.bound + c.elapsed(now)/driftPart
 }
 
 // surelyBefore reports whether the servers' time is before t, even with the error bound of
@@ -106,8 +100,7 @@ func (c *clock) behind(sent time.Time) bool {
 // latest returns the estimate plus its error bound.
 func (c *clock) latest() time.Time {
 	now := c.read()
-	wall, monotonic := now.since(c.at)
-	return c.server.Add(max(wall, monotonic) + c.uncertainty(now))
+	return c.server.Add(max(now.wall.Sub(c.at.wall), c.elapsed(now)) + c.uncertainty(now))
 }
 
 // now returns the estimated servers' time, or the local time without an estimate. It
@@ -120,8 +113,7 @@ func (c *clock) now() time.Time {
 	if !c.synced {
 		return now.wall
 	}
-	_, monotonic := now.since(c.at)
-	return c.server.Add(monotonic)
+	return c.server.Add(c.elapsed(now))
 }
 
 // offset returns the servers' time minus the local time; 0 without an estimate.

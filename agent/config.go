@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -35,7 +36,7 @@ type Config struct {
 	// DataDir is the data folder, relative to the working directory. It is created if missing.
 	DataDir string
 	// PresenceInterval is the time between announcements, ± 10 %; default 30 s.
-	// Servers consider an agent gone after 90 s.
+	// Servers consider an agent disconnected after 90 s.
 	PresenceInterval time.Duration
 	// ReportInterval is the time between reports of all processes, ± 10 %; changes
 	// are reported within a second. Default 30 s.
@@ -66,28 +67,18 @@ const (
 
 // WithDefaults returns a copy in which zero fields have their defaults.
 func (c Config) WithDefaults() Config {
-	if c.Version == "" {
-		c.Version = "unknown"
-	}
+	c.Version = cmp.Or(c.Version, "unknown")
+	c.PresenceInterval = cmp.Or(c.PresenceInterval, 30*time.Second)
+	c.ReportInterval = cmp.Or(c.ReportInterval, 30*time.Second)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
+	c.Meter = cmp.Or[metric.Meter](c.Meter, noop.Meter{})
+	c.Addr = c.Addr.Unmap()
 	if c.Keys == nil {
 		c.Keys = func() *fleetkey.Host { return nil }
-	}
-	if c.PresenceInterval == 0 {
-		c.PresenceInterval = 30 * time.Second
-	}
-	if c.ReportInterval == 0 {
-		c.ReportInterval = 30 * time.Second
-	}
-	if c.DrainTimeout == 0 {
-		c.DrainTimeout = 10 * time.Second
 	}
 	if c.Crash == nil {
 		c.Crash = func(string) {}
 	}
-	if c.Meter == nil {
-		c.Meter = noop.Meter{}
-	}
-	c.Addr = c.Addr.Unmap()
 	return c
 }
 
@@ -133,9 +124,6 @@ func (c Config) Validate() error {
 func (c *Config) host() string { return fmt.Sprintf("%d:%s", c.Cloud, c.Addr) }
 
 func (c *Config) subject() string { return agentproto.AgentSubject(c.Cloud, c.Addr) }
-
-// Engine is the part of an [operate.Engine] that an agent drives.
-type Engine = engine
 
 // Machine replaces the host in simulations of whole fleets in one process.
 type Machine struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,12 +38,7 @@ const (
 // events sends the agent's events to workers. Events are queued in memory until a worker
 // acknowledges them, and are lost with the agent process.
 type events struct {
-	workers *requester
-	clock   *clock
-	self    identity
-	agentID string
-	metrics *metrics
-	log     logrus.FieldLogger
+	*requester
 
 	added   chan struct{} // holds a token when an event or a gap was added
 	retries *backOff
@@ -50,7 +46,7 @@ type events struct {
 	mu      sync.Mutex
 	waiting []agentproto.Event // queue, the next event to send first
 	recent  map[topic]*repeats
-	held    int // number of refused events that wait for a pause and are not in waiting
+	delayed int // number of refused events that wait for a pause and are not in waiting
 	lost    int // number of events dropped since the last acknowledged event
 }
 
@@ -73,17 +69,14 @@ type repeats struct {
 	last  agentproto.Event
 }
 
-func newEvents(workers *requester, self identity, m *metrics, cfg *Config) *events {
-	return &events{
-		workers: workers, clock: workers.clock, self: self, agentID: cfg.AgentID, metrics: m, log: cfg.Log,
-		added: make(chan struct{}, 1), retries: newBackOff(), recent: map[topic]*repeats{},
-	}
+func newEvents(workers *requester) *events {
+	return &events{requester: workers, added: make(chan struct{}, 1), retries: newBackOff(), recent: map[topic]*repeats{}}
 }
 
 // emit queues an event after setting its header, host and time. It does not block.
 func (e *events) emit(event agentproto.Event) {
 	event.Header = newHeader(agentproto.TypeEvent)
-	event.Host, event.AgentID, event.Instance = e.self.host, e.agentID, e.self.instance
+	event.Host, event.AgentID, event.Instance = e.host, e.agentID, e.instance
 	event.At = e.clock.now().UTC()
 	event.Details = maps.Clone(event.Details) // the caller may change it afterwards
 	e.metrics.emitted(event.Kind)
@@ -100,11 +93,11 @@ func (e *events) emit(event agentproto.Event) {
 		return
 	}
 	e.recent[about] = &repeats{end: time.Now().Add(eventGap)}
-	e.put(event)
+	e.enqueue(event)
 }
 
-// put queues an event. The caller holds e.mu.
-func (e *events) put(event agentproto.Event) {
+// enqueue queues an event. The caller holds e.mu.
+func (e *events) enqueue(event agentproto.Event) {
 	e.waiting = append(e.waiting, event)
 	if drop := len(e.waiting) - eventLimit; drop > 0 {
 		if e.lost == 0 {
@@ -112,7 +105,7 @@ func (e *events) put(event agentproto.Event) {
 		}
 		e.lost += drop
 		e.metrics.dropped(drop)
-		e.waiting = append([]agentproto.Event(nil), e.waiting[drop:]...)
+		e.waiting = slices.Clone(e.waiting[drop:])
 	}
 }
 
@@ -128,7 +121,7 @@ func (e *events) settle(now time.Time) (next time.Time) {
 			delete(e.recent, about)
 			continue
 		default:
-			e.put(r.summary())
+			e.enqueue(r.summary())
 			*r = repeats{end: now.Add(eventGap)}
 		}
 		if next.IsZero() || r.end.Before(next) {
@@ -155,9 +148,6 @@ func (e *events) pending() int {
 	return len(e.waiting)
 }
 
-// retryNow ends the pause after a failure. Call it when the connection is back.
-func (e *events) retryNow() { e.retries.end() }
-
 // run sends the queued events until ctx ends.
 func (e *events) run(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -168,16 +158,15 @@ func (e *events) run(ctx context.Context) {
 			}
 			continue
 		}
-		wait := time.NewTimer(time.Until(next))
-		if next.IsZero() {
-			wait.Stop()
+		var gapEnds <-chan time.Time
+		if !next.IsZero() {
+			gapEnds = time.After(time.Until(next))
 		}
 		select {
 		case <-ctx.Done():
 		case <-e.added:
-		case <-wait.C:
+		case <-gapEnds:
 		}
-		wait.Stop()
 	}
 }
 
@@ -204,7 +193,7 @@ func (e *events) sendNext(ctx context.Context) error {
 		return nil
 	}
 	var receipt agentproto.Receipt
-	_, err = e.workers.request(ctx, agentproto.EventSubject(e.self.cloud), sent, agentproto.TypeReceipt, &receipt)
+	_, err = e.request(ctx, agentproto.EventSubject(e.cloud), sent, agentproto.TypeReceipt, &receipt)
 	pause := receipt.RetryAfter()
 	switch {
 	case err != nil:
@@ -213,7 +202,7 @@ func (e *events) sendNext(ctx context.Context) error {
 	case pause > 0 && receipt.Event == event.ID:
 		e.log.WithFields(logrus.Fields{"kind": event.Kind, "retry_after": pause}).Warn("event rejected by the event stream, retrying later")
 		e.retries.succeeded()
-		e.holdBack(event, pause)
+		e.delay(event, pause)
 	case pause > 0:
 		e.log.WithField("retry_after", pause).Debug("workers busy, events queued")
 		e.retries.busy(pause)
@@ -234,22 +223,22 @@ func (e *events) oldest() (event agentproto.Event, lost int) {
 	return e.waiting[0], e.lost
 }
 
-// holdBack removes an event from the queue and appends it again after a pause.
-func (e *events) holdBack(event agentproto.Event, pause time.Duration) {
+// delay removes an event from the queue and appends it again after a pause.
+func (e *events) delay(event agentproto.Event, pause time.Duration) {
 	e.remove(event.ID, 0)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.held == eventLimit {
+	if e.delayed == eventLimit {
 		e.lost++
 		e.metrics.dropped(1)
 		return
 	}
-	e.held++
+	e.delayed++
 	time.AfterFunc(pause, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.held--
-		e.put(event)
+		e.delayed--
+		e.enqueue(event)
 		signal(e.added)
 	})
 }

@@ -96,8 +96,7 @@ func newTestEvents(t *testing.T, l *eventLog) *events {
 // eventsOf returns the events of a host that has the keys, or was not enrolled.
 func eventsOf(t *testing.T, keys *fleetkey.Host, workers fakeWorkers) *events {
 	t.Helper()
-	r := workers.requester(t, keys)
-	return newEvents(r, identity{authenticator: r.authenticator, host: "0:10.0.0.1", instance: "i"}, r.metrics, &Config{Log: testenv.Log(t)})
+	return newEvents(workers.requester(t, keys))
 }
 
 func TestEventsOfAnOutageAreKeptTheLatestOnes(t *testing.T) {
@@ -112,7 +111,7 @@ func TestEventsOfAnOutageAreKeptTheLatestOnes(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); e.run(ctx) }()
 	s.set(false)
-	e.retryNow()
+	e.retries.end()
 	testenv.Eventually(t, patience, func() bool { return e.pending() == 0 }, "everything is published")
 	cancel()
 	<-done
@@ -200,8 +199,8 @@ func TestAgentTellsThatItDidNotRun(t *testing.T) {
 		passed time.Duration
 		want   bool
 	}{
-		"in time":       {ownTimeTick, false},
-		"a little late": {2 * ownTimeTick, false},
+		"in time":       {schedulingTick, false},
+		"a little late": {2 * schedulingTick, false},
 		"a minute late": {time.Minute, true},
 	} {
 		idle, got := starved(c.passed)

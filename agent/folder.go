@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,14 +17,12 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// folder is the agent's data folder, which it has locked.
+// folder is the agent's data folder, which it has locked. It is not safe for concurrent use.
 type folder struct {
 	dir      string
 	instance string
 	copied   string // report of [folder.abandonCopy]; "" if the folder was not copied
-
-	mu   sync.Mutex
-	lock *os.File
+	lock     *os.File
 }
 
 // openFolder creates the folder if it is missing and locks it against other agents.
@@ -55,11 +52,7 @@ func (f *folder) journal() string { return filepath.Join(f.dir, "journal") }
 func (f *folder) run() string     { return filepath.Join(f.dir, "run") }
 
 // Close releases the lock.
-func (f *folder) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lock.Close()
-}
+func (f *folder) Close() error { return f.lock.Close() }
 
 // errInUse is wrapped when another agent holds the lock.
 var errInUse = errors.New("in use by another procfleet agent")
@@ -118,7 +111,7 @@ func (f *folder) instanceID() (string, error) {
 	}
 	id, err := uuid.Parse(strings.TrimSpace(string(data)))
 	if err != nil {
-		return "", fmt.Errorf("%s holds no instance id (%w); rename the whole folder to start a new instance", name, err)
+		return "", fmt.Errorf("%s contains no instance id (%w); rename the whole folder to start a new instance", name, err)
 	}
 	return id.String(), nil
 }
@@ -128,45 +121,21 @@ func newInstanceID(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return id.String(), saveInstance(name, id.String())
-}
-
-func saveInstance(name, id string) error { return replaceDurably(name, id+"\n") }
-
-// replaceDurably replaces the text of a file: after a crash the file has either the old or
-// the new text.
-func replaceDurably(name, text string) error {
-	tmp := name + ".tmp"
-	if err := writeDurably(tmp, text); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, name); err != nil {
-		return err
-	}
-	return datafile.SyncDir(filepath.Dir(name))
-}
-
-func writeDurably(name, text string) error {
-	f, err := os.OpenFile(filepath.Clean(name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Sync(), f.Close())
+	return id.String(), datafile.Replace(name, fmt.Appendln(nil, id))
 }
 
 // folderTick is the interval at which the agent checks that its data folder exists.
 const folderTick = 5 * time.Second
 
-// keepFolder recreates the data folder if it is deleted while the agent runs, until ctx ends.
-func (s *session) keepFolder(ctx context.Context) {
+// recreateFolder recreates the data folder whenever it is deleted, until ctx ends.
+func (s *session) recreateFolder(ctx context.Context) {
 	for reported := ""; sleep(ctx, folderTick); {
 		again, err := s.folder.restore()
 		switch {
 		case err != nil && err.Error() != reported:
-			s.cfg.Log.WithError(err).Error("data folder deleted and not recreated yet")
+			s.log.WithError(err).Error("data folder deleted and not recreated yet")
 		case again:
-			s.cfg.Log.WithField("folder", s.folder.dir).Warn("data folder deleted, recreated")
+			s.log.WithField("folder", s.folder.dir).Warn("data folder deleted, recreated")
 		}
 		if reported = ""; err != nil {
 			reported = err.Error()
@@ -194,15 +163,12 @@ func (f *folder) restore() (again bool, err error) {
 		if err != nil {
 			return false, fmt.Errorf("data folder %s: %w", f.dir, err)
 		}
-		f.mu.Lock()
-		old := f.lock
+		_ = f.lock.Close() // lock of the deleted file
 		f.lock = lock
-		f.mu.Unlock()
-		_ = old.Close() // lock of the deleted file
 	}
 	_, err = os.Lstat(f.instancePath())
 	if errors.Is(err, fs.ErrNotExist) {
-		err := saveInstance(f.instancePath(), f.instance)
+		err := datafile.Replace(f.instancePath(), fmt.Appendln(nil, f.instance))
 		if err == nil {
 			err = f.bind()
 		}
@@ -227,8 +193,6 @@ func (f *folder) makeFolders() error {
 
 // locked reports whether the lock file in the folder is the file that this agent has locked.
 func (f *folder) locked() (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	own, err := f.lock.Stat()
 	if err != nil {
 		return false, err

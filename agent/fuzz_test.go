@@ -19,7 +19,7 @@ import (
 
 // obedient is an engine and a ledger that remember what they were given.
 type obedient struct {
-	engine
+	Engine
 	applied   []agentproto.Settings
 	received  []journal.Op
 	submitted []journal.Op
@@ -52,14 +52,15 @@ func FuzzIntake(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_changed"}`), "")
 	f.Add([]byte(`{"type":"x"}`), "00-\xff")
 	self := identity{authenticator: &authenticator{keys: func() *fleetkey.Host { return nil }, log: testenv.Silent()}, host: "0:10.0.0.1", instance: "i"}
-	cfg := &Config{Log: testenv.Silent()}
 	f.Fuzz(func(t *testing.T, data []byte, trace string) {
 		o := &obedient{}
 		servers := newClock()
 		servers.observe(exchange{servers.read(), servers.read()}, time.Now())
+		requests := &requester{identity: self, clock: servers}
 		in := intake{
-			ledger: o, engine: o, reporter: newReporter(&requester{clock: servers}, nil, self, cfg), prompt: newPrompt(promptWithin), settings: &settingsClient{due: make(chan struct{}, 1)},
-			clock: servers, sync: func(context.Context) bool { return true }, resume: func() {}, self: self, crash: func(string) {}, log: cfg.Log,
+			requester: requests, ledger: o, engine: o, reporter: newReporter(requests, nil, func(string) {}), prompt: newPrompt(promptWithin),
+			settings: &settingsClient{due: make(chan struct{}, 1)},
+			sync:     func(context.Context) bool { return true }, resume: func() {}, crash: func(string) {},
 		}
 		in.handle(t.Context(), []*nats.Msg{{Data: data, Header: nats.Header{"Traceparent": {trace}}}})
 		if diff := cmp.Diff(o.received, o.submitted, cmpopts.EquateEmpty()); diff != "" {
@@ -88,12 +89,12 @@ func FuzzSettingsReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		before := &obedient{}
 		workers := fakeWorkers(func(context.Context, *nats.Msg) (*nats.Msg, error) { return &nats.Msg{Data: data}, nil }).requester(t, nil)
-		k := &settingsClient{workers: workers, clock: workers.clock, engine: before, file: file, log: testenv.Silent()}
-		if k.request(t.Context()); len(k.stored) == 0 {
+		k := &settingsClient{requester: workers, engine: before, file: file}
+		if k.fetch(t.Context()); len(k.stored) == 0 {
 			return // refused, or with a moment outside of what RFC 3339 can write
 		}
 		after := &obedient{}
-		again := &settingsClient{engine: after, file: file, log: testenv.Silent()}
+		again := &settingsClient{requester: workers, engine: after, file: file}
 		again.load()
 		if diff := cmp.Diff(before.applied, after.applied, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("a restart makes other settings hold:\n%s", diff)

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/procfleet/procfleet/agent/hostcheck"
 	"github.com/procfleet/procfleet/agent/local"
@@ -50,8 +48,8 @@ func (h *hostLoad) read(log logrus.FieldLogger) proc.Load {
 }
 
 const (
-	// ownTimeTick is the interval at which the agent checks that it is scheduled.
-	ownTimeTick = 5 * time.Second
+	// schedulingTick is the interval at which the agent checks that it is scheduled.
+	schedulingTick = 5 * time.Second
 
 	// starvedAfter is the delay of such a check above which the agent reports that it was
 	// not scheduled: it was stopped by a signal, had no CPU or was swapped out. Processes
@@ -59,12 +57,12 @@ const (
 	starvedAfter = 15 * time.Second
 )
 
-// watchOwnTime reports periods in which the agent was not scheduled, until ctx ends.
-func (s *session) watchOwnTime(ctx context.Context) {
-	for last := time.Now(); sleep(ctx, ownTimeTick); {
+// watchScheduling reports periods in which the agent was not scheduled, until ctx ends.
+func (s *session) watchScheduling(ctx context.Context) {
+	for last := time.Now(); sleep(ctx, schedulingTick); {
 		now := time.Now()
 		if idle, starved := starved(now.Sub(last)); starved {
-			s.cfg.Log.WithField("for", idle).Warn("agent was not scheduled for a while")
+			s.log.WithField("for", idle).Warn("agent was not scheduled for a while")
 			s.events.emit(agentproto.Event{
 				Kind:    agentproto.EventStarved,
 				Message: "the agent was not scheduled for a while; processes that ended meanwhile are restarted late",
@@ -79,7 +77,7 @@ func (s *session) watchOwnTime(ctx context.Context) {
 // the time between the checks by Go's monotonic clock: the wall clock may have been set,
 // and a suspended machine schedules no process.
 func starved(passed time.Duration) (idle time.Duration, starved bool) {
-	idle = passed - ownTimeTick
+	idle = passed - schedulingTick
 	return idle.Round(time.Second), idle > starvedAfter
 }
 
@@ -90,9 +88,9 @@ func (s *session) checkHost(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	s.unsafe.Store(&found)
+	s.findings.Store(&found)
 	for _, f := range found {
-		s.cfg.Log.WithFields(logrus.Fields{"check": f.Check, "finding": f.What, "why": f.Why, "remedy": f.Do}).Warn("unsafe host configuration")
+		s.log.WithFields(logrus.Fields{"check": f.Check, "finding": f.What, "why": f.Why, "remedy": f.Do}).Warn("unsafe host configuration")
 		s.events.emit(agentproto.Event{
 			Kind: agentproto.EventUnsafeHost, Message: f.What + ": " + f.Why,
 			Details: map[string]any{"check": f.Check, "do": f.Do},
@@ -108,32 +106,10 @@ func endsProcesses(ctx context.Context) bool {
 	return slices.ContainsFunc(hostcheck.Unit(ctx, os.Getpid()), func(f hostcheck.Finding) bool { return f.Check == hostcheck.KillMode })
 }
 
-func (a *Agent) observeHost(_ context.Context, o metric.Int64Observer) error {
-	s := a.session.Load()
-	if s == nil {
-		return nil
-	}
-	if found := s.unsafe.Load(); found != nil {
-		counts := map[string]int64{}
-		for _, f := range *found {
-			counts[f.Check]++
-		}
-		for check, n := range counts {
-			o.Observe(n, metric.WithAttributes(attribute.String("check", check)))
-		}
-	}
-	return nil
-}
-
-// serveLocal answers queries on the local socket until ctx ends.
-func (s *session) serveLocal(ctx context.Context) {
-	server := local.Server{Dir: s.folder.dir, Agent: s.introduction, Processes: s.engine.Overview, Log: s.cfg.Log}
-	server.Run(ctx)
-}
-
-func (s *session) introduction() local.Agent {
+// describeAgent describes the agent to clients of the local socket.
+func (s *session) describeAgent() local.Agent {
 	a := local.Agent{
-		Host: s.self.host, AgentID: s.cfg.AgentID, Instance: s.self.instance, Version: s.cfg.Version,
+		Host: s.host, AgentID: s.agentID, Instance: s.instance, Version: s.cfg.Version,
 		PID: os.Getpid(), StartedAt: s.announcer.startedAt,
 	}
 	if err := natsconn.Unavailable(s.cfg.Conn); err != nil {

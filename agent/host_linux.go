@@ -45,7 +45,7 @@ func inodeOf(path string) (uint64, error) {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, errors.New("the system does not say the inode of " + path)
+		return 0, errors.New("the system does not report the inode of " + path)
 	}
 	return stat.Ino, nil
 }

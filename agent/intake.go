@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agent/journal"
 	"github.com/procfleet/procfleet/agentproto"
@@ -31,17 +30,16 @@ const (
 // One goroutine handles all of them, so that operations reach the engine in the
 // order in which the journal checked their fences.
 type intake struct {
+	*requester
+
 	ledger   ledger
-	engine   engine
+	engine   Engine
 	reporter *reporter
 	prompt   *prompt
 	settings *settingsClient
-	clock    *clock
 	sync     func(context.Context) bool // requests the servers' time from a worker; false = no reply
 	resume   func()                     // queues the recovered operations in the engine; blocks until done
-	self     identity
 	crash    func(point string)
-	log      logrus.FieldLogger
 
 	replies sync.WaitGroup // running goroutines of replyWithResults
 }
@@ -122,11 +120,11 @@ func (in *intake) refuseQueued(sub *nats.Subscription) {
 
 // command is a received command and the state of its items.
 type command struct {
-	msg   *nats.Msg
-	body  agentproto.Command
-	items []agentproto.ReplyItem
-	ops   []journal.Op // operations of the valid items
-	at    []int        // index in items of each element of ops
+	msg       *nats.Msg
+	body      agentproto.Command
+	items     []agentproto.ReplyItem
+	ops       []journal.Op // operations of the valid items
+	itemIndex []int        // index in items of each element of ops
 }
 
 func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
@@ -185,7 +183,7 @@ func (in *intake) verifiedType(msg *nats.Msg) (messageType string) {
 		in.refuse(msg, agentproto.RefusedUndecodable, err.Error())
 		return ""
 	}
-	if err := in.self.verify(msg, messageType, ""); err != nil {
+	if err := in.verify(msg, messageType, ""); err != nil {
 		in.refuse(msg, agentproto.RefusedSignature, err.Error())
 		return ""
 	}
@@ -223,9 +221,9 @@ func (in *intake) refusal(c *agentproto.Command) (refused, why string) {
 	if err := agentproto.ValidLane(c.Lane); err != nil {
 		return agentproto.RefusedUndecodable, err.Error()
 	}
-	if c.Incarnation != "" && c.Incarnation != in.self.incarnation {
+	if c.Incarnation != "" && c.Incarnation != in.incarnation {
 		return agentproto.RefusedIncarnation, fmt.Sprintf("this is process %s of the agent, not %q: it was restarted, or a copy of it runs",
-			in.self.incarnation, c.Incarnation)
+			in.incarnation, c.Incarnation)
 	}
 	return "", ""
 }
@@ -234,10 +232,10 @@ func (in *intake) refusal(c *agentproto.Command) (refused, why string) {
 // is for this agent.
 func (in *intake) misaddressed(host, instance string) (refused, why string) {
 	switch {
-	case host != in.self.host:
-		return agentproto.RefusedHost, fmt.Sprintf("this is the agent of host %s, not of %q", in.self.host, host)
-	case instance != "" && instance != in.self.instance:
-		return agentproto.RefusedInstance, fmt.Sprintf("this is instance %s, not %q: the agent was reinstalled", in.self.instance, instance)
+	case host != in.host:
+		return agentproto.RefusedHost, fmt.Sprintf("this is the agent of host %s, not of %q", in.host, host)
+	case instance != "" && instance != in.instance:
+		return agentproto.RefusedInstance, fmt.Sprintf("this is instance %s, not %q: the agent was reinstalled", in.instance, instance)
 	}
 	return "", ""
 }

@@ -27,36 +27,69 @@ type metrics struct {
 }
 
 func newMetrics(m metric.Meter, a *Agent) (*metrics, error) {
-	var s metrics
-	var errs [13]error
-	s.operations, errs[0] = m.Int64Counter("procfleet_agent_operations",
-		metric.WithDescription("Operations that ended after they were accepted in time, by action and outcome code."))
-	s.restarts, errs[1] = m.Int64Counter("procfleet_agent_restarts",
-		metric.WithDescription("Start commands run to keep processes alive."))
-	s.appends, errs[2] = m.Int64Counter("procfleet_agent_journal_appends",
-		metric.WithDescription("Records written to the journal."))
-	s.bytes, errs[3] = m.Int64Counter("procfleet_agent_journal_bytes",
-		metric.WithDescription("Bytes written to the journal."))
-	s.syncs, errs[4] = m.Float64Histogram("procfleet_agent_journal_fsync_seconds",
+	var errs []error
+	counter := func(name, description string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithDescription(description))
+		errs = append(errs, err)
+		return c
+	}
+	// gauge registers a gauge that observe reads while a session runs.
+	gauge := func(name, description string, observe func(*session, metric.Int64Observer)) {
+		_, err := m.Int64ObservableGauge(name, metric.WithDescription(description),
+			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+				if s := a.session.Load(); s != nil {
+					observe(s, o)
+				}
+				return nil
+			}))
+		errs = append(errs, err)
+	}
+	gauge("procfleet_agent_supervised_processes", "Supervised processes, by state.", func(s *session, o metric.Int64Observer) {
+		for state, n := range s.engine.Survey().Supervised {
+			o.Observe(int64(n), metric.WithAttributes(attribute.String("state", state)))
+		}
+	})
+	gauge("procfleet_agent_results_waiting", "Results that no worker has acknowledged yet.", func(s *session, o metric.Int64Observer) {
+		o.Observe(int64(s.reporter.waiting()))
+	})
+	gauge("procfleet_agent_events_waiting", "Events that no worker has acknowledged yet.", func(s *session, o metric.Int64Observer) {
+		o.Observe(int64(s.events.pending()))
+	})
+	gauge("procfleet_agent_unsafe_host", "Findings about this host that endanger its processes, by check.", func(s *session, o metric.Int64Observer) {
+		if found := s.findings.Load(); found != nil {
+			counts := map[string]int64{}
+			for _, f := range *found {
+				counts[f.Check]++
+			}
+			for check, n := range counts {
+				o.Observe(n, metric.WithAttributes(attribute.String("check", check)))
+			}
+		}
+	})
+	_, err := m.Int64ObservableGauge("procfleet_agent_connected", metric.WithDescription("1 while connected to NATS, else 0."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			connected := int64(0)
+			if a.cfg.Conn.IsConnected() {
+				connected = 1
+			}
+			o.Observe(connected)
+			return nil
+		}))
+	errs = append(errs, err)
+	syncs, err := m.Float64Histogram("procfleet_agent_journal_fsync_seconds",
 		metric.WithDescription("Duration of journal fsyncs."), metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5))
-	_, errs[5] = m.Int64ObservableGauge("procfleet_agent_supervised_processes",
-		metric.WithDescription("Supervised processes, by state."), metric.WithInt64Callback(a.observeProcesses))
-	_, errs[6] = m.Int64ObservableGauge("procfleet_agent_results_waiting",
-		metric.WithDescription("Results that no worker has acknowledged yet."), metric.WithInt64Callback(a.observeWaiting))
-	_, errs[7] = m.Int64ObservableGauge("procfleet_agent_connected",
-		metric.WithDescription("1 while connected to NATS, else 0."), metric.WithInt64Callback(a.observeConnection))
-	s.events, errs[8] = m.Int64Counter("procfleet_agent_events",
-		metric.WithDescription("Events of the agent, by kind, repetitions included."))
-	s.lost, errs[9] = m.Int64Counter("procfleet_agent_events_lost",
-		metric.WithDescription("Events dropped from a full queue."))
-	_, errs[10] = m.Int64ObservableGauge("procfleet_agent_events_waiting",
-		metric.WithDescription("Events that no worker has acknowledged yet."), metric.WithInt64Callback(a.observeEvents))
-	_, errs[11] = m.Int64ObservableGauge("procfleet_agent_unsafe_host",
-		metric.WithDescription("Findings about this host that endanger its processes, by check."), metric.WithInt64Callback(a.observeHost))
-	s.unverified, errs[12] = m.Int64Counter("procfleet_agent_messages_refused",
-		metric.WithDescription("Messages rejected because their signature was not verified, by type and reason."))
-	return &s, errors.Join(errs[:]...)
+	errs = append(errs, err)
+	return &metrics{
+		operations: counter("procfleet_agent_operations", "Operations that ended after they were accepted in time, by action and outcome code."),
+		restarts:   counter("procfleet_agent_restarts", "Start commands run to keep processes alive."),
+		events:     counter("procfleet_agent_events", "Events of the agent, by kind, repetitions included."),
+		lost:       counter("procfleet_agent_events_lost", "Events dropped from a full queue."),
+		appends:    counter("procfleet_agent_journal_appends", "Records written to the journal."),
+		bytes:      counter("procfleet_agent_journal_bytes", "Bytes written to the journal."),
+		syncs:      syncs,
+		unverified: counter("procfleet_agent_messages_refused", "Messages rejected because their signature was not verified, by type and reason."),
+	}, errors.Join(errs...)
 }
 
 var actions = []string{
@@ -64,7 +97,6 @@ var actions = []string{
 	agentproto.ActionRelease, agentproto.ActionRestart, agentproto.ActionReload, agentproto.ActionKill,
 }
 
-// rejected counts a message whose signature verification failed.
 func (m *metrics) rejected(messageType string, err error) {
 	if !slices.Contains(verifiedTypes, messageType) { // text of an unverified sender must not become an attribute
 		messageType = "unknown"
@@ -102,36 +134,4 @@ func (m *metrics) written(w journal.Write) {
 	if w.Sync > 0 {
 		m.syncs.Record(ctx, w.Sync.Seconds())
 	}
-}
-
-func (a *Agent) observeProcesses(_ context.Context, o metric.Int64Observer) error {
-	if s := a.session.Load(); s != nil {
-		for state, n := range s.engine.Survey().Supervised {
-			o.Observe(int64(n), metric.WithAttributes(attribute.String("state", state)))
-		}
-	}
-	return nil
-}
-
-func (a *Agent) observeWaiting(_ context.Context, o metric.Int64Observer) error {
-	if s := a.session.Load(); s != nil {
-		o.Observe(int64(s.reporter.waiting()))
-	}
-	return nil
-}
-
-func (a *Agent) observeEvents(_ context.Context, o metric.Int64Observer) error {
-	if s := a.session.Load(); s != nil {
-		o.Observe(int64(s.events.pending()))
-	}
-	return nil
-}
-
-func (a *Agent) observeConnection(_ context.Context, o metric.Int64Observer) error {
-	connected := int64(0)
-	if a.cfg.Conn.IsConnected() {
-		connected = 1
-	}
-	o.Observe(connected)
-	return nil
 }

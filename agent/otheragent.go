@@ -40,7 +40,7 @@ func (s *session) subscribe(ctx context.Context) (*nats.Subscription, error) {
 			if *other != reported {
 				reported = *other
 				s.reportOther(other, "; this agent waits until the other one has stopped")
-				within(ctx, flushTimeout, s.events.flush)
+				withTimeout(ctx, flushTimeout, s.events.flush)
 			}
 		case none && !replied, time.Now().After(wait):
 			sub, err := subscribe(s.cfg.Conn, s.cfg.subject())
@@ -93,14 +93,14 @@ func (s *session) watchOthers(ctx context.Context) {
 // reportOther logs and emits that another agent accepts commands for this host. It appends
 // then to the message.
 func (s *session) reportOther(other *agentproto.AgentProcess, then string) {
-	message := fmt.Sprintf("another agent, instance %s, accepts commands for host %s: stop one of the two", other.Instance, s.self.host)
-	if other.Instance == s.self.instance {
+	message := fmt.Sprintf("another agent, instance %s, accepts commands for host %s: stop one of the two", other.Instance, s.host)
+	if other.Instance == s.instance {
 		message = fmt.Sprintf("a copy of this agent, with the same data folder and identity, accepts commands for host %s: stop one of the two, "+
-			"and give the copy an identity and an empty data folder of its own", s.self.host)
+			"and give the copy an identity and an empty data folder of its own", s.host)
 	}
 	message += then
 	details := map[string]any{"instance": other.Instance, "incarnation": other.Incarnation}
-	s.cfg.Log.WithFields(details).Error(message)
+	s.log.WithFields(details).Error(message)
 	s.events.emit(agentproto.Event{Kind: agentproto.EventTwoAgents, Message: message, Details: details})
 }
 
@@ -113,12 +113,12 @@ func (s *session) otherAgent(ctx context.Context, limit time.Duration) (other *a
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	request := agentproto.Resend{Header: newHeader(agentproto.TypeResend), Lane: "s", Host: s.self.host}
+	request := agentproto.Resend{Header: newHeader(agentproto.TypeResend), Lane: "s", Host: s.host}
 	var reply agentproto.ResendReply
-	if _, err := s.requests.request(ctx, s.cfg.subject(), &request, agentproto.TypeResendReply, &reply); err != nil {
+	if _, err := s.request(ctx, s.cfg.subject(), &request, agentproto.TypeResendReply, &reply); err != nil {
 		return nil, errors.Is(err, nats.ErrNoResponders) // otherwise the subscriber is busy, or the connection is lost
 	}
-	own := reply.Instance == s.self.instance && (reply.Incarnation == s.self.incarnation || reply.Incarnation == "" && s.announcer.subscribed.Load())
+	own := reply.Instance == s.instance && (reply.Incarnation == s.incarnation || reply.Incarnation == "" && s.announcer.subscribed.Load())
 	if reply.Instance == "" || own {
 		return nil, false
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -20,37 +19,31 @@ const announceTimeout = 3 * time.Second
 // announcer sends the presence of this agent to the servers and reads their time
 // from the replies.
 type announcer struct {
+	*requester
+
 	conn      *nats.Conn
-	workers   *requester
 	cfg       *Config
-	self      identity
-	clock     *clock
-	engine    engine
+	engine    Engine
 	startedAt time.Time
 	load      hostLoad
-	log       logrus.FieldLogger
 	// subscribed is true once the agent has subscribed to commands, ready once NATS has
 	// confirmed the subscription.
 	subscribed, ready atomic.Bool
 	refusedID         string // servers' reason for refusing the agent id; "" = accepted
 }
 
-func newAnnouncer(cfg *Config, workers *requester, self identity, e engine) *announcer {
-	return &announcer{conn: cfg.Conn, workers: workers, cfg: cfg, self: self, clock: workers.clock, engine: e, startedAt: time.Now().UTC(), log: cfg.Log}
-}
-
 // announceOther announces a conflict between this agent and another live agent of the host.
 // It returns after the reply or announceTimeout.
 func (a *announcer) announceOther(ctx context.Context, other *agentproto.AgentProcess) {
-	presence := a.presence(false)
+	presence := a.presence()
 	presence.Other = other
-	a.send(ctx, presence)
+	a.announce(ctx, presence)
 }
 
 // sync announces once if the agent is connected, and reads the servers' time from the
 // reply. It reports whether a worker replied within announceTimeout.
 func (a *announcer) sync(ctx context.Context) bool {
-	return a.conn.IsConnected() && a.announce(ctx, false)
+	return a.conn.IsConnected() && a.announce(ctx, a.presence())
 }
 
 // run announces on every connection and at intervals until ctx ends, and calls connected on
@@ -62,24 +55,21 @@ func (a *announcer) run(ctx context.Context, connected func()) {
 	const firstPause = 500 * time.Millisecond
 	pause := firstPause
 	for {
-		timer := time.NewTimer(jittered(min(pause, a.cfg.PresenceInterval)))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case _, open := <-changes:
-			timer.Stop()
 			if !open { // the connection is closed for good
 				return
 			}
 			connected()
 			pause = firstPause
-		case <-timer.C:
+		case <-time.After(jittered(min(pause, a.cfg.PresenceInterval))):
 		}
 		switch {
 		case !a.conn.IsConnected(): // the next connection wakes this loop
 			pause = a.cfg.PresenceInterval
-		case a.announce(ctx, false):
+		case a.announce(ctx, a.presence()):
 			pause = a.cfg.PresenceInterval
 		default:
 			pause = min(2*pause, a.cfg.PresenceInterval)
@@ -94,16 +84,14 @@ func jittered(d time.Duration) time.Duration {
 
 func (a *announcer) leave(ctx context.Context) {
 	if a.conn.IsConnected() {
-		a.announce(ctx, true)
+		presence := a.presence()
+		presence.Leaving = true
+		a.announce(ctx, presence)
 	}
 }
 
 // announce sends one announcement and reports whether a worker replied.
-func (a *announcer) announce(ctx context.Context, leaving bool) bool {
-	return a.send(ctx, a.presence(leaving))
-}
-
-func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) bool {
+func (a *announcer) announce(ctx context.Context, presence *agentproto.Presence) bool {
 	ctx, cancel := context.WithTimeout(ctx, announceTimeout)
 	defer cancel()
 	if a.subscribed.Load() && !a.ready.Load() {
@@ -111,22 +99,22 @@ func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) boo
 			return false
 		}
 		a.ready.Store(true)
-		a.log.WithField("instance", a.self.instance).Info("accepting commands")
+		a.log.WithField("instance", a.instance).Info("accepting commands")
 	}
-	reply := a.request(ctx, presence)
+	reply := a.send(ctx, presence)
 	if reply != nil && reply.Again { // the local clock was wrong; the reply has set the servers' time
 		again := *presence
 		again.Header = a.header()
-		reply = a.request(ctx, &again)
+		reply = a.send(ctx, &again)
 	}
 	return reply != nil && !reply.Again
 }
 
-// request sends one announcement and reads the servers' time from the reply. It returns nil
+// send sends one announcement and reads the servers' time from the reply. It returns nil
 // without a reply.
-func (a *announcer) request(ctx context.Context, presence *agentproto.Presence) *agentproto.PresenceReply {
+func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) *agentproto.PresenceReply {
 	var reply agentproto.PresenceReply
-	took, err := a.workers.request(ctx, agentproto.PresenceSubject(a.self.cloud), presence, agentproto.TypePresenceReply, &reply)
+	took, err := a.request(ctx, agentproto.PresenceSubject(a.cloud), presence, agentproto.TypePresenceReply, &reply)
 	if err != nil {
 		if !errors.Is(err, nats.ErrNoResponders) && ctx.Err() == nil {
 			a.log.WithError(err).Debug("announcement not acknowledged")
@@ -142,15 +130,14 @@ func (a *announcer) request(ctx context.Context, presence *agentproto.Presence) 
 	return &reply
 }
 
-func (a *announcer) presence(leaving bool) *agentproto.Presence {
+func (a *announcer) presence() *agentproto.Presence {
 	load := a.load.read(a.log)
 	return &agentproto.Presence{
 		Header: a.header(),
-		Host:   a.self.host, AgentID: a.cfg.AgentID, Instance: a.self.instance, Incarnation: a.self.incarnation, Version: a.cfg.Version,
+		Host:   a.host, AgentID: a.agentID, Instance: a.instance, Incarnation: a.incarnation, Version: a.cfg.Version,
 		OS: runtime.GOOS, Arch: runtime.GOARCH, StartedAt: a.startedAt,
 		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeSettingsChanged},
-		Supervised: a.engine.Supervised(), Leaving: leaving,
-		CPU: load.CPU, Memory: load.Memory,
+		Supervised: a.engine.Supervised(), CPU: load.CPU, Memory: load.Memory,
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -23,27 +22,17 @@ const headroom = 1 << 10
 // every connection, and at intervals. Reports are not acknowledged: each report is complete
 // and replaces a lost one.
 type processReporter struct {
-	conn    *nats.Conn
-	engine  engine
-	clock   *clock
-	self    identity
-	agentID string
-	every   time.Duration
-	log     logrus.FieldLogger
+	*requester
 
-	changed chan struct{} // holds a token when a report is due
-	number  int64         // number of the last report
-	cut     bool          // true if the last report omitted processes
+	conn     *nats.Conn
+	engine   Engine
+	interval time.Duration
+
+	changed   chan struct{} // holds a token when a report is due
+	number    int64         // number of the last report
+	truncated bool          // true if the last report omitted processes
 }
 
-func newProcessReporter(cfg *Config, self identity, c *clock) *processReporter {
-	return &processReporter{
-		conn: cfg.Conn, clock: c, self: self, agentID: cfg.AgentID, every: cfg.ReportInterval, log: cfg.Log,
-		changed: make(chan struct{}, 1),
-	}
-}
-
-// change schedules a report. It does not block.
 func (p *processReporter) change() { signal(p.changed) }
 
 // run publishes reports until ctx ends. It begins once the servers' time is known, which
@@ -56,14 +45,11 @@ func (p *processReporter) run(ctx context.Context) {
 	}
 	p.change()
 	for {
-		timer := time.NewTimer(jittered(p.every))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(jittered(p.interval)):
 		case <-p.changed:
-			timer.Stop()
 			if !p.gather(ctx) {
 				return
 			}
@@ -91,7 +77,7 @@ func (p *processReporter) report() {
 	}
 	data, err := p.encode(p.engine.Processes())
 	if err == nil {
-		err = p.conn.PublishMsg(p.self.signed(agentproto.ProcessesSubject(p.self.cloud), agentproto.TypeProcesses, "", data))
+		err = p.conn.PublishMsg(p.signed(agentproto.ProcessesSubject(p.cloud), agentproto.TypeProcesses, "", data))
 	}
 	if err != nil {
 		p.log.WithError(err).Warn("process report failed, next report follows")
@@ -104,7 +90,7 @@ func (p *processReporter) encode(all []agentproto.ManagedProcess) ([]byte, error
 	p.number = max(p.number+1, p.clock.now().UnixMicro())
 	r := agentproto.Processes{
 		Header: newHeader(agentproto.TypeProcesses),
-		Host:   p.self.host, AgentID: p.agentID, Instance: p.self.instance, Number: p.number, Processes: all,
+		Host:   p.host, AgentID: p.agentID, Instance: p.instance, Number: p.number, Processes: all,
 	}
 	limit := agentproto.MaxMessageBytes
 	if server := int(p.conn.MaxPayload()); server > 0 {
@@ -124,9 +110,9 @@ func (p *processReporter) encode(all []agentproto.ManagedProcess) ([]byte, error
 
 // logOmitted logs a change between complete and truncated reports.
 func (p *processReporter) logOmitted(n int) {
-	if cut := n > 0; cut != p.cut {
-		p.cut = cut
-		if cut {
+	if truncated := n > 0; truncated != p.truncated {
+		p.truncated = truncated
+		if truncated {
 			p.log.WithField("omitted", n).Warn("process report truncated")
 		} else {
 			p.log.Info("process report no longer truncated")

@@ -109,14 +109,13 @@ func (in *intake) replyWithResults(c *command, admissions []journal.Admission) {
 // awaitResults stores the results in the admissions until all have arrived or
 // [prompt.within] has passed.
 func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agentproto.Result, admissions []journal.Admission) {
-	timeout := time.NewTimer(in.prompt.within)
-	defer timeout.Stop()
+	timeout := time.After(in.prompt.within)
 	for len(open) > 0 {
 		select {
 		case r := <-results:
 			admissions[open[r.Item]].Result = &r
 			delete(open, r.Item)
-		case <-timeout.C:
+		case <-timeout:
 			maps.DeleteFunc(open, func(_, i int) bool { return in.prompt.miss(c.ops[i].ID) })
 			// For the operations that remain in open, the results are in the channel.
 		}
@@ -128,7 +127,7 @@ func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agen
 func (in *intake) acknowledge(c *command, admissions []journal.Admission) {
 	var ids []journal.ID
 	for i, op := range c.ops {
-		if admissions[i].Result != nil && c.items[c.at[i]].Result != nil {
+		if admissions[i].Result != nil && c.items[c.itemIndex[i]].Result != nil {
 			ids = append(ids, op.ID)
 		}
 	}
@@ -153,7 +152,7 @@ const replyBytes = 512 << 10
 func (in *intake) reply(c *command, admissions []journal.Admission) {
 	size := 0
 	for i, v := range admissions {
-		reply := &c.items[c.at[i]]
+		reply := &c.items[c.itemIndex[i]]
 		reply.Result = v.Refused
 		if v.Result == nil {
 			continue
@@ -172,7 +171,7 @@ func (in *intake) reply(c *command, admissions []journal.Admission) {
 	}
 	in.log.WithFields(logrus.Fields{"task": c.body.Task, "items": len(c.items)}).Debug("command replied")
 	in.respond(c.msg, &agentproto.Reply{
-		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Items: c.items,
+		Header: newHeader(agentproto.TypeReply), Instance: in.instance, Incarnation: in.incarnation, Items: c.items,
 	})
 }
 
@@ -180,7 +179,7 @@ func (in *intake) reply(c *command, admissions []journal.Admission) {
 // running and unknown items.
 func (in *intake) resend(msg *nats.Msg) {
 	var request agentproto.Resend
-	reply := &agentproto.ResendReply{Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance, Incarnation: in.self.incarnation}
+	reply := &agentproto.ResendReply{Header: newHeader(agentproto.TypeResendReply), Instance: in.instance, Incarnation: in.incarnation}
 	err := agentproto.Decode(msg.Data, agentproto.TypeResend, &request)
 	if err == nil {
 		err = agentproto.ValidLane(request.Lane)
@@ -216,12 +215,12 @@ func (in *intake) refuse(msg *nats.Msg, refused, why string) {
 	in.log.WithFields(logrus.Fields{"refused": refused, "reason": why}).Debug("message refused")
 	if kind, err := agentproto.PeekType(msg.Data); err == nil && kind == agentproto.TypeResend {
 		in.respond(msg, &agentproto.ResendReply{
-			Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Refused: refused, Message: why,
+			Header: newHeader(agentproto.TypeResendReply), Instance: in.instance, Incarnation: in.incarnation, Refused: refused, Message: why,
 		})
 		return
 	}
 	in.respond(msg, &agentproto.Reply{
-		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Refused: refused, Message: why,
+		Header: newHeader(agentproto.TypeReply), Instance: in.instance, Incarnation: in.incarnation, Refused: refused, Message: why,
 	})
 }
 
@@ -234,7 +233,7 @@ func (in *intake) respond(msg *nats.Msg, reply agentproto.Message) {
 	_, id, _ := agentproto.Peek(msg.Data) // a message without an id gets a reply too
 	data, err := agentproto.Encode(reply)
 	if err == nil {
-		err = msg.RespondMsg(in.self.signed("", reply.MessageType(), id, data))
+		err = msg.RespondMsg(in.signed("", reply.MessageType(), id, data))
 	}
 	if err != nil {
 		in.log.WithError(err).Debug("reply not sent")

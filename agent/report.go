@@ -25,12 +25,10 @@ const (
 // reporter sends results to workers until they are acknowledged. It queues only ids and
 // reads the results from the journal, so that a long outage needs little memory.
 type reporter struct {
-	workers *requester
+	*requester
+
 	journal *journal.Journal
-	clock   *clock
-	self    identity
 	crash   func(point string)
-	log     logrus.FieldLogger
 
 	added chan struct{} // holds a token when a lane with results has no sender
 
@@ -52,9 +50,9 @@ type lane struct {
 // groupKey groups the results of a lane that may be sent in one message.
 type groupKey struct{ task, trace string }
 
-func newReporter(workers *requester, j *journal.Journal, self identity, cfg *Config) *reporter {
+func newReporter(workers *requester, j *journal.Journal, crash func(point string)) *reporter {
 	return &reporter{
-		workers: workers, journal: j, clock: workers.clock, self: self, crash: cfg.Crash, log: cfg.Log,
+		requester: workers, journal: j, crash: crash,
 		added: make(chan struct{}, 1), lanes: map[string]*lane{}, queued: map[journal.ID]struct{}{},
 	}
 }
@@ -68,34 +66,34 @@ func (r *reporter) add(id journal.ID, name, trace string) {
 		return
 	}
 	r.queued[id] = struct{}{}
-	r.put(name, groupKey{task: id.Task, trace: trace}, id)
+	r.enqueue(name, groupKey{task: id.Task, trace: trace}, id)
 }
 
-// put appends ids to the queue of a lane. The caller holds r.mu.
-func (r *reporter) put(name string, key groupKey, ids ...journal.ID) {
+// enqueue appends ids to the queue of a lane. The caller holds r.mu.
+func (r *reporter) enqueue(name string, key groupKey, ids ...journal.ID) {
 	l := r.lanes[name]
 	if l == nil {
 		l = &lane{name: name, retries: newBackOff(), groups: map[groupKey][]journal.ID{}}
 		r.lanes[name] = l
 	}
-	l.put(key, ids...)
+	l.enqueue(key, ids...)
 	if !l.sending {
 		signal(r.added)
 	}
 }
 
-// holdBack appends results to the queue of a lane again after a pause. If the agent stops
+// delay appends results to the queue of a lane again after a pause. If the agent stops
 // before, they are sent after its next start.
-func (r *reporter) holdBack(name string, key groupKey, ids []journal.ID, pause time.Duration) {
+func (r *reporter) delay(name string, key groupKey, ids []journal.ID, pause time.Duration) {
 	time.AfterFunc(pause, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.put(name, key, ids...)
+		r.enqueue(name, key, ids...)
 	})
 }
 
-// put appends ids to the queue. The caller holds the reporter's mu.
-func (l *lane) put(key groupKey, ids ...journal.ID) {
+// enqueue appends ids to the queue. The caller holds the reporter's mu.
+func (l *lane) enqueue(key groupKey, ids ...journal.ID) {
 	if len(ids) == 0 {
 		return
 	}
@@ -189,7 +187,7 @@ func (r *reporter) next(l *lane) (groupKey, []journal.ID) {
 	ids := l.groups[key]
 	delete(l.groups, key)
 	n := min(len(ids), resultsPerMessage)
-	l.put(key, ids[n:]...)
+	l.enqueue(key, ids[n:]...)
 	return key, ids[:n:n]
 }
 
@@ -199,7 +197,7 @@ func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journa
 	results, covered, err := r.collect(ids)
 	receipt := &agentproto.Receipt{}
 	if err == nil && len(results) > 0 {
-		receipt, err = r.request(ctx, l.name, key, results)
+		receipt, err = r.requestReceipt(ctx, l.name, key, results)
 	}
 	if receipt.RetryAfter() > 0 {
 		receipt.Stored, receipt.Rejected = nil, nil // nothing was stored
@@ -207,11 +205,11 @@ func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journa
 	done, again := sortByReceipt(ids[:covered], results, receipt)
 	refused := receipt.RetryAfter() > 0 && receipt.Task == key.task
 	if refused {
-		r.holdBack(l.name, key, again, receipt.RetryAfter())
+		r.delay(l.name, key, again, receipt.RetryAfter())
 		again = nil
 	}
 	r.mu.Lock()
-	l.put(key, append(again, ids[covered:]...)...)
+	l.enqueue(key, append(again, ids[covered:]...)...)
 	r.mu.Unlock()
 	r.forget(key.task, done)
 	switch pause := receipt.RetryAfter(); {
@@ -253,13 +251,13 @@ func (r *reporter) collect(ids []journal.ID) (results []agentproto.Result, cover
 	return results, len(ids), nil
 }
 
-// request sends results of one task and returns the receipt.
-func (r *reporter) request(ctx context.Context, lane string, key groupKey, results []agentproto.Result) (*agentproto.Receipt, error) {
+// requestReceipt sends results of one task and returns the receipt.
+func (r *reporter) requestReceipt(ctx context.Context, lane string, key groupKey, results []agentproto.Result) (*agentproto.Receipt, error) {
 	m := &agentproto.Results{
-		Header: newHeader(agentproto.TypeResults), Task: key.task, Host: r.self.host, Instance: r.self.instance, Results: results, Receipt: true,
+		Header: newHeader(agentproto.TypeResults), Task: key.task, Host: r.host, Instance: r.instance, Results: results, Receipt: true,
 	}
 	var receipt agentproto.Receipt
-	_, err := r.workers.request(tracecontext.FromText(ctx, key.trace), agentproto.ResultSubject(lane, r.self.cloud), m, agentproto.TypeReceipt, &receipt)
+	_, err := r.request(tracecontext.FromText(ctx, key.trace), agentproto.ResultSubject(lane, r.cloud), m, agentproto.TypeReceipt, &receipt)
 	if err == nil && receipt.RetryAfter() == 0 && receipt.Task != key.task {
 		err = fmt.Errorf("the receipt is for task %q, not %q", receipt.Task, key.task)
 	}

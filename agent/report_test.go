@@ -32,8 +32,7 @@ func startReporter(t *testing.T, dir string, keys *fleetkey.Host, workers fakeWo
 	if err != nil {
 		t.Fatal(err)
 	}
-	requests := workers.requester(t, keys)
-	r = newReporter(requests, ledger, identity{authenticator: requests.authenticator, host: "0:10.0.0.1"}, &Config{Log: testenv.Log(t), Crash: func(string) {}})
+	r = newReporter(workers.requester(t, keys), ledger, func(string) {})
 	for _, op := range recovered.Unacknowledged {
 		r.add(op.ID, op.Lane, op.Trace)
 	}
@@ -377,11 +376,11 @@ func TestStopSendsWhatWaitsDespiteAPause(t *testing.T) {
 						t.Error(err)
 					}
 				}()
-				r := newReporter(workers.requester(t, nil), ledger, identity{}, &Config{Log: testenv.Log(t), Crash: func(string) {}})
+				r := newReporter(workers.requester(t, nil), ledger, func(string) {})
 				finish(t, r, "s", "task", 0)
-				within(t.Context(), 90*time.Second, r.run)
+				withTimeout(t.Context(), 90*time.Second, r.run)
 				away = false
-				within(t.Context(), flushTimeout, r.flush)
+				withTimeout(t.Context(), flushTimeout, r.flush)
 				if r.waiting() != c.left {
 					t.Errorf("%d results wait, want %d", r.waiting(), c.left)
 				}
@@ -461,8 +460,8 @@ func TestAnEventThatTheStreamRefusesDoesNotDelayTheNext(t *testing.T) {
 		if diff := cmp.Diff(want, sent); diff != "" {
 			t.Errorf("requests:\n%s", diff)
 		}
-		if e.pending() != 0 || e.held != 0 {
-			t.Errorf("%d events wait, %d are held back", e.pending(), e.held)
+		if e.pending() != 0 || e.delayed != 0 {
+			t.Errorf("%d events wait, %d are delayed", e.pending(), e.delayed)
 		}
 	})
 }
@@ -486,7 +485,7 @@ func TestBusyWorkersGetNoEventsForAsLongAsTheyAsk(t *testing.T) {
 		go e.run(ctx)
 		e.emit(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "a", Message: "gone"})
 		time.Sleep(time.Second)
-		e.retryNow()
+		e.retries.end()
 		e.emit(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "b", Message: "gone"})
 		time.Sleep(time.Minute)
 		synctest.Wait()

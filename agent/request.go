@@ -45,7 +45,7 @@ func (b *authenticator) verify(msg *nats.Msg, messageType, requestID string) err
 	}
 	b.metrics.rejected(messageType, err)
 	if b.dueToLog() {
-		b.log.WithError(err).WithField("type", cut(messageType)).Warn("message rejected: signature verification failed; re-enroll if repeated")
+		b.log.WithError(err).WithField("type", truncate(messageType)).Warn("message rejected: signature verification failed; re-enroll if repeated")
 	}
 	return err
 }
@@ -61,8 +61,8 @@ func (b *authenticator) dueToLog() bool {
 	return true
 }
 
-// cut returns at most 64 bytes of a text from an unverified message.
-func cut(text string) string { return text[:min(len(text), 64)] }
+// truncate returns at most 64 bytes of a text from an unverified message.
+func truncate(text string) string { return text[:min(len(text), 64)] }
 
 // requestConn is the part of a [nats.Conn] that a requester uses.
 type requestConn interface {
@@ -72,10 +72,21 @@ type requestConn interface {
 // requester sends signed requests, mostly to workers, and verifies the replies. It is safe
 // for concurrent use.
 type requester struct {
+	identity
+
+	sender requestConn
+	clock  *clock // servers' time
+}
+
+// identity is the agent's identity in messages, with the keys that prove it.
+type identity struct {
 	*authenticator
 
-	conn  requestConn
-	clock *clock
+	cloud       int64
+	host        string // "<cloud>:<ip>"
+	agentID     string
+	instance    string
+	incarnation string // random for each run, so that copies of a data folder differ
 }
 
 // exchange holds the local times at which a request was sent and its reply received.
@@ -95,7 +106,7 @@ func (r *requester) request(ctx context.Context, subject string, m agentproto.Me
 	ctx, cancel := context.WithTimeout(ctx, agentproto.RequestTimeout)
 	defer cancel()
 	took.sent = r.clock.read()
-	received, err := r.conn.RequestMsgWithContext(ctx, msg)
+	received, err := r.sender.RequestMsgWithContext(ctx, msg)
 	took.received = r.clock.read()
 	if err != nil {
 		return took, fmt.Errorf("request to %s: %w", subject, err)
@@ -160,23 +171,19 @@ func (b *backOff) wait(ctx context.Context) bool {
 	if b.requested {
 		return sleep(ctx, pause)
 	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-b.reachable:
-	case <-timer.C:
+	case <-time.After(pause):
 	}
 	return ctx.Err() == nil
 }
 
 // sleep blocks for d or until ctx ends. It returns false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	}
 	return ctx.Err() == nil
 }

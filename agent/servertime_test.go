@@ -50,7 +50,7 @@ func newSuspended(t *testing.T) *suspended {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.newEngine = func(c operate.Config) (engine, error) {
+	a.newEngine = func(c operate.Config) (Engine, error) {
 		h.engine = &fakeEngine{cfg: c}
 		return h.engine, nil
 	}

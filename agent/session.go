@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,55 +15,43 @@ import (
 
 	"github.com/procfleet/procfleet/agent/hostcheck"
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/local"
 	"github.com/procfleet/procfleet/agent/operate"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// identity is the agent's identity in messages, with the keys that prove it.
-type identity struct {
-	*authenticator
-
-	cloud       int64
-	host        string // "<cloud>:<ip>"
-	instance    string
-	incarnation string // random for each run, so that copies of a data folder differ
-}
-
 // session is one run of an agent.
 type session struct {
+	*requester
+
 	cfg       Config
-	self      identity
-	requests  *requester
 	folder    *folder
 	ledger    *journal.Journal
-	engine    engine
+	engine    Engine
 	intake    *intake
 	reporter  *reporter
 	events    *events
 	settings  *settingsClient
-	servers   *clock
 	announcer *announcer
 	processes *processReporter
-	unsafe    atomic.Pointer[[]hostcheck.Finding] // findings of checkHost; nil before it has run
+	findings  atomic.Pointer[[]hostcheck.Finding] // findings of checkHost; nil before it has run
 }
 
 func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Journal) (*session, error) {
-	self := identity{
+	requests := &requester{sender: a.cfg.Conn, clock: a.newClock(), identity: identity{
 		authenticator: &authenticator{keys: a.cfg.Keys, metrics: a.metrics, log: a.cfg.Log},
-		cloud:         a.cfg.Cloud, host: a.cfg.host(), instance: data.instance, incarnation: rand.Text(),
-	}
-	servers := a.newClock()
-	requests := &requester{authenticator: self.authenticator, conn: a.cfg.Conn, clock: servers}
-	s := &session{cfg: a.cfg, self: self, requests: requests, folder: data, ledger: ledger, servers: servers}
+		cloud:         a.cfg.Cloud, host: a.cfg.host(), agentID: a.cfg.AgentID, instance: data.instance, incarnation: rand.Text(),
+	}}
+	s := &session{requester: requests, cfg: a.cfg, folder: data, ledger: ledger}
 	prompt := newPrompt(a.prompt)
-	s.reporter = newReporter(requests, ledger, self, &s.cfg)
-	s.events = newEvents(requests, self, a.metrics, &s.cfg)
-	s.processes = newProcessReporter(&s.cfg, self, servers)
+	s.reporter = newReporter(requests, ledger, a.cfg.Crash)
+	s.events = newEvents(requests)
+	s.processes = &processReporter{requester: requests, conn: a.cfg.Conn, interval: a.cfg.ReportInterval, changed: make(chan struct{}, 1)}
 	var err error
 	s.engine, err = a.newEngine(operate.Config{
 		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, Instance: data.instance, RunDir: data.run(),
-		Scopes: a.cfg.Machine == nil && endsProcesses(ctx), InTime: servers.surelyBefore, Timing: a.cfg.Timing, Crash: a.cfg.Crash,
+		Scopes: a.cfg.Machine == nil && endsProcesses(ctx), InTime: s.clock.surelyBefore, Timing: a.cfg.Timing, Crash: a.cfg.Crash,
 		Restarted: a.metrics.restarted, Changed: s.processes.change, Emit: s.events.emit,
 		Finished: func(op journal.Op, r agentproto.Result) {
 			a.metrics.finished(op.Action, r.Code)
@@ -75,14 +64,14 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 		return nil, err
 	}
 	s.processes.engine = s.engine
-	s.settings = newSettingsClient(&s.cfg, data, requests, self, s.engine)
-	s.intake = &intake{
-		ledger: ledger, engine: s.engine, reporter: s.reporter, prompt: prompt, settings: s.settings, clock: servers, self: self,
-		crash: a.cfg.Crash, log: a.cfg.Log,
+	s.settings = &settingsClient{
+		requester: requests, conn: a.cfg.Conn, engine: s.engine, file: filepath.Join(data.dir, "settings.json"), due: make(chan struct{}, 1),
 	}
-	s.announcer = newAnnouncer(&s.cfg, requests, self, s.engine)
-	s.intake.sync = s.announcer.sync
-	s.intake.resume = sync.OnceFunc(s.engine.Resume)
+	s.announcer = &announcer{requester: requests, conn: a.cfg.Conn, cfg: &s.cfg, engine: s.engine, startedAt: time.Now().UTC()}
+	s.intake = &intake{
+		requester: requests, ledger: ledger, engine: s.engine, reporter: s.reporter, prompt: prompt, settings: s.settings,
+		sync: s.announcer.sync, resume: sync.OnceFunc(s.engine.Resume), crash: a.cfg.Crash,
+	}
 	return s, nil
 }
 
@@ -95,14 +84,14 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	workers.Go(func() {
 		select {
 		case <-work.Done():
-		case <-s.servers.known:
+		case <-s.clock.known:
 			s.intake.resume()
 		}
 	})
 	workers.Go(func() {
 		s.announcer.run(work, func() {
 			s.reporter.retryNow()
-			s.events.retryNow()
+			s.events.retries.end()
 			s.settings.changed()
 			s.processes.change()
 		})
@@ -111,14 +100,15 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	workers.Go(func() { s.reporter.run(work) })
 	workers.Go(func() { s.events.run(work) })
 	workers.Go(func() { s.settings.run(work) })
-	workers.Go(func() { s.watchOwnTime(work) })
+	workers.Go(func() { s.watchScheduling(work) })
 	workers.Go(func() { s.watchOthers(work) })
-	workers.Go(func() { s.keepFolder(work) })
+	workers.Go(func() { s.recreateFolder(work) })
 	if os.Getpid() == 1 {
 		workers.Go(func() { proc.ReapOrphans(work) })
 	}
 	if s.cfg.Machine == nil {
-		workers.Go(func() { s.serveLocal(work) })
+		server := local.Server{Dir: s.folder.dir, Agent: s.describeAgent, Processes: s.engine.Overview, Log: s.log}
+		workers.Go(func() { server.Run(work) })
 		workers.Go(func() { s.checkHost(work) })
 	}
 	var err error
@@ -138,17 +128,16 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 // for running commands and then sends the results. sub is nil if the session has not
 // subscribed to commands yet.
 func (s *session) stop(ctx context.Context, sub *nats.Subscription) {
-	s.cfg.Log.Info("stopping")
+	s.log.Info("stopping")
 	if sub != nil {
 		s.intake.refuseQueued(sub)
 	}
-	within(ctx, s.cfg.DrainTimeout, s.engine.Stop)
-	within(ctx, flushTimeout, s.flush)
-	within(ctx, leaveTimeout, s.announcer.leave)
-	s.cfg.Log.WithField("unsent", s.reporter.waiting()).Info("stopped")
+	withTimeout(ctx, s.cfg.DrainTimeout, s.engine.Stop)
+	withTimeout(ctx, flushTimeout, s.flush)
+	withTimeout(ctx, leaveTimeout, s.announcer.leave)
+	s.log.WithField("unsent", s.reporter.waiting()).Info("stopped")
 }
 
-// flush sends the queued results and events.
 func (s *session) flush(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { s.reporter.flush(ctx) })
@@ -156,7 +145,7 @@ func (s *session) flush(ctx context.Context) {
 	both.Wait()
 }
 
-func within(ctx context.Context, limit time.Duration, do func(context.Context)) {
+func withTimeout(ctx context.Context, limit time.Duration, do func(context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	do(ctx)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,14 +9,13 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/datafile"
 )
 
 const (
@@ -31,24 +31,15 @@ const (
 // settingsClient requests the settings of this host from the servers and applies them to the
 // engine. While no worker replies, even after a restart, a copy in the data folder applies.
 type settingsClient struct {
-	conn    *nats.Conn
-	workers *requester
-	self    identity
-	clock   *clock
-	engine  engine
-	file    string
-	log     logrus.FieldLogger
+	*requester
+
+	conn   *nats.Conn
+	engine Engine
+	file   string
 
 	due    chan struct{} // holds a token when a request is due
 	soon   atomic.Bool   // true while the timer of changedForAll runs
 	stored []byte        // content of file; empty if unknown
-}
-
-func newSettingsClient(cfg *Config, data *folder, workers *requester, self identity, e engine) *settingsClient {
-	return &settingsClient{
-		conn: cfg.Conn, workers: workers, self: self, clock: workers.clock, engine: e, file: filepath.Join(data.dir, "settings.json"), log: cfg.Log,
-		due: make(chan struct{}, 1),
-	}
 }
 
 // changed schedules an immediate request. It does not block.
@@ -70,7 +61,7 @@ func (k *settingsClient) changedForAll() {
 // [agentproto.RequestTimeout].
 func (k *settingsClient) begin(ctx context.Context) {
 	k.load()
-	if k.conn.IsConnected() && k.request(ctx) {
+	if k.conn.IsConnected() && k.fetch(ctx) {
 		return
 	}
 	k.changed()
@@ -87,19 +78,16 @@ func (k *settingsClient) run(ctx context.Context) {
 	retry := firstSettingsRetry
 	wait := settingsInterval
 	for {
-		timer := time.NewTimer(wait - wait/5 + rand.N(wait*2/5))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-k.due:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(wait - wait/5 + rand.N(wait*2/5)):
 		}
 		switch {
 		case !k.conn.IsConnected(): // the announcer calls changed once connected
 			wait = settingsInterval
-		case k.request(ctx):
+		case k.fetch(ctx):
 			wait, retry = settingsInterval, firstSettingsRetry
 		default:
 			wait, retry = retry, min(2*retry, settingsInterval)
@@ -107,11 +95,11 @@ func (k *settingsClient) run(ctx context.Context) {
 	}
 }
 
-// request requests the settings once, applies and stores them. It reports whether it succeeded.
-func (k *settingsClient) request(ctx context.Context) bool {
-	request := agentproto.SettingsRequest{Header: newHeader(agentproto.TypeSettingsRequest), Host: k.self.host, Instance: k.self.instance}
+// fetch requests the settings once, applies and stores them. It reports whether it succeeded.
+func (k *settingsClient) fetch(ctx context.Context) bool {
+	request := agentproto.SettingsRequest{Header: newHeader(agentproto.TypeSettingsRequest), Host: k.host, Instance: k.instance}
 	var reply agentproto.SettingsReply
-	took, err := k.workers.request(ctx, agentproto.SettingsSubject(k.self.cloud), &request, agentproto.TypeSettingsReply, &reply)
+	took, err := k.request(ctx, agentproto.SettingsSubject(k.cloud), &request, agentproto.TypeSettingsReply, &reply)
 	if err != nil {
 		k.log.WithError(err).Debug("settings request failed")
 		return false
@@ -140,11 +128,11 @@ const settingsFormat = 1
 func (k *settingsClient) store(s agentproto.Settings) {
 	text, err := json.Marshal(storedSettings{Format: settingsFormat, Settings: s})
 	_, missing := os.Stat(k.file) // the data folder may have been deleted
-	if err == nil && missing == nil && string(text) == string(k.stored) {
+	if err == nil && missing == nil && bytes.Equal(text, k.stored) {
 		return
 	}
 	if err == nil {
-		err = replaceDurably(k.file, string(text))
+		err = datafile.Replace(k.file, text)
 	}
 	if err != nil {
 		k.log.WithError(err).Warn("settings not stored")

@@ -164,9 +164,10 @@ func (f fakeWorkers) requester(t *testing.T, keys *fleetkey.Host) *requester {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &requester{
-		authenticator: &authenticator{keys: func() *fleetkey.Host { return keys }, metrics: m, log: testenv.Log(t)}, conn: f, clock: newClock(),
-	}
+	return &requester{sender: f, clock: newClock(), identity: identity{
+		authenticator: &authenticator{keys: func() *fleetkey.Host { return keys }, metrics: m, log: testenv.Log(t)},
+		host:          "0:10.0.0.1", instance: "i",
+	}}
 }
 
 // signedReply is a message that a server with the keys of a host signed as the

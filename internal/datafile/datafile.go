@@ -108,10 +108,14 @@ func Update(path string, limit int64, change func(text []byte) ([]byte, error)) 
 	return nil
 }
 
+// Replace writes a file with mode 0600 durably: after a crash the file has either the
+// old or the new content. Concurrent calls for one file are not supported.
+func Replace(path string, text []byte) error { return replace(path, text, nil) }
+
 // replace writes a new file in the same folder and renames it over the old one.
 func replace(path string, text []byte, old os.FileInfo) error {
-	// The name is fixed and guarded by the lock: a leftover of a killed process is
-	// overwritten.
+	// The name is fixed, and callers exclude each other: a leftover of a killed process
+	// is overwritten.
 	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
