@@ -33,7 +33,7 @@ const reapTimeout = 10 * time.Second
 // checkReaping starts an orphan that ends at once, and returns a finding if the orphan is
 // not reaped.
 func checkReaping(ctx context.Context, _ Host) *Finding {
-	text, err := proc.AskHost(ctx, "sh", "-c", "sleep 0.1 >/dev/null 2>&1 & echo $!")
+	text, err := proc.QueryHost(ctx, "sh", "-c", "sleep 0.1 >/dev/null 2>&1 & echo $!")
 	if err != nil {
 		return nil
 	}

@@ -63,7 +63,7 @@ func checkUnit(ctx context.Context, pid int) []Finding {
 	for _, rule := range unitRules {
 		args = append(args, "--property="+rule.property)
 	}
-	text, err := proc.AskHost(ctx, "systemctl", append(args, "--", unit)...)
+	text, err := proc.QueryHost(ctx, "systemctl", append(args, "--", unit)...)
 	if err != nil {
 		return nil // systemd is missing or does not reply
 	}

@@ -141,7 +141,7 @@ func (e *Engine) openHost() error {
 	if err != nil {
 		return err
 	}
-	if e.watcher, err = proc.NewWatcher(false); err != nil {
+	if e.watcher, err = proc.NewWatcher(); err != nil {
 		return err
 	}
 	if e.cfg.Scopes {

@@ -39,7 +39,7 @@ func (s sweeper) next() func() {
 	return func() {
 		turn = (turn + 1) % sweepTurns
 		if turn%sweepParts == 0 {
-			s.oom.Note()
+			s.oom.Poll()
 		}
 		if turn == 0 {
 			s.prune()

@@ -3,7 +3,6 @@
 package proc
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +54,7 @@ func passwdLine(ctx context.Context, name string) (string, error) {
 			return strings.Join(fields, ":"), nil
 		}
 	}
-	line, err := AskHost(ctx, "getent", "passwd", want)
+	line, err := QueryHost(ctx, "getent", "passwd", want)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
@@ -98,7 +97,7 @@ func usableShell(shell string) string {
 // groupsOf returns all groups of the account. A failed lookup is an error, because a
 // command with too few groups would fail later and elsewhere.
 func groupsOf(ctx context.Context, account Account) ([]uint32, error) {
-	text, err := AskHost(ctx, "id", "-G", account.Name)
+	text, err := QueryHost(ctx, "id", "-G", account.Name)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -120,24 +119,24 @@ func groupsOf(ctx context.Context, account Account) ([]uint32, error) {
 
 func (a Account) inGroup(gid uint32) bool { return slices.Contains(a.Groups, gid) }
 
-// AskHost runs a program of the host without a shell, with LC_ALL=C, and returns its
+// QueryHost runs a program of the host without a shell, with LC_ALL=C, and returns its
 // standard output without trailing newlines.
-func AskHost(ctx context.Context, program string, args ...string) (string, error) {
+func QueryHost(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // no shell; account names beginning with "-" are refused before
 	cmd.Env = []string{"PATH=" + defaultPath, "LC_ALL=C"}
 	// WaitDelay bounds the wait for a killed program that hangs in the kernel. These
 	// programs do not daemonize, so the delay has no other effect.
 	cmd.WaitDelay = time.Second
-	out, err := ours.output(cmd)
+	out, err := ownChildren.output(cmd)
 	return strings.TrimRight(string(out), "\n"), err
 }
 
 // basicEnvironment returns the environment of an account's commands, without the agent's
-// own variables. An empty lang means C.UTF-8, an empty timezone the time zone of the host.
-func basicEnvironment(account Account, lang, timezone string) []string {
+// own variables. An empty timezone means the time zone of the host.
+func basicEnvironment(account Account, timezone string) []string {
 	env := []string{
 		"PATH=" + defaultPath, "HOME=" + account.Home, "USER=" + account.Name, "LOGNAME=" + account.Name,
-		"SHELL=" + account.Shell, "LANG=" + cmp.Or(lang, "C.UTF-8"),
+		"SHELL=" + account.Shell, "LANG=C.UTF-8",
 	}
 	if timezone != "" {
 		env = append(env, "TZ="+timezone)

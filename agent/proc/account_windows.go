@@ -42,13 +42,10 @@ func (r *Runner) maySwitch(context.Context, Account) error { return nil } // see
 
 // basicEnvironment returns the environment of the account's programs, without the agent's
 // own variables.
-func basicEnvironment(_ Account, lang, timezone string) ([]string, error) {
+func basicEnvironment(timezone string) ([]string, error) {
 	env, err := windows.GetCurrentProcessToken().Environ(false)
 	if err != nil {
 		return nil, fmt.Errorf("read the environment of the account: %w", err)
-	}
-	if lang != "" {
-		env = append(env, "LANG="+lang)
 	}
 	if timezone != "" {
 		env = append(env, "TZ="+timezone)

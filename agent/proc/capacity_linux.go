@@ -19,28 +19,26 @@ func ReadCapacity() (Capacity, error) {
 	if err != nil {
 		return Capacity{}, fmt.Errorf("read the memory size: %w", err)
 	}
-	host := Capacity{CPUs: float64(onlineCPUs()), Memory: kilobytes(meminfo, "MemTotal:") << 10}
+	host := Capacity{CPUs: float64(onlineCPUs()), Memory: lineValue(meminfo, "MemTotal:") << 10}
 	return host.within(os.DirFS("/")), nil
 }
 
 // within returns c reduced to the limits of the agent's control groups. Limits that cannot
 // be read are ignored: outside of containers the files do not exist.
 func (c Capacity) within(root fs.FS) Capacity {
-	limited := c
 	for _, dir := range controlDirs(root, "cpu") {
 		if cpus := cpuQuota(root, dir); cpus > 0 {
-			limited.CPUs = min(limited.CPUs, cpus)
+			c.CPUs = min(c.CPUs, cpus)
 		}
 	}
 	for _, dir := range controlDirs(root, "memory") {
 		for _, name := range []string{"memory.max", "memory.limit_in_bytes"} {
 			if bytes, err := number(root, path.Join(dir, name)); err == nil && bytes > 0 {
-				limited.Memory = min(limited.Memory, bytes)
+				c.Memory = min(c.Memory, bytes)
 			}
 		}
 	}
-	limited.Group = limited != c
-	return limited
+	return c
 }
 
 // cpuQuota returns the limit of a control group in CPUs; 0 = no limit.

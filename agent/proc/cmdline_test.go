@@ -128,7 +128,7 @@ func windowsLineRefused(t *testing.T) {
 		{ShellPS1, strings.Repeat("x", 13000), "put it into a script"},
 		{ShellSh, "./start.sh", "give its commands in bat or ps1"},
 		{"", "./start.sh", "give its commands in bat or ps1"},
-		{"csh", "x", "no shell"},
+		{"csh", "x", "not a supported shell"},
 	} {
 		_, _, err := windowsCommand(test.shell, systemDir, test.line)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
@@ -177,10 +177,10 @@ func TestShellsRunWhereTheirLanguageDoes(t *testing.T) {
 		{ShellPS1, "darwin", `"ps1" runs on Windows only, and this host runs darwin`},
 		{ShellBat, "windows", ""},
 		{ShellPS1, "windows", ""},
-		{ShellSh, "windows", "no shell configured"},
-		{"", "windows", "no shell configured"},
-		{"csh", "linux", `"csh" is no shell`},
-		{"csh", "windows", `"csh" is no shell`},
+		{ShellSh, "windows", "runs no sh commands"},
+		{"", "windows", "runs no sh commands"},
+		{"csh", "linux", `"csh" is not a supported shell`},
+		{"csh", "windows", `"csh" is not a supported shell`},
 	} {
 		err := test.shell.RunsOn(test.system)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

@@ -25,11 +25,11 @@ const (
 func (s Shell) RunsOn(system string) error {
 	switch {
 	case !slices.Contains([]Shell{"", ShellSh, ShellBat, ShellPS1}, s):
-		return fmt.Errorf("%q is no shell for commands: use sh, bat or ps1", s)
+		return fmt.Errorf("%q is not a supported shell: use sh, bat or ps1", s)
 	case system != "windows" && (s == ShellBat || s == ShellPS1):
 		return fmt.Errorf("%q runs on Windows only, and this host runs %s: give its commands in sh", s, system)
 	case system == "windows" && (s == "" || s == ShellSh):
-		return errors.New("this Windows host has no shell configured that runs sh: give its commands in bat or ps1")
+		return errors.New("this Windows host runs no sh commands: give its commands in bat or ps1")
 	}
 	return nil
 }
@@ -61,8 +61,6 @@ type Command struct {
 
 	Key string // value of KeyMark in the environment
 	Op  string // value of OpMark
-
-	Lang string // value of LANG; "" = C.UTF-8
 
 	// Contained is true if no process that the command starts may outlive it, as for
 	// stop and status commands. Windows kills the remaining processes; on other systems
@@ -164,13 +162,13 @@ var (
 	// directory does not exist, or the agent may not run commands as the account.
 	ErrSetup = errors.New("host is not set up for the command")
 
-	// ErrNoRoom is wrapped by start errors for lack of host resources: processes, memory,
+	// ErrNoResources is wrapped by start errors for lack of host resources: processes, memory,
 	// file descriptors, disk. A retry may succeed.
-	ErrNoRoom = errors.New("host has no resources for another process")
+	ErrNoResources = errors.New("host has no resources for another process")
 )
 
-// noRoom lists the system errors that become [ErrNoRoom].
-var noRoom = []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC}
+// resourceErrors lists the system errors that become [ErrNoResources].
+var resourceErrors = []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC}
 
 // marked wraps err and mark; its text is the text of err.
 type marked struct{ err, mark error }
@@ -181,22 +179,22 @@ func (m marked) Unwrap() []error { return []error{m.err, m.mark} }
 // markSetup adds [ErrSetup] to an error of the preparation of a command, unless the host
 // lacks resources.
 func markSetup(err error) error {
-	if err == nil || isNoRoom(err) {
+	if err == nil || lacksResources(err) {
 		return err
 	}
 	return marked{err: err, mark: ErrSetup}
 }
 
-// markRoom adds [ErrNoRoom] to an error if the host lacks resources.
-func markRoom(err error) error {
-	if isNoRoom(err) {
-		return marked{err: err, mark: ErrNoRoom}
+// markResources adds [ErrNoResources] to an error if the host lacks resources.
+func markResources(err error) error {
+	if lacksResources(err) {
+		return marked{err: err, mark: ErrNoResources}
 	}
 	return err
 }
 
-func isNoRoom(err error) bool {
-	return slices.ContainsFunc(noRoom, func(e syscall.Errno) bool { return errors.Is(err, e) })
+func lacksResources(err error) bool {
+	return slices.ContainsFunc(resourceErrors, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
 // Exit codes of a shell that could not run a program.

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -70,7 +71,7 @@ func locate(pid int) (located, error) {
 // named is the judgement of the pid file.
 func (s *search) discover(named judgement) Probe {
 	found, unreadable, err := s.candidates()
-	found, marked := s.own(found)
+	found, marked := s.removeForeign(found)
 	if err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
@@ -96,13 +97,13 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 	if s.files.setup == "" || s.target.ProcName == "" {
 		return nil, 0, nil
 	}
-	rows, err := s.located.take()
+	rows, err := s.located.get()
 	if err != nil {
 		return nil, 0, err
 	}
-	taken := map[int]bool{}
+	skipped := map[int]bool{}
 	for _, row := range rows {
-		if taken[row.pid] = row.managed && s.takenByOther(row.pid); taken[row.pid] {
+		if skipped[row.pid] = row.managed && s.claimedByOther(row.pid); skipped[row.pid] {
 			continue
 		}
 		p, readable, err := s.candidate(row)
@@ -119,10 +120,10 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 	// A candidate cannot be judged without its parent: read the parent even if it belongs
 	// to another key.
 	for _, p := range found {
-		if !taken[p.PPID] {
+		if !skipped[p.PPID] {
 			continue
 		}
-		taken[p.PPID] = false
+		skipped[p.PPID] = false
 		parent, readable, err := s.candidate(located{pid: p.PPID, managed: true})
 		switch {
 		case exhausted(err):
@@ -135,8 +136,8 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 	return found, unreadable, nil
 }
 
-// errOther is returned for a process that is not the target's.
-var errOther = errors.New("it is another process")
+// errNoMatch is returned for a process that is not the target's.
+var errNoMatch = errors.New("it is another process")
 
 // candidate returns the process of a row if it matches the target by path, name,
 // user and arguments. readable is false if paths or arguments cannot be read.
@@ -146,8 +147,8 @@ func (s *search) candidate(row located) (p Process, readable bool, err error) {
 			return Process{}, false, err
 		}
 	}
-	if s.agentLine[row.pid] || !row.hidden && !s.placed(row.exe, row.cwd) {
-		return Process{}, false, errOther
+	if s.agentAncestry[row.pid] || !row.hidden && !s.placed(row.exe, row.cwd) {
+		return Process{}, false, errNoMatch
 	}
 	p, comm, err := s.inspectPid(row.pid)
 	if err != nil {
@@ -161,11 +162,12 @@ func (s *search) candidate(row located) (p Process, readable bool, err error) {
 	default:
 		return p, readable, nil
 	}
-	return Process{}, false, errOther
+	return Process{}, false, errNoMatch
 }
 
-// takenByOther reports whether a pid belongs to another target.
-func (s *search) takenByOther(pid int) bool { return s.target.Taken != nil && s.target.Taken(pid) }
+func (s *search) claimedByOther(pid int) bool {
+	return s.target.Claimed != nil && s.target.Claimed(pid)
+}
 
 // hasName reports whether a process found by the search has the target's name. If the
 // target has a pid file, the arguments of a script are ignored.
@@ -176,9 +178,9 @@ func (s *search) hasName(p Process, comm string) bool {
 	return matchesName(p, comm, s.names())
 }
 
-// own removes the processes of other targets. If a remaining process has the target's mark,
-// own also removes all unmarked processes and returns marked = true.
-func (s *search) own(found []Process) (own []Process, marked bool) {
+// removeForeign removes the processes of other targets. If a remaining process has the
+// target's mark, it also removes all unmarked processes and returns marked = true.
+func (s *search) removeForeign(found []Process) (own []Process, marked bool) {
 	foreign := map[int]bool{}
 	for left := -1; left != len(found); {
 		left = len(found)
@@ -223,20 +225,15 @@ func mainFirst(a, b Process) int {
 		return -1
 	case b.PID == a.PPID:
 		return 1
-	case a.Start != b.Start:
-		if a.Start < b.Start {
-			return -1
-		}
-		return 1
 	}
-	return a.PID - b.PID
+	return cmp.Or(cmp.Compare(a.Start, b.Start), a.PID-b.PID)
 }
 
 // Orphans returns the live processes that have the mark scope.Key, wherever they are in the
 // process tree, and that scope does not protect. The mark is evidence, not proof: a program may
 // pass its environment to unrelated processes. Concurrent calls share one reading of the host.
 func (f *Finder) Orphans(scope KillScope) ([]Process, error) {
-	marked, err := f.marks.take()
+	marked, err := f.marks.get()
 	if err != nil {
 		return nil, err
 	}

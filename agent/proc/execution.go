@@ -40,31 +40,24 @@ func (r *Execution) Output() string { return r.output.tail(OutputTail) }
 func (r *Execution) watch(c Command, exited <-chan struct{}) (timedOut bool) {
 	var expired <-chan time.Time
 	if c.Timeout > 0 {
-		timer := time.NewTimer(c.Timeout)
-		defer timer.Stop()
-		expired = timer.C
+		expired = time.After(c.Timeout)
 	}
-	size := time.NewTimer(firstSizeCheck)
-	defer size.Stop()
+	sizeCheck := time.After(firstSizeCheck)
 	var killers sync.WaitGroup
 	defer killers.Wait()
 	for {
 		select {
 		case <-exited:
 			return timedOut
-		case <-size.C:
-			size.Reset(r.output.bound())
+		case <-sizeCheck:
+			sizeCheck = time.After(r.output.bound())
 		case <-expired:
 			timedOut, expired = true, nil
-			killers.Go(r.expire)
+			// If a process survives SIGKILL, which means that it is blocked in the kernel, Done
+			// stays open.
+			killers.Go(func() { _ = KillGroup(context.Background(), r.leader, KillGrace) })
 		}
 	}
-}
-
-// expire ends the group of a command whose timeout has passed. If a process survives
-// SIGKILL, which means that it is blocked in the kernel, Done stays open.
-func (r *Execution) expire() {
-	_ = KillGroup(context.Background(), r.leader, KillGrace)
 }
 
 // wait owns the command until its leader ends: it reaps the leader, bounds the
@@ -76,7 +69,7 @@ func (r *Execution) wait(c Command, cmd *exec.Cmd, out *os.File, started time.Ti
 		defer close(exited)
 		// The exit status is read from ProcessState; other errors cannot
 		// happen, since there are no pipes to copy.
-		_ = ours.wait(cmd)
+		_ = ownChildren.wait(cmd)
 	}()
 	r.output = outputFile{path: c.OutputPath, file: out}
 	r.result.TimedOut = r.watch(c, exited)
@@ -99,9 +92,9 @@ func (res *Result) setStatus(state *os.ProcessState) {
 	}
 }
 
-// ours holds the children of this process that os/exec waits for. It is a global variable
+// ownChildren holds the children of this process that os/exec waits for. It is a global variable
 // because a process has one set of children.
-var ours = children{pids: map[int]bool{}}
+var ownChildren = children{pids: map[int]bool{}}
 
 // children distinguishes the programs started here from orphans that the kernel made
 // children of this process, see [ReapOrphans].

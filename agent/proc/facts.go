@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// MaxFactsCmdline bounds Facts.Cmdline, in bytes.
-const MaxFactsCmdline = 4 << 10
+// maxFactsCmdline is the maximum size of Facts.Cmdline, in bytes.
+const maxFactsCmdline = 4 << 10
 
 // Facts are the attributes of one process in a status. Percentages are shares of the
 // whole host: 100 is all CPUs, or all memory.
 type Facts struct {
 	Identity Identity
 	Name     string // base name of the executable
-	Cmdline  string // arguments joined by spaces, at most MaxFactsCmdline bytes of valid UTF-8
+	Cmdline  string // arguments joined by spaces, at most 4 KiB of valid UTF-8
 	State    string // state letter, such as R, S, D or T
 	Threads  int
 
@@ -26,8 +26,7 @@ type Facts struct {
 	RSS        int64   // resident memory in bytes
 	RSSPercent float64 // RSS in percent of Host.MemTotal
 
-	CPUPercent    float64 // CPU usage since the earlier sample, or CPUPercentAll if CPUIsAverage
-	CPUIsAverage  bool    // true without an earlier sample of this process
+	CPUPercent    float64 // CPU usage since the earlier sample; without one CPUPercentAll
 	CPUPercentAll float64 // average CPU usage since the start
 
 	Elapsed time.Duration // time since the start, including suspended time, in whole seconds
@@ -52,11 +51,9 @@ type Sample struct {
 // Host describes this host.
 type Host struct {
 	BootID       string
-	Uptime       time.Duration
 	CPUs         int   // online
 	MemTotal     int64 // bytes
 	MemAvailable int64 // kB available to new programs, as estimated by the kernel
-	Timezone     string
 	UTCOffset    time.Duration
 }
 
@@ -87,7 +84,7 @@ func Describe(id Identity, host Host, prev Sample) (Facts, error) {
 		f.Name = filepath.Base(exe)
 	}
 	if args, err := readArgs(id.PID); err == nil {
-		f.Cmdline = firstBytes(strings.Join(args, " "), MaxFactsCmdline)
+		f.Cmdline = firstBytes(strings.Join(args, " "), maxFactsCmdline)
 	}
 	return f, nil
 }
@@ -112,9 +109,9 @@ func Measure(id Identity, host Host, prev Sample) (Facts, error) {
 		Sample:        Sample{Identity: id, CPU: st.CPU(), At: now},
 		CPUPercentAll: percentOfHost(st.CPU(), elapsed, host.CPUs),
 	}
-	f.CPUPercent, f.CPUIsAverage = f.CPUPercentAll, true
+	f.CPUPercent = f.CPUPercentAll
 	if prev.Identity == id && now > prev.At {
-		f.CPUPercent, f.CPUIsAverage = percentOfHost(st.CPU()-prev.CPU, now-prev.At, host.CPUs), false
+		f.CPUPercent = percentOfHost(st.CPU()-prev.CPU, now-prev.At, host.CPUs)
 	}
 	if host.MemTotal > 0 {
 		f.RSSPercent = float64(f.RSS) / float64(host.MemTotal) * 100

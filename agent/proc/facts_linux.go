@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// PSS returns the process's proportional share of resident memory in bytes: a page
-// shared by n processes counts 1/n. It is far more expensive than RSS; use it to
-// confirm that a tree exceeds a limit.
-func PSS(id Identity) (int64, error) {
+// readPSS returns the process's proportional share of resident memory in bytes: a page
+// shared by n processes counts 1/n.
+func readPSS(id Identity) (int64, error) {
 	text, err := os.ReadFile(procPath(id.PID, "smaps_rollup"))
 	if err != nil {
 		return 0, fmt.Errorf("shared memory of %s: %w", id, goneOr(err))
@@ -22,7 +21,7 @@ func PSS(id Identity) (int64, error) {
 	if !Alive(id) {
 		return 0, fmt.Errorf("shared memory of %s: %w", id, ErrGone)
 	}
-	return kilobytes(text, "Pss:") << 10, nil
+	return lineValue(text, "Pss:") << 10, nil
 }
 
 // ReadHost reads the description of this host.
@@ -31,31 +30,25 @@ func ReadHost() (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	up, err := sinceBoot()
-	if err != nil {
-		return Host{}, err
-	}
 	meminfo, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return Host{}, fmt.Errorf("read the memory size: %w", err)
 	}
-	zone, offset := time.Now().Zone()
+	_, offset := time.Now().Zone()
 	return Host{
-		BootID: boot, Uptime: up, CPUs: onlineCPUs(),
-		MemTotal: kilobytes(meminfo, "MemTotal:") << 10, MemAvailable: kilobytes(meminfo, "MemAvailable:"),
-		Timezone: zone, UTCOffset: time.Duration(offset) * time.Second,
+		BootID: boot, CPUs: onlineCPUs(), UTCOffset: time.Duration(offset) * time.Second,
+		MemTotal: lineValue(meminfo, "MemTotal:") << 10, MemAvailable: lineValue(meminfo, "MemAvailable:"),
 	}, nil
 }
 
-// kilobytes returns the value of a line such as "MemTotal: 1024 kB"; 0 if it is
+// lineValue returns the number in a line such as "MemTotal: 1024 kB"; 0 if the line is
 // missing.
-func kilobytes(text []byte, name string) int64 {
+func lineValue(text []byte, name string) int64 {
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
 		if len(fields) >= 2 && string(fields[0]) == name {
-			kb, err := strconv.ParseInt(string(fields[1]), 10, 64)
-			if err == nil {
-				return kb
+			if n, err := strconv.ParseInt(string(fields[1]), 10, 64); err == nil {
+				return n
 			}
 		}
 	}
@@ -96,10 +89,10 @@ func countCPUs(list string) int {
 func ReadCPUTime() (CPUTime, error) {
 	var buf [256]byte
 	n, err := readSmall("/proc/stat", buf[:])
-	if err != nil {
-		return CPUTime{}, fmt.Errorf("read the CPU time of the host: %w", err)
+	var t CPUTime
+	if err == nil {
+		t, err = parseCPUTime(buf[:n])
 	}
-	t, err := parseCPUTime(buf[:n])
 	if err != nil {
 		return CPUTime{}, fmt.Errorf("read the CPU time of the host: %w", err)
 	}

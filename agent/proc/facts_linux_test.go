@@ -32,15 +32,17 @@ func TestDescribe(t *testing.T) {
 	if first.Name != "app" || first.Cmdline != dir+"/app" || first.State == "" || first.Threads < 1 || first.RSS <= 0 {
 		t.Errorf("got %+v", first)
 	}
-	if first.RSSPercent <= 0 || first.RSSPercent > 100 || !first.CPUIsAverage || first.CPUPercent != first.CPUPercentAll {
+	if first.RSSPercent <= 0 || first.RSSPercent > 100 || first.CPUPercent != first.CPUPercentAll {
 		t.Errorf("got %+v, want a memory share and the average CPU", first)
 	}
 	if first.Elapsed%time.Second != 0 || time.Since(first.StartedAt) < first.Elapsed {
 		t.Errorf("elapsed %s, started %s", first.Elapsed, first.StartedAt)
 	}
+	earlier := first.Sample
+	earlier.CPU -= time.Hour
 	eventually(t, "a second sample counts", func() bool {
-		second, err := Describe(h.id, host, first.Sample)
-		return err == nil && !second.CPUIsAverage
+		second, err := Describe(h.id, host, earlier)
+		return err == nil && second.CPUPercent > second.CPUPercentAll
 	})
 	if err := Signal(h.id, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -49,7 +51,7 @@ func TestDescribe(t *testing.T) {
 	if _, err := Describe(h.id, host, Sample{}); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
 	}
-	if _, err := PSS(h.id); !errors.Is(err, ErrGone) {
+	if _, err := readPSS(h.id); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
 	}
 }
@@ -57,7 +59,7 @@ func TestDescribe(t *testing.T) {
 func TestPSSIsAtMostRSS(t *testing.T) {
 	t.Parallel()
 	h := spawn(t, program(t, t.TempDir(), "app"), t.TempDir(), "sleep")
-	pss, err := PSS(h.id)
+	pss, err := readPSS(h.id)
 	if err != nil || pss <= 0 || pss > readHost(t).MemTotal {
 		t.Fatalf("got %d, %v", pss, err)
 	}
@@ -66,7 +68,7 @@ func TestPSSIsAtMostRSS(t *testing.T) {
 func TestReadHost(t *testing.T) {
 	t.Parallel()
 	host := readHost(t)
-	if host.BootID == "" || host.Uptime <= 0 || host.CPUs < 1 || host.MemTotal <= 0 ||
+	if host.BootID == "" || host.CPUs < 1 || host.MemTotal <= 0 ||
 		host.MemAvailable <= 0 || host.MemAvailable > host.MemTotal>>10 {
 		t.Errorf("got %+v", host)
 	}
@@ -103,8 +105,8 @@ func TestCountCPUs(t *testing.T) {
 
 func TestCommandLinesAreCutAsText(t *testing.T) {
 	t.Parallel()
-	got := firstBytes(strings.Repeat("进", MaxFactsCmdline), MaxFactsCmdline)
-	if !utf8.ValidString(got) || len(got) > MaxFactsCmdline || len(got) < MaxFactsCmdline-utf8.UTFMax {
+	got := firstBytes(strings.Repeat("进", maxFactsCmdline), maxFactsCmdline)
+	if !utf8.ValidString(got) || len(got) > maxFactsCmdline || len(got) < maxFactsCmdline-utf8.UTFMax {
 		t.Errorf("got %d bytes", len(got))
 	}
 }

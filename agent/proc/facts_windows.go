@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// PSS returns the private memory of the process in bytes. If the process has ended, it
+// readPSS returns the private memory of the process in bytes. If the process has ended, it
 // returns ErrGone.
-func PSS(id Identity) (int64, error) {
+func readPSS(id Identity) (int64, error) {
 	h, err := openSame(id, 0)
 	if err != nil {
 		return 0, fmt.Errorf("private memory of %s: %w", id, err)
@@ -36,11 +36,10 @@ func ReadHost() (Host, error) {
 	if err := callBool(procGlobalMemoryStatusEx, uintptr(unsafe.Pointer(&memory))); err != nil {
 		return Host{}, fmt.Errorf("read the memory size: %w", err)
 	}
-	zone, offset := time.Now().Zone()
+	_, offset := time.Now().Zone()
 	return Host{
-		BootID: boot, Uptime: windows.DurationSinceBoot(), CPUs: onlineCPUs(),
+		BootID: boot, CPUs: onlineCPUs(), UTCOffset: time.Duration(offset) * time.Second,
 		MemTotal: int64(memory.totalPhys), MemAvailable: int64(memory.availPhys >> 10),
-		Timezone: zone, UTCOffset: time.Duration(offset) * time.Second,
 	}, nil
 }
 

@@ -14,7 +14,6 @@ import (
 // maxPid is the largest pid that Linux assigns (PID_MAX_LIMIT on 64 bit).
 const maxPid = 1 << 22
 
-// programName returns the base name of a program's path.
 func programName(path string) string { return filepath.Base(path) }
 
 // plainName converts a configured program name to the form that programName returns.
@@ -23,7 +22,6 @@ func plainName(name string) string { return name }
 // plainPath converts a path for a comparison with another path.
 func plainPath(path string) string { return path }
 
-// uidOf returns the user id of an account.
 func uidOf(account Account) int { return int(account.UID) }
 
 func systemPath(path string) bool {
@@ -63,12 +61,12 @@ func fileWritten(path string) time.Time {
 // pidFileWritten returns the modification time of a pid file; the zero time if the file
 // cannot be read.
 func pidFileWritten(path string) time.Time {
-	place, err := openPlace(path)
+	file, err := openPath(path)
 	if err != nil {
 		return time.Time{}
 	}
-	defer place.Close()
-	info, err := place.Stat()
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
 		return time.Time{}
 	}

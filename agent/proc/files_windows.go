@@ -60,8 +60,8 @@ func pidFileWritten(path string) time.Time {
 	return info.ModTime()
 }
 
-// RenameBeside renames a file within its directory, and replaces an existing file called name.
-func RenameBeside(path, name string) error {
+// RenameInDir renames a file within its directory, and replaces an existing file called name.
+func RenameInDir(path, name string) error {
 	return os.Rename(path, filepath.Join(filepath.Dir(path), name))
 }
 

@@ -12,7 +12,7 @@ import (
 // Finder finds the processes of targets. It is safe for concurrent use.
 type Finder struct {
 	// Managed returns the pids of the processes of all targets. A search does not read the
-	// paths of pids that [Target.Taken] reports. Set Managed before the first Find.
+	// paths of pids that [Target.Claimed] reports. Set Managed before the first Find.
 	// Default: no pids.
 	Managed func() map[int]bool
 
@@ -73,13 +73,13 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 
 // search is the state of one Find.
 type search struct {
-	target    Target
-	located   *shared[[]located]
-	marks     *shared[marks]
-	boot      string
-	uid       int // user id of the target's account; -1 = any
-	files     files
-	agentLine map[int]bool // pids of the agent and its ancestors
+	target        Target
+	located       *shared[[]located]
+	marks         *shared[marks]
+	boot          string
+	uid           int // user id of the target's account; -1 = any
+	files         files
+	agentAncestry map[int]bool // pids of the agent and its ancestors
 }
 
 // probeKnown reads only the stat of a process found earlier: callers do not need its
@@ -101,7 +101,7 @@ func (s *search) inspectKnown(id Identity) (Process, error) {
 // inspectPid reads all attributes of the process with a pid, and its name in the kernel. It
 // returns ErrGone for zombies and kernel threads.
 func (s *search) inspectPid(pid int) (p Process, comm string, err error) {
-	st, err := readStat(pid)
+	st, err := ReadStat(pid)
 	if err == nil && (dead(st.State) || st.Kernel) {
 		err = ErrGone
 	}
@@ -113,7 +113,7 @@ func (s *search) inspectPid(pid int) (p Process, comm string, err error) {
 }
 
 func (s *search) probe() Probe {
-	s.agentLine = agentLine()
+	s.agentAncestry = agentAncestry()
 	var named judgement
 	if s.files.pid != 0 {
 		named = s.judgePid(s.files.pid)
@@ -128,18 +128,18 @@ func (s *search) probe() Probe {
 
 // probeStarted searches the processes that the target's commands have started.
 func (s *search) probeStarted() Probe {
-	marked, err := s.marks.take()
+	marked, err := s.marks.get()
 	if err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
-	s.agentLine = agentLine()
+	s.agentAncestry = agentAncestry()
 	var found []Process
 	for _, st := range append(marked.carrying(s.target.Mark), marked.table.session(s.target.Command)...) {
 		p, err := s.inspectKnown(Identity{BootID: s.boot, PID: st.PID, Start: st.Start})
 		if exhausted(err) {
 			return Probe{Verdict: Uncertain, Evidence: fmt.Sprintf("read pid %d: %v", st.PID, err)}
 		}
-		if err != nil || s.agentLine[st.PID] || !matchesName(p, st.Comm, s.names()) || s.excluded(p) || s.foreign(p) {
+		if err != nil || s.agentAncestry[st.PID] || !matchesName(p, st.Comm, s.names()) || s.excluded(p) || s.foreign(p) {
 			continue
 		}
 		if s.hidesArgs(p) {
@@ -177,7 +177,7 @@ func joinReasons(reasons ...string) string {
 // identities and the pids of the pid file. If none of these processes runs, it searches as
 // for a target with one process.
 func (s *search) probeInstances() Probe {
-	s.agentLine = agentLine()
+	s.agentAncestry = agentAncestry()
 	probe := Probe{Verdict: Running}
 	for _, id := range append([]Identity{s.target.Known}, s.target.Mates...) {
 		switch p, err := s.probeKnown(id); {

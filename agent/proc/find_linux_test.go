@@ -343,7 +343,7 @@ func TestWithoutPathsOnlyWhatTheTargetStartedCounts(t *testing.T) {
 	leader := running.Identity()
 	var inSession, outside Identity
 	eventually(t, "all three run", func() bool {
-		members, err := groupBut(leader, nil)
+		members, err := groupExcept(leader, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +353,7 @@ func TestWithoutPathsOnlyWhatTheTargetStartedCounts(t *testing.T) {
 		}
 		others := 0
 		for _, row := range rows {
-			st, err := readStat(row.pid)
+			st, err := ReadStat(row.pid)
 			id := Identity{BootID: leader.BootID, PID: row.pid, Start: st.Start}
 			switch {
 			case err != nil:

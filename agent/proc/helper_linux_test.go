@@ -98,7 +98,7 @@ func playZombieParent(string) {
 	child := again("exit", nil) // an unknown scenario ends at once
 	must(child.Start())
 	await(func() bool {
-		st, err := readStat(child.Process.Pid)
+		st, err := ReadStat(child.Process.Pid)
 		return err == nil && st.State == 'Z'
 	})
 	ready(child.Process.Pid)

@@ -67,10 +67,10 @@ func (s *search) judgePid(pid int) judgement {
 		return judgement{verdict: Stopped, reason: fmt.Sprintf("stale pid file %s: pid %d ", s.target.PidPath, pid) +
 			fmt.Sprintf(format, args...)}
 	}
-	if s.agentLine[pid] {
+	if s.agentAncestry[pid] {
 		return stale("is the agent or an ancestor of it")
 	}
-	st, err := readStat(pid)
+	st, err := ReadStat(pid)
 	switch {
 	case errors.Is(err, ErrGone) && hiddenPid(pid):
 		return judgement{reason: fmt.Sprintf("pid %d of pid file %s exists but is hidden from %s", pid, s.target.PidPath, whoami())}

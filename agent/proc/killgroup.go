@@ -13,14 +13,14 @@ import (
 const killPoll = 20 * time.Millisecond
 
 // KillGroup ends the process group of a command: SIGTERM, and SIGKILL for the processes
-// that remain after grace. It spares the processes in keep with all their descendants, for
-// example main processes that the command has just started. The processes need not be
-// children of the agent, so KillGroup can end a command of an earlier agent process.
+// that remain after grace. The processes in spared survive with all their descendants, for
+// example main processes that the command has just started. The members need not be children
+// of the agent, so KillGroup can end a command of an earlier agent process.
 //
 // It blocks until the group is gone, at most grace + 2 s and not beyond ctx; the
 // error names the processes that remain.
-func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep ...Identity) error {
-	members, err := groupBut(leader, keep)
+func KillGroup(ctx context.Context, leader Identity, grace time.Duration, spared ...Identity) error {
+	members, err := groupExcept(leader, spared)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 	}
 	termCtx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	left, err := waitGone(termCtx, func() ([]Process, error) { return groupBut(leader, keep) })
+	left, err := waitGone(termCtx, func() ([]Process, error) { return groupExcept(leader, spared) })
 	if err != nil || len(left) == 0 {
 		return err
 	}
@@ -39,7 +39,7 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 	defer cancel()
 	var refused error
 	left, err = waitGone(killCtx, func() ([]Process, error) {
-		members, err := groupBut(leader, keep)
+		members, err := groupExcept(leader, spared)
 		refused = signalAll(members, syscall.SIGKILL) // repeated, because members may have forked
 		return members, err
 	})
@@ -47,23 +47,23 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 		return err
 	}
 	return errors.Join(refused,
-		fmt.Errorf("command group %d is still there after SIGKILL: %s", leader.PID, describeAll(left)))
+		fmt.Errorf("processes of command group %d alive after SIGKILL: %s", leader.PID, describeAll(left)))
 }
 
-// groupBut returns the group without the agent, its ancestors, the processes in keep and
-// the descendants of those processes.
-func groupBut(leader Identity, keep []Identity) ([]Process, error) {
+// groupExcept returns the group without the agent, its ancestors, the processes in except
+// and the descendants of those processes.
+func groupExcept(leader Identity, except []Identity) ([]Process, error) {
 	table, err := ReadTable()
 	if err != nil {
 		return nil, err
 	}
 	spared := map[int]bool{}
-	for _, id := range keep {
+	for _, id := range except {
 		for _, st := range table.Tree(id) {
 			spared[st.PID] = true
 		}
 	}
-	mine := agentLine()
+	mine := agentAncestry()
 	var members []Stat
 	for _, st := range table.group(leader) {
 		if !spared[st.PID] && !mine[st.PID] {
@@ -84,8 +84,6 @@ func signalAll(processes []Process, sig syscall.Signal) error {
 // waitGone calls list until it returns no process, fails, or ctx ends, and returns
 // the last list.
 func waitGone(ctx context.Context, list func() ([]Process, error)) ([]Process, error) {
-	tick := time.NewTicker(killPoll)
-	defer tick.Stop()
 	for {
 		left, err := list()
 		if err != nil || len(left) == 0 {
@@ -94,7 +92,7 @@ func waitGone(ctx context.Context, list func() ([]Process, error)) ([]Process, e
 		select {
 		case <-ctx.Done():
 			return list()
-		case <-tick.C:
+		case <-time.After(killPoll):
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -63,52 +64,61 @@ const (
 func KillTree(ctx context.Context, root Identity, scope KillScope) ([]Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxKillTime)
 	defer cancel()
-	kill := &treeKill{root: root, scope: scope, members: map[Identity]Process{}}
+	kill := newTreeKill(root, scope)
 	if err := kill.run(ctx); err != nil {
-		return kill.killed(), fmt.Errorf("kill the tree of pid %d: %w", root.PID, err)
+		return kill.members, fmt.Errorf("kill the tree of pid %d: %w", root.PID, err)
 	}
-	return kill.killed(), nil
+	return kill.members, nil
 }
 
 // SignalTree sends a signal once to the root and all processes of its tree, and returns
 // these processes. Unlike [KillTree] it may miss processes that are forked meanwhile. The
 // error names the processes that could not be signalled.
 func SignalTree(root Identity, scope KillScope, sig syscall.Signal) ([]Process, error) {
-	h := &treeKill{root: root, scope: scope, members: map[Identity]Process{}}
-	if err := h.allowed(); err != nil {
+	members, err := treeMembers(root, scope)
+	if err != nil {
 		return nil, fmt.Errorf("signal the tree of pid %d: %w", root.PID, err)
 	}
-	if _, err := h.collect(); err != nil {
-		return nil, fmt.Errorf("signal the tree of pid %d: %w", root.PID, err)
-	}
-	return h.killed(), signalAll(h.killed(), sig)
+	return members, signalAll(members, sig)
 }
 
 // ContinueTree sends SIGCONT to a tree that an interrupted [KillTree] has stopped.
 func ContinueTree(root Identity, scope KillScope) error {
-	h := &treeKill{root: root, scope: scope, members: map[Identity]Process{}}
-	if err := h.allowed(); err != nil {
+	members, err := treeMembers(root, scope)
+	if err != nil {
 		return fmt.Errorf("continue the tree of pid %d: %w", root.PID, err)
 	}
-	_, err := h.collect()
-	for _, p := range h.killed() {
+	for _, p := range members {
 		err = errors.Join(err, Continue(p.Identity))
 	}
 	return err
+}
+
+func treeMembers(root Identity, scope KillScope) ([]Process, error) {
+	h := newTreeKill(root, scope)
+	if err := h.allowed(); err != nil {
+		return nil, err
+	}
+	_, err := h.collect()
+	return h.members, err
 }
 
 // treeKill is the state of one KillTree, SignalTree or ContinueTree.
 type treeKill struct {
 	root    Identity
 	scope   KillScope
-	members map[Identity]Process
-	order   []Identity
-	fresh   []Identity // members not yet stopped
+	members []Process
+	known   map[Identity]bool // identities of the members
+	stopped int               // number of the first members that were stopped
+}
+
+func newTreeKill(root Identity, scope KillScope) *treeKill {
+	return &treeKill{root: root, scope: scope, known: map[Identity]bool{}}
 }
 
 func (h *treeKill) allowed() error {
-	if h.root.PID <= 1 || agentLine()[h.root.PID] {
-		return errors.New("refused, the agent runs in it")
+	if h.root.PID <= 1 || agentAncestry()[h.root.PID] {
+		return errors.New("refused: the tree contains the agent")
 	}
 	return nil
 }
@@ -121,11 +131,11 @@ func (h *treeKill) run(ctx context.Context) error {
 		// Always kill a stopped tree, even if stopping failed or ctx ended: otherwise the
 		// tree would stay stopped.
 		blind := h.stop(ctx)
-		refused := signalAll(h.killed(), syscall.SIGKILL)
+		refused := signalAll(h.members, syscall.SIGKILL)
 		if blind != nil {
 			return errors.Join(blind, refused)
 		}
-		h.fresh = nil
+		h.stopped = len(h.members)
 		left := h.waitGone(ctx)
 		more, err := h.collect()
 		switch {
@@ -143,7 +153,7 @@ func (h *treeKill) run(ctx context.Context) error {
 }
 
 func (h *treeKill) survivors() error {
-	return fmt.Errorf("still there after SIGKILL: %s", describeAll(h.killed()))
+	return fmt.Errorf("alive after SIGKILL: %s", describeAll(h.members))
 }
 
 // checkRoot returns an error if the root was protected and not killed.
@@ -161,33 +171,31 @@ func (h *treeKill) stop(ctx context.Context) error {
 		if err != nil || !more {
 			return err
 		}
-		for _, id := range h.fresh {
+		for _, p := range h.members[h.stopped:] {
 			// If a member cannot be stopped, stop the others: the kill reports the error.
-			_ = stopProcess(id)
+			_ = stopProcess(p.Identity)
 		}
-		h.fresh = nil
+		h.stopped = len(h.members)
 	}
 	return nil
 }
 
-// collect adds the new processes of the tree to the members and to fresh, and reports
-// whether fresh is not empty.
+// collect adds the new processes of the tree to the members, and reports whether there are
+// members that were not stopped.
 func (h *treeKill) collect() (bool, error) {
 	table, err := ReadTable()
 	if err != nil {
 		return false, err
 	}
-	mine, spared := agentLine(), h.scope.spared(table, h.root.PID)
+	mine, spared := agentAncestry(), h.scope.spared(table, h.root.PID)
 	for _, st := range table.closure(h.seeds(table), 0) {
 		id := table.identity(st)
-		_, known := h.members[id]
-		if !known && st.PID > 1 && !mine[st.PID] && !spared[st.PID] && !dead(st.State) {
-			h.members[id] = processOf(table.boot, st)
-			h.order = append(h.order, id)
-			h.fresh = append(h.fresh, id)
+		if !h.known[id] && st.PID > 1 && !mine[st.PID] && !spared[st.PID] && !dead(st.State) {
+			h.known[id] = true
+			h.members = append(h.members, processOf(table.boot, st))
 		}
 	}
-	return len(h.fresh) > 0, nil
+	return len(h.members) > h.stopped, nil
 }
 
 // seeds returns the root, earlier members, the root's session unless that is
@@ -197,10 +205,9 @@ func (h *treeKill) seeds(table *Table) []Stat {
 	session := h.session(table)
 	for _, st := range table.stats {
 		id := table.identity(st)
-		_, known := h.members[id]
 		switch {
 		case dead(st.State):
-		case id == h.root, known,
+		case id == h.root, h.known[id],
 			session > 0 && st.Session == session && st.Start >= h.root.Start,
 			h.scope.Key != "" && markOf(st.PID) == h.scope.Key:
 			seeds = append(seeds, st)
@@ -221,7 +228,7 @@ func (h *treeKill) session(table *Table) int {
 	if h.scope.LedOnly && session != h.root.PID {
 		return 0
 	}
-	mine := agentLine()
+	mine := agentAncestry()
 	for _, st := range table.stats {
 		if st.Session == session && (st.PID == 1 || mine[st.PID] || h.scope.protects(st.PID)) {
 			return 0
@@ -232,21 +239,8 @@ func (h *treeKill) session(table *Table) int {
 
 func (h *treeKill) waitGone(ctx context.Context) []Process {
 	left, _ := waitGone(ctx, func() ([]Process, error) {
-		var left []Process
-		for _, id := range h.order {
-			if Alive(id) {
-				left = append(left, h.members[id])
-			}
-		}
-		return left, nil
+		gone := func(p Process) bool { return !Alive(p.Identity) }
+		return slices.DeleteFunc(slices.Clone(h.members), gone), nil
 	})
 	return left
-}
-
-func (h *treeKill) killed() []Process {
-	killed := make([]Process, 0, len(h.order))
-	for _, id := range h.order {
-		killed = append(killed, h.members[id])
-	}
-	return killed
 }

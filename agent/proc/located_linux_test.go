@@ -13,13 +13,13 @@ func TestSearchReadsNeitherZombiesNorKernelThreads(t *testing.T) {
 	}
 	defer func() { _ = child.Wait() }()
 	zombie := child.Process.Pid
-	eventually(t, "it is a zombie", func() bool { st, err := readStat(zombie); return err == nil && st.State == 'Z' })
+	eventually(t, "it is a zombie", func() bool { st, err := ReadStat(zombie); return err == nil && st.State == 'Z' })
 	rows, err := readLocated(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range rows {
-		if st, err := readStat(row.pid); row.pid == zombie || err == nil && st.Kernel {
+		if st, err := ReadStat(row.pid); row.pid == zombie || err == nil && st.Kernel {
 			t.Errorf("row %+v is of pid %d, state %c, kernel thread %t", row, row.pid, st.State, st.Kernel)
 		}
 	}
@@ -47,7 +47,7 @@ func TestSearchDoesNotReadWhatOtherTargetsHave(t *testing.T) {
 	eventually(t, "master and workers run", func() bool { return len(find(t, target).Procs) == 4 })
 	finder := NewFinder(NewAccounts())
 	finder.Managed = func() map[int]bool { return map[int]bool{h.id.PID: true} }
-	rows, err := finder.located.take()
+	rows, err := finder.located.get()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestSearchDoesNotReadWhatOtherTargetsHave(t *testing.T) {
 	if got := finder.Find(t.Context(), target); len(got.Procs) != 4 || got.Procs[0].Identity != h.id {
 		t.Errorf("got %+v, want the target's own process with its workers", got)
 	}
-	target.Taken = func(pid int) bool { return pid == h.id.PID }
+	target.Claimed = func(pid int) bool { return pid == h.id.PID }
 	target.Foreign = func(p Process, _ string) bool { return p.Identity == h.id }
 	wantProbe(t, finder.Find(t.Context(), target), Stopped, "no app runs")
 }

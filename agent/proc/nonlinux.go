@@ -8,31 +8,19 @@ import (
 	"os"
 )
 
-type scopes struct{}
+// Systems other than Linux have no systemd scopes, no log of the out-of-memory killer, and
+// no orphans that this program has to reap.
 
-// UseScopes returns ErrUnsupported.
-func (*Runner) UseScopes(context.Context) error { return ErrUnsupported }
+type scopes struct{}
 
 // OOMLog is always empty on this system.
 type OOMLog struct{}
 
-// NewOOMLog returns an empty log.
-func NewOOMLog() *OOMLog { return &OOMLog{} }
-
-// Close does nothing.
-func (*OOMLog) Close() {}
-
-// Note does nothing.
-func (*OOMLog) Note() {}
-
-// Killed returns false.
-func (*OOMLog) Killed(Identity) bool { return false }
-
-// punch returns an error: only Linux is known to punch holes while other processes append
-// to the file.
-func punch(*os.File, int64) error { return errors.ErrUnsupported }
-
-func room(info os.FileInfo) int64 { return info.Size() }
-
-// ReapOrphans does nothing: this program is the first process of a container on Linux only.
-func ReapOrphans(context.Context) {}
+func NewOOMLog() *OOMLog                        { return &OOMLog{} }
+func (*OOMLog) Close()                          {}
+func (*OOMLog) Poll()                           {}
+func (*OOMLog) Killed(Identity) bool            { return false }
+func (*Runner) UseScopes(context.Context) error { return ErrUnsupported }
+func ReapOrphans(context.Context)               {}
+func diskUsage(info os.FileInfo) int64          { return info.Size() }
+func punch(*os.File, int64) error               { return errors.ErrUnsupported } // only Linux can punch holes while other processes append

@@ -43,17 +43,12 @@ var bootID = sync.OnceValues(func() (string, error) {
 	return fmt.Sprintf("%x", uint64(info.BootTime)-info.BootTimeBias), nil
 })
 
-// NowTicks returns the present time on the clock of Identity.Start. Setting the clock
+// startClock returns the present time on the clock of Identity.Start. Setting the clock
 // changes it, but does not change the start times of processes.
-func NowTicks() (uint64, error) {
+func startClock() (time.Duration, error) {
 	var now windows.Filetime
 	windows.GetSystemTimePreciseAsFileTime(&now)
-	return sinceEpoch(now), nil
-}
-
-func startClock() (time.Duration, error) {
-	now, err := NowTicks()
-	return ticks(now), err
+	return ticks(sinceEpoch(now)), nil
 }
 
 // startTime returns the start time of a process by the wall clock at its start.
@@ -149,8 +144,8 @@ func identify(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: times.start}, err
 }
 
-// readStat reads the stat of one process. It returns ErrGone for a missing process.
-func readStat(pid int) (Stat, error) {
+// ReadStat reads the stat of a process. It returns [ErrGone] for a missing process.
+func ReadStat(pid int) (Stat, error) {
 	h, err := open(pid, 0)
 	if err != nil {
 		return Stat{}, err
@@ -242,7 +237,6 @@ func markOf(pid int) string {
 	return ""
 }
 
-// imageOf returns the path of the executable.
 func imageOf(h windows.Handle) (string, error) {
 	buf := make([]uint16, windows.MAX_LONG_PATH)
 	size := uint32(len(buf))

@@ -69,9 +69,9 @@ func (l *OOMLog) Close() {
 	}
 }
 
-// Note reads the counters. Call it periodically, so that an old increase is not attributed
+// Poll reads the counters. Call it periodically, so that an old increase is not attributed
 // to a process that ends later.
-func (l *OOMLog) Note() {
+func (l *OOMLog) Poll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.kmsg < 0 {
@@ -96,7 +96,7 @@ func (l *OOMLog) Killed(id Identity) bool {
 // startOnLog returns the earliest possible start of the process on the clock of the log,
 // which does not include suspended time.
 func startOnLog(id Identity) time.Duration {
-	boot, err := sinceBoot()
+	boot, err := startClock()
 	var awake unix.Timespec
 	if err != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake) != nil {
 		return 0
@@ -153,18 +153,8 @@ func (l *OOMLog) count() {
 func oomCount(root fs.FS, files []string) int64 {
 	var sum int64
 	for _, name := range files {
-		text, err := fs.ReadFile(root, name)
-		if err != nil {
-			continue
-		}
-		for line := range bytes.Lines(text) {
-			if fields := bytes.Fields(line); len(fields) == 2 && string(fields[0]) == "oom_kill" {
-				n, err := strconv.ParseInt(string(fields[1]), 10, 64)
-				if err == nil {
-					sum += n
-				}
-			}
-		}
+		text, _ := fs.ReadFile(root, name) // missing in the other cgroup version
+		sum += lineValue(text, "oom_kill")
 	}
 	return sum
 }

@@ -20,8 +20,8 @@ const (
 	// MaxOutput is the size on disk, in bytes, above which an output file is shortened.
 	MaxOutput = 16 << 20
 
-	// keptOutput is the size of the end that remains of a shortened file, in bytes.
-	keptOutput = 64 << 10
+	// retainedOutput is the size of the end that remains of a shortened file, in bytes.
+	retainedOutput = 64 << 10
 
 	// maxLength is the length, in bytes, from which on an output file is truncated instead
 	// of punched: file systems limit the length of files.
@@ -34,12 +34,12 @@ const (
 
 // outputFile is the output of a running command.
 type outputFile struct {
-	path string
-	file *os.File
-	size int64         // file size at the last check
-	hole int64         // size of the hole at the beginning of the file
-	wait time.Duration // time until the next check; 0 before the first check
-	kept []byte        // end of the output before a truncation
+	path     string
+	file     *os.File
+	size     int64         // file size at the last check
+	hole     int64         // size of the hole at the beginning of the file
+	wait     time.Duration // time until the next check; 0 before the first check
+	retained []byte        // end of the output before a truncation
 }
 
 // bound shortens the file if it is too large and returns the time until the next check:
@@ -68,12 +68,12 @@ func (o *outputFile) bound() time.Duration {
 // output is lost while the command writes. On systems without holes the file is truncated,
 // which loses the output that is written between reading the end and truncating.
 func (o *outputFile) shorten() {
-	old := o.size - keptOutput
+	old := o.size - retainedOutput
 	if o.size < maxLength && punch(o.file, old) == nil {
 		o.hole = old
 		return
 	}
-	o.kept = readEnd(o.path, keptOutput)
+	o.retained = readEnd(o.path, retainedOutput)
 	// Writers append, so they continue at the new end.
 	if os.Truncate(o.path, 0) == nil {
 		o.size, o.hole = 0, 0
@@ -84,7 +84,7 @@ func (o *outputFile) shorten() {
 func (o *outputFile) tail(limit int) string {
 	end := readEnd(o.path, limit)
 	if missing := limit - len(end); missing > 0 {
-		end = append(o.kept[max(0, len(o.kept)-missing):len(o.kept):len(o.kept)], end...)
+		end = append(o.retained[max(0, len(o.retained)-missing):len(o.retained):len(o.retained)], end...)
 	}
 	return cleanText(decodeOutput(end, len(end) == limit), limit)
 }
@@ -96,12 +96,11 @@ func readEnd(path string, limit int) []byte {
 		return nil
 	}
 	defer f.Close()
-	if size, err := f.Seek(0, io.SeekEnd); err != nil || size < int64(limit) {
-		_, _ = f.Seek(0, io.SeekStart)
-	} else {
-		_, _ = f.Seek(-int64(limit), io.SeekEnd)
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil
 	}
-	text, _ := io.ReadAll(io.LimitReader(f, int64(limit)))
+	text, _ := io.ReadAll(io.NewSectionReader(f, max(0, size-int64(limit)), int64(limit)))
 	return text
 }
 
@@ -139,7 +138,7 @@ func TrimOutput(path string, limit int64) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("trim output: %w", err)
 	}
-	if !info.Mode().IsRegular() || room(info) <= limit {
+	if !info.Mode().IsRegular() || diskUsage(info) <= limit {
 		return false, nil
 	}
 	if err := os.Truncate(path, 0); err != nil {

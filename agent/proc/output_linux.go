@@ -44,9 +44,9 @@ func punch(f *os.File, n int64) error {
 	return err
 }
 
-// room returns the disk space that a file uses, in bytes, excluding holes and space that
+// diskUsage returns the disk space that a file uses, in bytes, excluding holes and space that
 // the file system preallocates.
-func room(info os.FileInfo) int64 {
+func diskUsage(info os.FileInfo) int64 {
 	const block = 512 // bytes, independent of the file system's block size
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return min(info.Size(), st.Blocks*block)
@@ -80,9 +80,9 @@ func hint(c Command, code int, output string) string {
 	switch {
 	case code != exitNotExecutable && code != exitNotFound:
 		return ""
-	case strings.Contains(output, "\r") || hasCRLF(program):
+	case strings.Contains(output, "\r") || inspectProgram(program, hasCRLF):
 		return fmt.Sprintf("script %s has Windows line ends (\\r\\n); convert it with dos2unix", program)
-	case code == exitNotExecutable && openForWriting(program):
+	case code == exitNotExecutable && inspectProgram(program, openForWriting):
 		return fmt.Sprintf("%s is being written", program)
 	case code == exitNotExecutable:
 		return fmt.Sprintf("not executable: %s in %s", program, c.Dir)
@@ -104,9 +104,9 @@ func programOf(c Command) string {
 	return program
 }
 
-// hasCRLF reports whether a script's first line ends with a carriage return, which
-// becomes part of the interpreter's name.
-func hasCRLF(path string) bool {
+// inspectProgram opens a program and returns the result of check; false if the path is not
+// absolute or cannot be opened.
+func inspectProgram(path string, check func(*os.File) bool) bool {
 	if !filepath.IsAbs(path) {
 		return false
 	}
@@ -115,6 +115,12 @@ func hasCRLF(path string) bool {
 		return false
 	}
 	defer f.Close()
+	return check(f)
+}
+
+// hasCRLF reports whether a script's first line ends with a carriage return, which
+// becomes part of the interpreter's name.
+func hasCRLF(f *os.File) bool {
 	head, err := io.ReadAll(io.LimitReader(f, 512))
 	if err != nil {
 		return false
@@ -123,17 +129,8 @@ func hasCRLF(path string) bool {
 	return found && bytes.HasPrefix(first, []byte("#!")) && bytes.HasSuffix(first, []byte("\r"))
 }
 
-func openForWriting(path string) bool {
-	if !filepath.IsAbs(path) {
-		return false
-	}
-	f, err := openRegular(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return errors.Is(tryLease(f), unix.EAGAIN)
-}
+// openForWriting reports whether a process has the file open for writing.
+func openForWriting(f *os.File) bool { return errors.Is(tryLease(f), unix.EAGAIN) }
 
 // busyWait bounds the wait of a command until its program is written.
 const busyWait = time.Second
@@ -143,17 +140,11 @@ const busyWait = time.Second
 // is safe; a retry could run a line a second time.
 func awaitWritten(ctx context.Context, c Command) error {
 	program := programOf(c)
-	deadline := time.NewTimer(busyWait)
-	defer deadline.Stop()
-	tick := time.NewTicker(busyWait / 10)
-	defer tick.Stop()
-	for openForWriting(program) {
+	for end := time.Now().Add(busyWait); inspectProgram(program, openForWriting) && time.Now().Before(end); {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-deadline.C:
-			return nil
-		case <-tick.C:
+		case <-time.After(busyWait / 10):
 		}
 	}
 	return nil

@@ -85,11 +85,11 @@ func TestNothingOfTheEndIsLostOfAWriterThatNeverPauses(t *testing.T) {
 		if o.hole > before {
 			holes++
 		}
-		if written.Load() > keptOutput/lineLength {
-			end := o.tail(keptOutput)
+		if written.Load() > retainedOutput/lineLength {
+			end := o.tail(retainedOutput)
 			wantNumbered(t, end)
-			if len(end) != keptOutput {
-				t.Fatalf("the end has %d bytes, want %d", len(end), keptOutput)
+			if len(end) != retainedOutput {
+				t.Fatalf("the end has %d bytes, want %d", len(end), retainedOutput)
 			}
 		}
 	}
@@ -100,8 +100,8 @@ func TestNothingOfTheEndIsLostOfAWriterThatNeverPauses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if holes == 0 || info.Size() < total*lineLength || room(info) > MaxOutput+keptOutput {
-		t.Errorf("%d holes; the file has %d bytes and takes %d", holes, info.Size(), room(info))
+	if holes == 0 || info.Size() < total*lineLength || diskUsage(info) > MaxOutput+retainedOutput {
+		t.Errorf("%d holes; the file has %d bytes and takes %d", holes, info.Size(), diskUsage(info))
 	}
 }
 
@@ -112,7 +112,7 @@ func TestFileIsEmptiedBeforeItIsTooLongForItsFileSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.bound()
-	if o.hole != maxLength-1-keptOutput {
+	if o.hole != maxLength-1-retainedOutput {
 		t.Fatalf("the hole has %d bytes", o.hole)
 	}
 	for n := range 3 {
@@ -139,8 +139,8 @@ func TestWhatSomebodyElseEmptiedIsBoundedAgain(t *testing.T) {
 			}
 			o.bound()
 		}
-		if info, err := o.file.Stat(); err != nil || room(info) > MaxOutput {
-			t.Fatalf("the file takes %d bytes: %v", room(info), err)
+		if info, err := o.file.Stat(); err != nil || diskUsage(info) > MaxOutput {
+			t.Fatalf("the file takes %d bytes: %v", diskUsage(info), err)
 		}
 		if err := o.file.Truncate(0); err != nil {
 			t.Fatal(err)

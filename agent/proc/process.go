@@ -69,7 +69,7 @@ func statOf(id Identity) (Stat, error) {
 	if id.BootID != boot || id.PID <= 0 {
 		return Stat{}, ErrGone
 	}
-	st, err := readStat(id.PID)
+	st, err := ReadStat(id.PID)
 	if err != nil {
 		return Stat{}, err
 	}
@@ -135,7 +135,7 @@ func Kin(older, younger Identity) bool {
 		case st.PPID <= 1:
 			return false
 		}
-		if st, err = readStat(st.PPID); err != nil {
+		if st, err = ReadStat(st.PPID); err != nil {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,19 +35,9 @@ var bootID = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 })
 
-// NowTicks returns the present time on the clock of Identity.Start.
-func NowTicks() (uint64, error) {
-	now, err := sinceBoot()
-	return uint64(now / (time.Second / TicksPerSecond)), err
-}
-
-// startClock returns the present time on the clock of Identity.Start, more precisely than
-// NowTicks.
-func startClock() (time.Duration, error) { return sinceBoot() }
-
-// sinceBoot returns the time since the boot, including suspended time, like process start
-// times.
-func sinceBoot() (time.Duration, error) {
+// startClock returns the present time on the clock of Identity.Start: the time since the
+// boot, including suspended time.
+func startClock() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		return 0, fmt.Errorf("read the boot clock: %w", err)
@@ -54,9 +45,10 @@ func sinceBoot() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// readStat reads /proc/PID/stat with three system calls and one allocation: it is the
-// agent's most frequent operation. It returns ErrGone for a missing process.
-func readStat(pid int) (Stat, error) {
+// ReadStat reads the stat of a process, which may be a zombie. It returns [ErrGone] for a
+// missing process. As the agent's most frequent operation it needs only three system calls
+// and one allocation.
+func ReadStat(pid int) (Stat, error) {
 	var buf [1024]byte
 	n, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
 	if err != nil {
@@ -102,18 +94,9 @@ func readBounded(path string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	buf := make([]byte, 0, 4096)
-	for len(buf) < limit {
-		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
-		}
-		n, err := f.Read(buf[len(buf):min(cap(buf), limit)])
-		buf = buf[:len(buf)+n]
-		if n == 0 || err != nil {
-			break
-		}
-	}
-	return buf, nil
+	buf := bytes.NewBuffer(make([]byte, 0, 4096))
+	_, _ = buf.ReadFrom(io.LimitReader(f, int64(limit))) // if the process ends, its text ends
+	return buf.Bytes(), nil
 }
 
 func readArgs(pid int) ([]string, error) {
@@ -173,16 +156,16 @@ func Identify(pid int) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	st, err := readStat(pid)
+	st, err := ReadStat(pid)
+	var tgid int
+	if err == nil {
+		tgid, _, err = readStatus(pid)
+	}
+	if err == nil && (tgid != pid || dead(st.State)) {
+		err = ErrGone
+	}
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify pid %d: %w", pid, err)
-	}
-	tgid, _, err := readStatus(pid)
-	if err != nil {
-		return Identity{}, fmt.Errorf("identify pid %d: %w", pid, err)
-	}
-	if tgid != pid || dead(st.State) {
-		return Identity{}, fmt.Errorf("identify pid %d: %w", pid, ErrGone)
 	}
 	return Identity{BootID: boot, PID: pid, Start: st.Start}, nil
 }
@@ -223,7 +206,7 @@ func hiddenPid(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.EPERM) }
 
 // startTime returns the start time of a process by the present wall clock.
 func startTime(id Identity) (time.Time, error) {
-	up, err := sinceBoot()
+	up, err := startClock()
 	if err != nil {
 		return time.Time{}, err
 	}

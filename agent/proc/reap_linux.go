@@ -32,22 +32,19 @@ func ReapOrphans(ctx context.Context) {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
 	defer signal.Stop(died)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for pause := reapPause; ; {
+	retry := reapPause
+	for wait := time.Duration(0); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-died:
-		case <-timer.C:
+		case <-time.After(wait):
 		}
-		if ours.reapOthers() {
-			pause = reapPause
-			timer.Reset(reapTick)
-			continue
+		if ownChildren.reapOthers() {
+			wait, retry = reapTick, reapPause
+		} else {
+			wait, retry = retry, min(2*retry, reapTick)
 		}
-		timer.Reset(pause)
-		pause = min(2*pause, reapTick)
 	}
 }
 
@@ -75,15 +72,11 @@ func (c *children) reapOthers() bool {
 // none.
 func deadChild() int {
 	var info unix.Siginfo
-	for {
-		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return 0 // this process has no children
-		}
-		break
+	_, err := retryEINTR(func() (int, error) {
+		return 0, unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	})
+	if err != nil {
+		return 0 // this process has no children
 	}
 	// In Siginfo the fields specific to a signal follow the named fields, aligned to a
 	// pointer. For SIGCHLD the first specific field is the pid.

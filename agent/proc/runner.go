@@ -21,21 +21,21 @@ type Runner struct {
 // NewRunner returns a runner that looks up users in accounts. It prevents commands from
 // inheriting the open files and ignored signals of this program.
 func NewRunner(accounts *Accounts) (*Runner, error) {
-	if err := keepInherited(); err != nil {
+	if err := preventInheritance(); err != nil {
 		return nil, fmt.Errorf("prevent commands from inheriting open files: %w", err)
 	}
 	return &Runner{accounts: accounts, watchdog: newWatchdog(), timezone: os.Getenv("TZ")}, nil
 }
 
 // Start runs a command. After an error nothing was run; the error names the field of
-// the spec or the condition of the host that is at fault. It wraps ErrNoRoom if a
+// the spec or the condition of the host that is at fault. It wraps ErrNoResources if a
 // retry may succeed, ErrSetup if not.
 //
 // ctx bounds the preparation only: a running command is ended by its Timeout or by
 // KillGroup, and survives the agent.
 func (r *Runner) Start(ctx context.Context, c Command) (*Execution, error) {
 	running, err := r.start(ctx, c)
-	return running, markRoom(err)
+	return running, markResources(err)
 }
 
 func (r *Runner) start(ctx context.Context, c Command) (*Execution, error) {
@@ -73,7 +73,7 @@ func (r *Runner) run(ctx context.Context, c Command, account Account, out *os.Fi
 	if err != nil {
 		job.close()
 		err = errors.Join(fmt.Errorf("command was ended because it could not be identified: %w", err), cmd.Process.Kill())
-		go func() { _ = ours.wait(cmd) }() // reap the child; its exit is ignored
+		go func() { _ = ownChildren.wait(cmd) }() // reap the child; its exit is ignored
 		return nil, err
 	}
 	running := &Execution{leader: leader, done: make(chan struct{}), job: job}

@@ -39,7 +39,7 @@ func identifyChild(pid int) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	st, err := readStat(pid)
+	st, err := ReadStat(pid)
 	return Identity{BootID: boot, PID: pid, Start: st.Start}, err
 }
 
@@ -54,7 +54,7 @@ func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, e
 		words = append(words, "-l")
 	}
 	words = append(words, "-c", c.Line)
-	env := c.environment(basicEnvironment(account, c.Lang, r.timezone))
+	env := c.environment(basicEnvironment(account, r.timezone))
 	var cmd *exec.Cmd
 	if prefix := r.scopes.prefix(c, account); prefix != nil {
 		var err error
@@ -84,7 +84,7 @@ func startIn(cmd *exec.Cmd, _ Command) (job, error) {
 	if setup, ok := cmd.Stdin.(*os.File); ok {
 		defer setup.Close() // the command has its own descriptor
 	}
-	return job{}, atNormalPriority(func() error { return ours.start(cmd) })
+	return job{}, atNormalPriority(func() error { return ownChildren.start(cmd) })
 }
 
 // maySwitch returns an error if a command cannot run as the account.
@@ -99,21 +99,21 @@ func (r *Runner) maySwitch(ctx context.Context, account Account) error {
 // rootDir returns the directory of a command whose account has no home.
 func rootDir() string { return "/" }
 
-// keepInherited prevents commands from inheriting open files and ignored signals of
+// preventInheritance prevents commands from inheriting open files and ignored signals of
 // this program.
-func keepInherited() error {
-	heedSignals()
+func preventInheritance() error {
+	stopIgnoringSignals()
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return closeOnExec()
 	}
 	return nil
 }
 
-// heedSignals installs empty handlers for signals that this program was started to
+// stopIgnoringSignals installs empty handlers for signals that this program was started to
 // ignore, for example by nohup: executed programs would ignore them too, and a
 // daemon that ignores SIGHUP cannot be reloaded. The runtime handles all other
 // signals.
-var heedSignals = sync.OnceFunc(func() {
+var stopIgnoringSignals = sync.OnceFunc(func() {
 	unread := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(s) {

@@ -98,7 +98,7 @@ func TestCommandRunsInItsOwnGroup(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 	running = start(t, s, s.command(t, "exec sleep 50"))
-	members, err := groupBut(running.Identity(), nil)
+	members, err := groupExcept(running.Identity(), nil)
 	if err != nil || len(members) != 1 || members[0].Session != running.Identity().PID {
 		t.Fatalf("group: %v, %v; want one that leads a session", members, err)
 	}
@@ -121,7 +121,7 @@ func TestTimeoutEndsTheWholeGroup(t *testing.T) {
 	if got := running.Result(); !got.TimedOut || got.OK() {
 		t.Fatalf("got %+v, want a timeout", got)
 	}
-	if left, err := groupBut(running.Identity(), nil); err != nil || len(left) > 0 {
+	if left, err := groupExcept(running.Identity(), nil); err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
 	}
 }
@@ -217,8 +217,8 @@ func TestOutputIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if room(info) > 128<<20 {
-		t.Errorf("the file takes %d bytes after 256 MB of output", room(info))
+	if diskUsage(info) > 128<<20 {
+		t.Errorf("the file takes %d bytes after 256 MB of output", diskUsage(info))
 	}
 }
 

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// keepInherited does nothing: on Windows a program inherits only handles that are passed to
+// preventInheritance does nothing: on Windows a program inherits only handles that are passed to
 // it explicitly.
-func keepInherited() error { return nil }
+func preventInheritance() error { return nil }
 
-func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, error) {
+func (r *Runner) command(c Command, _ Account, out *os.File) (*exec.Cmd, error) {
 	system, err := windows.GetSystemDirectory()
 	if err != nil {
 		return nil, fmt.Errorf("find cmd.exe: %w", err)
@@ -25,7 +25,7 @@ func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, e
 	if err != nil {
 		return nil, err
 	}
-	basic, err := basicEnvironment(account, c.Lang, r.timezone)
+	basic, err := basicEnvironment(r.timezone)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,6 @@ func identifyChild(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: times.start}, err
 }
 
-// explainStart returns an error with the cause of a failed start.
 func explainStart(c Command, account Account, err error) error {
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return fmt.Errorf("account %s may not enter setup path %s or run the shell: %w", account.Name, c.Dir, err)
@@ -187,7 +186,6 @@ func explainStart(c Command, account Account, err error) error {
 	return fmt.Errorf("start the command: %w", err)
 }
 
-// awaitWritten does nothing on Windows.
 func awaitWritten(context.Context, Command) error { return nil }
 
 // hint returns an explanation of the exit code by which cmd.exe reports a missing program;
@@ -217,7 +215,6 @@ func OutputHeld(path string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// decodeOutput converts console output to UTF-8.
 func decodeOutput(text []byte, cut bool) []byte {
 	page, _, _ := procGetOEMCP.Call() // cannot fail
 	return decodeCodePage(uint32(page), text, cut)

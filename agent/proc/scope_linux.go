@@ -31,9 +31,9 @@ func (r *Runner) UseScopes(ctx context.Context) error {
 		return fmt.Errorf("start in scopes: %w", err)
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("start in scopes: only root may")
+		return errors.New("start in scopes: systemd scopes require root")
 	}
-	if _, err := AskHost(ctx, path, "--scope", "--quiet", "--no-ask-password", "--", "true"); err != nil {
+	if _, err := QueryHost(ctx, path, "--scope", "--quiet", "--no-ask-password", "--", "true"); err != nil {
 		return fmt.Errorf("start in scopes: %s: %w", path, err)
 	}
 	r.scopes.systemdRun = path
@@ -98,12 +98,12 @@ func setupScript(dir string, account Account, env []string) (*os.File, error) {
 	}
 	fd, err := unix.MemfdCreate("setup", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("hand the environment over: %w", err)
+		return nil, fmt.Errorf("pass the environment: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "setup")
 	if _, err := file.WriteString(text.String()); err != nil {
 		file.Close()
-		return nil, fmt.Errorf("hand the environment over: %w", err)
+		return nil, fmt.Errorf("pass the environment: %w", err)
 	}
 	return file, nil
 }

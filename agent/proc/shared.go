@@ -11,9 +11,10 @@ import (
 type shared[T any] struct {
 	read func() (T, error)
 
-	mu      sync.Mutex
-	running *reading[T] // reading in progress; nil = none
-	next    *reading[T] // reading that begins when running ends; callers join it until then
+	reading sync.Mutex // locked during a reading
+
+	mu   sync.Mutex
+	next *reading[T] // reading that has not begun yet; nil = none
 }
 
 // reading is one reading; value and err are set once done is closed.
@@ -23,47 +24,28 @@ type reading[T any] struct {
 	err   error
 }
 
-// take reads the host, or waits for another caller's reading that has not begun yet. It
-// blocks for at most two readings. Callers must not modify the value.
-func (s *shared[T]) take() (T, error) {
-	mine, before, first := s.join()
-	if !first {
-		<-mine.done
-		return mine.value, mine.err
-	}
-	if before != nil {
-		<-before.done
-	}
-	s.begin(mine)
-	defer s.end(mine)
-	mine.value, mine.err = s.read()
-	return mine.value, mine.err
-}
-
 var errNotRead = errors.New("reading the processes of the host was aborted")
 
-// join returns the next reading and the reading in progress before it. first is true for
-// the first caller of a reading, which has to carry it out.
-func (s *shared[T]) join() (mine, before *reading[T], first bool) {
+// get reads the host, or waits for another caller's reading that has not begun yet. It
+// blocks for at most two readings. Callers must not modify the value.
+func (s *shared[T]) get() (T, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.next != nil {
-		return s.next, nil, false
+	r, first := s.next, s.next == nil
+	if first {
+		r = &reading[T]{done: make(chan struct{}), err: errNotRead} // waiting callers get this error if read panics
+		s.next = r
 	}
-	// Waiting callers get this error if read panics.
-	s.next = &reading[T]{done: make(chan struct{}), err: errNotRead}
-	return s.next, s.running, true
-}
-
-func (s *shared[T]) begin(mine *reading[T]) {
+	s.mu.Unlock()
+	if !first {
+		<-r.done
+		return r.value, r.err
+	}
+	defer close(r.done)
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running, s.next = mine, nil
-}
-
-func (s *shared[T]) end(mine *reading[T]) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running = nil
-	close(mine.done)
+	s.next = nil
+	s.mu.Unlock()
+	r.value, r.err = s.read()
+	return r.value, r.err
 }

@@ -41,15 +41,14 @@ func TestLooksThatShareAReadingSeeTheHostAsItIs(t *testing.T) {
 func TestSearchesAtTheSameTimeShareReadings(t *testing.T) {
 	t.Parallel()
 	s := &shared[[]located]{read: func() ([]located, error) { return readLocated(nil) }}
-	held := &reading[[]located]{done: make(chan struct{})}
-	s.begin(held) // a reading that is under way
+	s.reading.Lock() // a reading that is under way
 	const searches = 50
 	var mu sync.Mutex
 	seen := map[*located]int{}
 	var all sync.WaitGroup
 	for range searches {
 		all.Go(func() {
-			rows, err := s.take()
+			rows, err := s.get()
 			if err != nil || len(rows) == 0 {
 				t.Errorf("%d rows, %v", len(rows), err)
 				return
@@ -64,7 +63,7 @@ func TestSearchesAtTheSameTimeShareReadings(t *testing.T) {
 		defer s.mu.Unlock()
 		return s.next != nil
 	})
-	s.end(held)
+	s.reading.Unlock()
 	all.Wait()
 	if len(seen) == searches {
 		t.Errorf("%d searches read the host %d times", searches, len(seen))

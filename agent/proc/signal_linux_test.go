@@ -54,10 +54,11 @@ func TestWatcherTellsDeath(t *testing.T) {
 	for name, polling := range map[string]bool{"pidfd": false, "polling": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, err := NewWatcher(polling)
+			w, err := NewWatcher()
 			if err != nil {
 				t.Fatal(err)
 			}
+			w.poll = polling
 			defer func() {
 				if err := w.Close(); err != nil {
 					t.Error(err)
@@ -143,7 +144,7 @@ func TestExitIsReadOfAZombieAndOfWhatWasReaped(t *testing.T) {
 
 func TestWatcherCloseEndsWatches(t *testing.T) {
 	t.Parallel()
-	w, err := NewWatcher(false)
+	w, err := NewWatcher()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +266,7 @@ func TestKillGroupSparesTheMainProcess(t *testing.T) {
 	h := spawn(t, program(t, t.TempDir(), "app"), t.TempDir(), "workers=4")
 	var members []Process
 	eventually(t, "the group is complete", func() (complete bool) {
-		members, _ = groupBut(h.id, nil)
+		members, _ = groupExcept(h.id, nil)
 		return len(members) == 3 && len(treeOf(t, h.id)) == 5
 	})
 	keep := members[len(members)-1].Identity
@@ -280,7 +281,7 @@ func TestKillGroupSparesTheMainProcess(t *testing.T) {
 	if Alive(h.id) || !Alive(keep) {
 		t.Errorf("leader alive: %t, kept alive: %t", Alive(h.id), Alive(keep))
 	}
-	left, err := groupBut(h.id, nil)
+	left, err := groupExcept(h.id, nil)
 	if err != nil || len(left) != 1 || left[0].Identity != keep {
 		t.Errorf("left in the group: %v, %v; want %v", left, err, keep)
 	}

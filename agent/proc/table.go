@@ -105,7 +105,16 @@ func (st *Stat) setField(i int, text []byte) (err error) {
 	return err
 }
 
-func ticks(n uint64) time.Duration { return time.Duration(n) * (time.Second / TicksPerSecond) }
+// tick is the unit of Identity.Start.
+const tick = time.Second / TicksPerSecond
+
+func ticks(n uint64) time.Duration { return time.Duration(n) * tick }
+
+// NowTicks returns the present time on the clock of Identity.Start.
+func NowTicks() (uint64, error) {
+	now, err := startClock()
+	return uint64(now / tick), err
+}
 
 // Table is a snapshot of all processes of the host, in no particular order. Its
 // processes may have ended since.
@@ -184,13 +193,13 @@ func (t *Table) processes(stats []Stat) []Process {
 	return found
 }
 
-// agentLine returns the pids of the agent and its ancestors, which must not be
+// agentAncestry returns the pids of the agent and its ancestors, which must not be
 // signalled.
-func agentLine() map[int]bool {
+func agentAncestry() map[int]bool {
 	line := map[int]bool{}
 	for pid := os.Getpid(); pid > 0 && !line[pid]; {
 		line[pid] = true
-		st, err := readStat(pid)
+		st, err := ReadStat(pid)
 		if err != nil {
 			break
 		}
@@ -221,7 +230,3 @@ func relate(stats []Stat, agent int) {
 		stats[i].PGID = top.PID
 	}
 }
-
-// ReadStat reads the stat of a process, which may be a zombie. It returns [ErrGone] for a
-// missing process.
-func ReadStat(pid int) (Stat, error) { return readStat(pid) }

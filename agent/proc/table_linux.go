@@ -23,7 +23,7 @@ func ReadTable() (*Table, error) {
 		if i%searchPause == 0 {
 			runtime.Gosched()
 		}
-		st, err := readStat(pid)
+		st, err := ReadStat(pid)
 		if exhausted(err) {
 			return nil, fmt.Errorf("read pid %d: %w", pid, err)
 		}
@@ -55,18 +55,18 @@ func readPIDs() ([]int, error) {
 }
 
 func (t *Table) group(leader Identity) []Stat {
-	return t.led(leader, func(st *Stat) int { return st.PGID })
+	return t.ledBy(leader, func(st *Stat) int { return st.PGID })
 }
 
 // session returns the live processes of a command's session; the leader may have ended. The
 // session id is not reused while the session has members.
 func (t *Table) session(leader Identity) []Stat {
-	return t.led(leader, func(st *Stat) int { return st.Session })
+	return t.ledBy(leader, func(st *Stat) int { return st.Session })
 }
 
-// led returns the live processes whose group or session id, read by number, is the leader's
+// ledBy returns the live processes whose group or session id, read by number, is the leader's
 // pid; nil if that pid was reused.
-func (t *Table) led(leader Identity, number func(*Stat) int) []Stat {
+func (t *Table) ledBy(leader Identity, number func(*Stat) int) []Stat {
 	if leader.IsZero() || leader.BootID != t.boot {
 		return nil
 	}

@@ -81,9 +81,9 @@ type Target struct {
 	// if SetupPath and PidPath are both empty.
 	Command Identity
 
-	// Taken reports pids of [Finder.Managed] that belong to other targets. Foreign must
+	// Claimed reports pids of [Finder.Managed] that belong to other targets. Foreign must
 	// report them as well. nil = none.
-	Taken func(pid int) bool
+	Claimed func(pid int) bool
 
 	// Foreign reports processes that belong to another target; mark is the value of their
 	// KeyMark. The search excludes them and their children of the same name; the pid file

@@ -12,7 +12,6 @@ import (
 type Capacity struct {
 	CPUs   float64
 	Memory int64 // bytes
-	Group  bool  // true if a control group allows less than the host has
 }
 
 // PercentOf returns memory, in bytes, in percent of the capacity's memory.
@@ -25,7 +24,6 @@ func (c Capacity) PercentOf(memory int64) float64 {
 
 // TreeUsage is the usage of a process and its tree at one moment.
 type TreeUsage struct {
-	Root      Identity
 	Age       time.Duration // time since the start of the root
 	Processes []Identity    // members of the tree, the root first
 
@@ -60,23 +58,17 @@ type UsageMeter struct {
 // live processes since the previous measurement, so that the sum does not fall when
 // a member ends.
 func (m *UsageMeter) Measure(roots []Identity, others func(pid int) bool) (Usage, error) {
-	capacity, err := ReadCapacity()
-	if err != nil {
+	capacity, capacityErr := ReadCapacity()
+	now, clockErr := startClock()
+	table, tableErr := ReadTable()
+	if err := errors.Join(capacityErr, clockErr, tableErr); err != nil {
 		return Usage{}, fmt.Errorf("measure processes: %w", err)
 	}
-	now, err := startClock()
-	if err != nil {
-		return Usage{}, fmt.Errorf("measure processes: %w", err)
-	}
-	table, err := ReadTable()
-	if err != nil {
-		return Usage{}, fmt.Errorf("measure processes: %w", err)
-	}
-	return m.take(table, capacity, now, roots, others), nil
+	return m.compute(table, capacity, now, roots, others), nil
 }
 
-// take computes the usage of the roots' trees from a table of the host.
-func (m *UsageMeter) take(table *Table, capacity Capacity, now time.Duration, roots []Identity, others func(int) bool) Usage {
+// compute returns the usage of the roots' trees from a table of the host.
+func (m *UsageMeter) compute(table *Table, capacity Capacity, now time.Duration, roots []Identity, others func(int) bool) Usage {
 	u := Usage{At: now, Capacity: capacity, Processes: len(table.stats), Trees: map[Identity]TreeUsage{}}
 	ticks := map[Identity]uint64{}
 	for root, members := range table.trees(roots, others) {
@@ -91,9 +83,8 @@ func (m *UsageMeter) take(table *Table, capacity Capacity, now time.Duration, ro
 
 // account returns the usage of one tree. The first member is the root.
 func (m *UsageMeter) account(table *Table, capacity Capacity, now time.Duration, members []Stat) TreeUsage {
-	tree := TreeUsage{Root: table.identity(members[0]), Age: max(0, now-ticks(members[0].Start))}
-	_, tree.CPUKnown = m.ticks[tree.Root]
-	tree.CPUKnown = tree.CPUKnown && now > m.at
+	_, measured := m.ticks[table.identity(members[0])]
+	tree := TreeUsage{Age: max(0, now-ticks(members[0].Start)), CPUKnown: measured && now > m.at}
 	var used uint64
 	for _, st := range members {
 		id := table.identity(st)
@@ -158,12 +149,13 @@ func (t *Table) trees(roots []Identity, others func(pid int) bool) map[Identity]
 	return trees
 }
 
-// TreePSS returns the sum of the processes' [PSS], in bytes. Processes that have
-// ended count 0.
+// TreePSS returns the memory of several processes in bytes, in which a page shared by n
+// processes counts 1/n; on Windows their private memory. Processes that have ended count 0.
+// It is far more expensive than RSS: use it to confirm that a tree exceeds a limit.
 func TreePSS(processes []Identity) (int64, error) {
 	var sum int64
 	for _, id := range processes {
-		pss, err := PSS(id)
+		pss, err := readPSS(id)
 		if errors.Is(err, ErrGone) {
 			continue
 		}

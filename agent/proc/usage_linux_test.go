@@ -101,16 +101,16 @@ func TestCapacityWithinControlGroups(t *testing.T) {
 			"proc/self/mountinfo": v2Mount, "proc/self/cgroup": "0::/app/agent\n",
 			"sys/fs/cgroup/app/agent/cpu.max": "max 100000\n", "sys/fs/cgroup/app/agent/memory.max": "max\n",
 			"sys/fs/cgroup/app/cpu.max": "150000 100000\n", "sys/fs/cgroup/app/memory.max": "1073741824\n",
-		}, Capacity{CPUs: 1.5, Memory: 1 << 30, Group: true}},
+		}, Capacity{CPUs: 1.5, Memory: 1 << 30}},
 		"version 2, in a container": {map[string]string{
 			"proc/self/mountinfo": "31 23 0:28 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n", "proc/self/cgroup": "0::/docker/abc\n",
 			"sys/fs/cgroup/cpu.max": "200000 100000\n", "sys/fs/cgroup/memory.max": "2147483648\n",
-		}, Capacity{CPUs: 2, Memory: 2 << 30, Group: true}},
+		}, Capacity{CPUs: 2, Memory: 2 << 30}},
 		"version 1": {map[string]string{
 			"proc/self/mountinfo": v1Mount, "proc/self/cgroup": "8:memory:/a/b\n4:cpu,cpuacct:/\n",
 			"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "50000\n", "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
 			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "1073741824\n", "sys/fs/cgroup/memory/a/b/memory.limit_in_bytes": none,
-		}, Capacity{CPUs: 0.5, Memory: 1 << 30, Group: true}},
+		}, Capacity{CPUs: 0.5, Memory: 1 << 30}},
 		"version 1 without limits": {map[string]string{
 			"proc/self/mountinfo": v1Mount, "proc/self/cgroup": "8:memory:/\n4:cpu,cpuacct:/\n",
 			"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
@@ -118,7 +118,7 @@ func TestCapacityWithinControlGroups(t *testing.T) {
 		}, host},
 		"the path of the host is not mounted": {map[string]string{
 			"proc/self/mountinfo": v2Mount, "proc/self/cgroup": "0::/../../elsewhere\n", "sys/fs/cgroup/memory.max": "1073741824\n",
-		}, Capacity{CPUs: 16, Memory: 1 << 30, Group: true}},
+		}, Capacity{CPUs: 16, Memory: 1 << 30}},
 		"nonsense": {map[string]string{
 			"proc/self/mountinfo": v2Mount + "x\n", "proc/self/cgroup": "0::/\nx\n", "sys/fs/cgroup/memory.max": "many\n", "sys/fs/cgroup/cpu.max": "-1 0\n",
 		}, host},

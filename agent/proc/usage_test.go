@@ -28,7 +28,7 @@ func nobody(int) bool { return false }
 // what it says of one root.
 func measured(meter *UsageMeter, second int, root Identity, others func(int) bool, rows ...Stat) (TreeUsage, bool) {
 	table := &Table{boot: "boot", stats: rows}
-	u := meter.take(table, Capacity{CPUs: 2, Memory: 100 * int64(os.Getpagesize())}, time.Duration(second)*time.Second, []Identity{root}, others)
+	u := meter.compute(table, Capacity{CPUs: 2, Memory: 100 * int64(os.Getpagesize())}, time.Duration(second)*time.Second, []Identity{root}, others)
 	tree, lives := u.Trees[root]
 	return tree, lives
 }
@@ -121,7 +121,7 @@ func BenchmarkTreesOfALargeHost(b *testing.B) {
 	}
 	var m UsageMeter
 	for b.Loop() {
-		m.take(table, Capacity{CPUs: 1, Memory: 1}, time.Hour, roots, nobody)
+		m.compute(table, Capacity{CPUs: 1, Memory: 1}, time.Hour, roots, nobody)
 	}
 }
 

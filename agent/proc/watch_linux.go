@@ -17,7 +17,7 @@ const pollPeriod = time.Second
 // detects an end within milliseconds. Processes for which no pidfd can be opened are polled
 // every second.
 type Watcher struct {
-	poll  bool // never use pidfd
+	poll  bool // true in tests of kernels without pidfd
 	epoll int
 	wake  int // eventfd that ends the epoll goroutine
 	quit  chan struct{}
@@ -41,10 +41,9 @@ func (e watched) close() {
 	}
 }
 
-// NewWatcher starts a watcher; Close ends its goroutines. polling disables pidfd, as
-// on kernels before 5.3: then an end is detected within 1 s.
-func NewWatcher(polling bool) (*Watcher, error) {
-	w := &Watcher{poll: polling, quit: make(chan struct{}), watched: map[uint64]watched{}}
+// NewWatcher starts a watcher; Close ends its goroutines.
+func NewWatcher() (*Watcher, error) {
+	w := &Watcher{quit: make(chan struct{}), watched: map[uint64]watched{}}
 	var err error
 	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("watch processes: create an epoll: %w", err)
@@ -132,21 +131,16 @@ func (w *Watcher) remove(slot uint64) (watched, bool) {
 }
 
 func (w *Watcher) notify(slot uint64, at time.Time) {
-	exit := w.exit(slot)
-	if entry, ok := w.remove(slot); ok {
-		entry.died(Death{Identity: entry.id, Exit: exit, At: at})
-	}
-}
-
-// exit returns the exit of a watched process. Call it before remove, which closes the pidfd.
-func (w *Watcher) exit(slot uint64) Exit {
 	w.mu.Lock()
 	entry, ok := w.watched[slot]
 	w.mu.Unlock()
 	if !ok {
-		return Exit{}
+		return
 	}
-	return howEnded(entry.id, entry.pidfd)
+	exit := howEnded(entry.id, entry.pidfd) // before remove closes the pidfd
+	if _, ok := w.remove(slot); ok {
+		entry.died(Death{Identity: entry.id, Exit: exit, At: at})
+	}
 }
 
 func (w *Watcher) waitEvents() {
@@ -168,13 +162,11 @@ func (w *Watcher) waitEvents() {
 }
 
 func (w *Watcher) pollAll() {
-	tick := time.NewTicker(pollPeriod)
-	defer tick.Stop()
 	for {
 		select {
 		case <-w.quit:
 			return
-		case <-tick.C:
+		case <-time.After(pollPeriod):
 		}
 		for slot, id := range w.polled() {
 			if _, err := statOf(id); errors.Is(err, ErrGone) {

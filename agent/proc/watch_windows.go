@@ -58,8 +58,8 @@ var ended = sync.OnceValue(func() uintptr {
 	})
 })
 
-// NewWatcher starts a watcher. It ignores its argument.
-func NewWatcher(bool) (*Watcher, error) {
+// NewWatcher returns a watcher.
+func NewWatcher() (*Watcher, error) {
 	return &Watcher{watched: map[uintptr]watched{}}, nil
 }
 

@@ -45,18 +45,18 @@ func guard[T any](ctx context.Context, w *watchdog, key string, read func() T) (
 	case <-ctx.Done():
 		return nothing, errFileBlocked
 	}
-	answer, abandoned := make(chan T), make(chan struct{})
+	result, abandoned := make(chan T), make(chan struct{})
 	go func() {
 		defer func() { <-w.slots }()
 		got := read()
 		select {
-		case answer <- got:
+		case result <- got:
 		case <-abandoned:
 			w.addStuck(key, -1)
 		}
 	}()
 	select {
-	case got := <-answer:
+	case got := <-result:
 		return got, nil
 	case <-ctx.Done():
 		w.addStuck(key, 1)

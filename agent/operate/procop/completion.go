@@ -45,7 +45,7 @@ func commandFailed(parts ...string) Completion {
 func notRun(err error) Completion {
 	c := commandFailed(err.Error())
 	switch {
-	case errors.Is(err, proc.ErrNoRoom):
+	case errors.Is(err, proc.ErrNoResources):
 		c.fault = supervise.NoRoom
 	case errors.Is(err, proc.ErrSetup):
 		c.fault = supervise.BadSetup

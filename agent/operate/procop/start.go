@@ -105,7 +105,7 @@ func (s startup) moveStalePidFile() *Completion {
 	}
 	path := s.spec.PidPath
 	aside := path + ".stale" // always the same name, so that stale files do not accumulate
-	if err := proc.RenameBeside(path, filepath.Base(aside)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := proc.RenameInDir(path, filepath.Base(aside)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.warn("stale pid file was not moved: %v", err)
 		return nil
 	}

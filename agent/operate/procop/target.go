@@ -67,7 +67,7 @@ func (t *target) search(ctx context.Context) {
 		Known: t.known.Main, Instances: procspec.Instances(spec), Mates: t.known.Instances,
 		StartedAfter: t.beganTicks, PidFileAfter: t.began, Aliases: t.known.Aliases,
 		Exclude: h.Groups.excluding(t.leader.PID), Mark: h.Mark(spec), Command: t.leader, Foreign: t.foreign, Holder: t.holder,
-		Taken: func(pid int) bool { return h.Claims.OtherHas(pid, spec.Key) },
+		Claimed: func(pid int) bool { return h.Claims.OtherHas(pid, spec.Key) },
 	})
 	if t.seen.Alias != "" {
 		// Clip the list so that append copies it: other work uses it too.

@@ -13,7 +13,7 @@ import (
 // maxLinks is the maximum number of symbolic links in a path, as in the kernel.
 const maxLinks = 40
 
-// openPlace opens the file of an absolute path without reading or writing it
+// openPath opens the file of an absolute path without reading or writing it
 // (O_PATH): opening a FIFO would wake its writer, and opening a watchdog device
 // starts it.
 //
@@ -21,10 +21,10 @@ const maxLinks = 40
 // any moment. A link owned by root or the agent's user is always followed, any other link
 // only to a file of the same owner. Otherwise an account could make root read or rename
 // files of other accounts.
-func openPlace(path string) (*os.File, error) {
-	place, err := openat2(path)
+func openPath(path string) (*os.File, error) {
+	file, err := openat2(path)
 	if err == nil {
-		return place, nil
+		return file, nil
 	}
 	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) { // EPERM: a seccomp filter that does not know openat2
 		return nil, err
@@ -42,7 +42,7 @@ func openat2(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// walk opens the path element by element and follows the links that openPlace permits.
+// walk opens the path element by element and follows the links that openPath permits.
 func walk(path string) (*os.File, error) {
 	at, err := openRoot()
 	if err != nil {
@@ -121,12 +121,12 @@ func linkTarget(link *os.File) (string, error) {
 
 // checkForeign returns an error if link leads to a file of another owner. link is the last
 // symbolic link that belongs to neither root nor the agent's user; nil = none.
-func checkForeign(link *unix.Stat_t, place *os.File) error {
+func checkForeign(link *unix.Stat_t, file *os.File) error {
 	if link == nil {
 		return nil
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(place.Fd()), &st); err != nil {
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return err
 	}
 	if st.Uid != link.Uid {
@@ -135,18 +135,18 @@ func checkForeign(link *unix.Stat_t, place *os.File) error {
 	return nil
 }
 
-func foreignLink(link, place *unix.Stat_t) error {
-	return fmt.Errorf("a symbolic link of uid %d leads to what belongs to uid %d, and is not followed: %w", link.Uid, place.Uid, os.ErrPermission)
+func foreignLink(link, file *unix.Stat_t) error {
+	return fmt.Errorf("a symbolic link of uid %d leads to a file of uid %d, and is not followed: %w", link.Uid, file.Uid, os.ErrPermission)
 }
 
 // openRegular opens a regular file for reading, and no other file.
 func openRegular(path string) (*os.File, error) {
-	place, err := openPlace(path)
+	file, err := openPath(path)
 	if err != nil {
 		return nil, err
 	}
-	defer place.Close()
-	info, err := place.Stat()
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func openRegular(path string) (*os.File, error) {
 		return nil, fmt.Errorf("it is not a regular file but %s", info.Mode().Type())
 	}
 	// Open by descriptor: the path may lead to another file by now.
-	return openFile(fmt.Sprintf("/proc/self/fd/%d", place.Fd()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	return openFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 }
 
 func openFile(path string, flags int) (*os.File, error) {
@@ -165,9 +165,9 @@ func openFile(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// RenameBeside renames a file within its directory, and replaces an existing file called name.
-func RenameBeside(path, name string) error {
-	folder, err := openPlace(filepath.Dir(path))
+// RenameInDir renames a file within its directory, and replaces an existing file called name.
+func RenameInDir(path, name string) error {
+	folder, err := openPath(filepath.Dir(path))
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func TestAnAccountsLinksLeadRootToItsOwnFilesOnly(t *testing.T) {
 		"current/nothing":            "no such file",
 		"account/pid/below-no-files": "not a directory",
 	} {
-		for how, open := range map[string]func(string) (*os.File, error){"openat2": openPlace, "walk": walk} {
+		for how, open := range map[string]func(string) (*os.File, error){"openat2": openPath, "walk": walk} {
 			place, err := open(dir + "/" + path)
 			if want == "" && err != nil || want != "" && path != "root" && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%s %s: %v, want %q", how, path, err, want)
@@ -99,13 +99,13 @@ func TestAFileIsNotRenamedThroughAnAccountsLink(t *testing.T) {
 		{"current/pid", true},
 		{"root/pid", true},
 	} {
-		err := RenameBeside(filepath.Join(dir, c.path), "pid.stale")
+		err := RenameInDir(filepath.Join(dir, c.path), "pid.stale")
 		_, gone := os.Stat(filepath.Join(dir, c.path))
 		if (err == nil) != c.moved || os.IsNotExist(gone) != c.moved {
 			t.Errorf("%s: %v, then %v, want it moved: %v", c.path, err, gone, c.moved)
 		}
 	}
-	if err := RenameBeside(filepath.Join(dir, "secret.pid"), "other"); err != nil { // the link itself is the account's
+	if err := RenameInDir(filepath.Join(dir, "secret.pid"), "other"); err != nil { // the link itself is the account's
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "root/pid.stale")); err != nil || string(text) != "4711\n" {
