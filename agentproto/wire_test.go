@@ -100,3 +100,32 @@ func TestACommandIsEncodedAsAnyMessageIs(t *testing.T) {
 		}
 	}
 }
+
+func TestRetryAfterIsBounded(t *testing.T) {
+	t.Parallel()
+	for ms, want := range map[int64]time.Duration{-1: 0, 0: 0, 1500: 1500 * time.Millisecond, 1 << 62: MaxRetryAfter} {
+		if got := (&Receipt{RetryAfterMS: ms}).RetryAfter(); got != want {
+			t.Errorf("%d ms: %s, want %s", ms, got, want)
+		}
+	}
+}
+
+func TestRepliesOfServersReachOnlyInboxesOfAgents(t *testing.T) {
+	t.Parallel()
+	addr := netip.MustParseAddr("10.0.0.1")
+	if inbox := AgentInbox(3, addr); inbox != "_INBOX.3.10-0-0-1" || !ToAgent(inbox+".1") {
+		t.Errorf("inbox %s is not one of an agent", inbox)
+	}
+	if subject := AgentSubject(3, addr); ToAgent(subject) {
+		t.Errorf("a reply may be sent to %s", subject)
+	}
+}
+
+func TestListsAreBounded(t *testing.T) {
+	t.Parallel()
+	var m Receipt
+	items := strings.Repeat("1,", MaxItems) + "1"
+	if err := Decode([]byte(`{"type":"`+TypeReceipt+`","stored":[`+items+`]}`), TypeReceipt, &m); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("%d items: %v", MaxItems+1, err)
+	}
+}

@@ -53,6 +53,14 @@ func TestTableSaysHowProcessesStandAndWhatComesNext(t *testing.T) {
 			local.Process{Key: "g", State: "unknown", NextAction: local.NextLook},
 			[]string{"g", "unknown", "-", "-", "0", "-", "-", "search for it"},
 		},
+		{
+			local.Process{Key: "h", State: "running", NextAction: local.NextHeld},
+			[]string{"h", "running", "-", "-", "0", "-", "-", "suspended until an operation: journal damaged"},
+		},
+		{
+			local.Process{Key: "i", State: "stopped", NextAction: local.NextQuarantined},
+			[]string{"i", "stopped", "-", "-", "0", "-", "-", "quarantined until the agent restarts"},
+		},
 	} {
 		var out bytes.Buffer
 		if err := writeTable(&out, local.Answer{At: now, Processes: []local.Process{c.process}}); err != nil {
