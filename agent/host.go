@@ -90,10 +90,10 @@ func (s *session) checkHost(ctx context.Context) {
 	}
 	s.findings.Store(&found)
 	for _, f := range found {
-		s.log.WithFields(logrus.Fields{"check": f.Check, "finding": f.What, "why": f.Why, "remedy": f.Do}).Warn("unsafe host configuration")
+		s.log.WithFields(logrus.Fields{"check": f.Check, "finding": f.Problem, "why": f.Consequence, "remedy": f.Remedy}).Warn("unsafe host configuration")
 		s.events.emit(agentproto.Event{
-			Kind: agentproto.EventUnsafeHost, Message: f.What + ": " + f.Why,
-			Details: map[string]any{"check": f.Check, "do": f.Do},
+			Kind: agentproto.EventUnsafeHost, Message: f.Problem + ": " + f.Consequence,
+			Details: map[string]any{"check": f.Check, "do": f.Remedy},
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 )
 
 func check(ctx context.Context, h Host) []Finding {
-	findings := checkUnit(ctx, h.PID)
+	findings := Unit(ctx, h.PID)
 	for _, one := range []func(context.Context, Host) *Finding{
 		checkReaping, checkPIDFD, checkHiddenProcs, checkFileLimit, checkDataFolder, checkClock,
 	} {
@@ -53,11 +54,11 @@ func checkReaping(ctx context.Context, _ Host) *Finding {
 			return nil
 		case now.State == 'Z' && time.Now().After(deadline):
 			return &Finding{
-				Check: Reaping,
-				What:  fmt.Sprintf("process %d does not reap orphans", now.PPID),
-				Why: "every process that ends stays in the process table until the host cannot start new ones; " +
+				Check:   Reaping,
+				Problem: fmt.Sprintf("process %d does not reap orphans", now.PPID),
+				Consequence: "every process that ends stays in the process table until the host cannot start new ones; " +
 					"programs that only check the pid consider them running",
-				Do: "run an init as the first process of the container (docker run --init, shareProcessNamespace), or the agent itself",
+				Remedy: "run an init as the first process of the container (docker run --init, shareProcessNamespace), or the agent itself",
 			}
 		}
 		select {
@@ -75,10 +76,10 @@ func checkPIDFD(context.Context, Host) *Finding {
 		return nil
 	}
 	return &Finding{
-		Check: PIDFD,
-		What:  fmt.Sprintf("the kernel provides no process handles (pidfd_open: %v)", err),
-		Why:   "a signal may hit another process with the pid of one that has just ended, and ends of processes are detected by polling only",
-		Do:    "use Linux 5.3 or newer; in a container, a seccomp profile that allows pidfd_open and pidfd_send_signal",
+		Check:       PIDFD,
+		Problem:     fmt.Sprintf("the kernel provides no process handles (pidfd_open: %v)", err),
+		Consequence: "a signal may hit another process with the pid of one that has just ended, and ends of processes are detected by polling only",
+		Remedy:      "use Linux 5.3 or newer; in a container, a seccomp profile that allows pidfd_open and pidfd_send_signal",
 	}
 }
 
@@ -91,10 +92,10 @@ func checkHiddenProcs(context.Context, Host) *Finding {
 		return nil
 	}
 	return &Finding{
-		Check: HiddenProcs,
-		What:  "/proc is mounted with hidepid, and the agent does not run as root",
-		Why:   "processes of other accounts seem not to run, so they would be started a second time",
-		Do:    "run the agent as root, or mount /proc with gid= of a group that the agent is in",
+		Check:       HiddenProcs,
+		Problem:     "/proc is mounted with hidepid, and the agent does not run as root",
+		Consequence: "processes of other accounts seem not to run, so they would be started a second time",
+		Remedy:      "run the agent as root, or mount /proc with gid= of a group that the agent is in",
 	}
 }
 
@@ -132,10 +133,10 @@ func checkFileLimit(_ context.Context, h Host) *Finding {
 		return nil
 	}
 	return &Finding{
-		Check: FileLimit,
-		What:  fmt.Sprintf("the agent may have %d files open", hard),
-		Why:   "each supervised process needs one, each running command two or more; without them commands fail and ends of processes are detected late",
-		Do:    fmt.Sprintf("LimitNOFILE=1048576 in the agent's unit, or ulimit -n; at least %d", enoughFiles),
+		Check:       FileLimit,
+		Problem:     fmt.Sprintf("the agent may have %d files open", hard),
+		Consequence: "each supervised process needs one, each running command two or more; without them commands fail and ends of processes are detected late",
+		Remedy:      fmt.Sprintf("LimitNOFILE=1048576 in the agent's unit, or ulimit -n; at least %d", enoughFiles),
 	}
 }
 
@@ -159,7 +160,7 @@ func openFiles(limits string) (hard uint64, limited bool) {
 
 // unsafeFileSystems are file systems that are not suitable for a journal, by the magic
 // number of statfs.
-var unsafeFileSystems = map[int64]struct{ name, why string }{
+var unsafeFileSystems = map[int64]struct{ name, consequence string }{
 	unix.TMPFS_MAGIC: {"tmpfs", inMemory}, unix.RAMFS_MAGIC: {"ramfs", inMemory},
 	unix.NFS_SUPER_MAGIC: {"NFS", overNetwork}, unix.SMB_SUPER_MAGIC: {"SMB", overNetwork},
 	unix.SMB2_SUPER_MAGIC: {"SMB", overNetwork}, unix.CIFS_SUPER_MAGIC: {"CIFS", overNetwork},
@@ -181,17 +182,18 @@ func checkDataFolder(_ context.Context, h Host) *Finding {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return nil // the agent reports the error when it starts
 	}
-	f := Finding{Check: DataFolder, Do: "a folder on a local disk, with --data"}
+	f := Finding{Check: DataFolder, Remedy: "a folder on a local disk, with --data"}
 	// The magic number in Statfs_t is 32 bits wide, signed or not.
-	if bad, ok := unsafeFileSystems[int64(uint32(fs.Type))]; ok { //nolint:gosec // the kernel uses 32 bits of the field
-		f.What, f.Why = fmt.Sprintf("the data folder %s is on %s", h.DataDir, bad.name), bad.why
-		return &f
+	bad, unsafe := unsafeFileSystems[int64(uint32(fs.Type))] //nolint:gosec // the kernel uses 32 bits of the field
+	switch {
+	case unsafe:
+		f.Problem, f.Consequence = fmt.Sprintf("the data folder %s is on %s", h.DataDir, bad.name), bad.consequence
+	case fs.Flags&unix.ST_RDONLY != 0:
+		f.Problem, f.Consequence = fmt.Sprintf("the data folder %s cannot be written", h.DataDir), "every command that would change the host is refused"
+	default:
+		return nil
 	}
-	if fs.Flags&unix.ST_RDONLY != 0 {
-		f.What, f.Why = fmt.Sprintf("the data folder %s cannot be written", h.DataDir), "every command that would change the host is refused"
-		return &f
-	}
-	return nil
+	return &f
 }
 
 // existing returns dir, or its closest ancestor that exists.
@@ -200,30 +202,22 @@ func existing(dir string) string {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 			return dir
 		}
-		i := strings.LastIndexByte(strings.TrimRight(dir, "/"), '/')
-		switch {
-		case i > 0:
-			dir = dir[:i]
-		case i == 0:
-			return "/"
-		default:
-			return "."
-		}
+		dir = filepath.Dir(dir)
 	}
 }
 
-// released is a time before every release of this program.
-var released = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+// earliest is a time before every release of this program.
+var earliest = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func checkClock(context.Context, Host) *Finding {
 	now := time.Now()
-	if now.After(released) {
+	if now.After(earliest) {
 		return nil
 	}
 	return &Finding{
-		Check: Clock,
-		What:  "the clock says " + now.UTC().Format(time.DateOnly),
-		Why:   "periodic processes run at wrong times, and TLS certificates seem not yet valid",
-		Do:    "set the clock and keep it synchronized (chrony, systemd-timesyncd)",
+		Check:       Clock,
+		Problem:     "the clock says " + now.UTC().Format(time.DateOnly),
+		Consequence: "periodic processes run at wrong times, and TLS certificates seem not yet valid",
+		Remedy:      "set the clock and keep it synchronized (chrony, systemd-timesyncd)",
 	}
 }

@@ -43,7 +43,7 @@ func playFirst(how string) {
 		go proc.ReapOrphans(context.Background())
 	}
 	if f := checkReaping(context.Background(), Host{}); f != nil {
-		fmt.Printf("%s: %s\n", f.Check, f.What)
+		fmt.Printf("%s: %s\n", f.Check, f.Problem)
 		return
 	}
 	fmt.Println("good")
@@ -109,7 +109,7 @@ func TestUnitIsJudgedByItsProperties(t *testing.T) {
 		switch {
 		case want == "" && found != nil, want != "" && len(found) != 1:
 			t.Errorf("%s: %+v", change, found)
-		case want != "" && (found[0].Check != want || !strings.Contains(found[0].What, "a.service has "+change) || found[0].Why == "" || found[0].Do == ""):
+		case want != "" && (found[0].Check != want || !strings.Contains(found[0].Problem, "a.service has "+change) || found[0].Consequence == "" || found[0].Remedy == ""):
 			t.Errorf("%s: %+v", change, found[0])
 		}
 	}
@@ -150,7 +150,7 @@ func TestFileLimitIsTheHardOne(t *testing.T) {
 			t.Errorf("%q: %d %v", limits, hard, limited)
 		}
 	}
-	if f := checkFileLimit(t.Context(), Host{PID: limitedSleeper(t)}); f == nil || !strings.Contains(f.What, "may have 100 files open") {
+	if f := checkFileLimit(t.Context(), Host{PID: limitedSleeper(t)}); f == nil || !strings.Contains(f.Problem, "may have 100 files open") {
 		t.Errorf("a limit of 100: %+v", f)
 	}
 }
@@ -179,7 +179,7 @@ func TestDataFolderInMemoryIsFound(t *testing.T) {
 		testenv.Missing(t, "shm", "/dev/shm is no tmpfs here")
 	}
 	f := checkDataFolder(t.Context(), Host{DataDir: "/dev/shm/not/yet/there"})
-	if f == nil || f.Check != DataFolder || !strings.Contains(f.What, "is on tmpfs") {
+	if f == nil || f.Check != DataFolder || !strings.Contains(f.Problem, "is on tmpfs") {
 		t.Errorf("%+v", f)
 	}
 	if f := checkDataFolder(t.Context(), Host{}); f != nil {
@@ -206,8 +206,8 @@ func TestUnitIsReadFromSystemd(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	found := checkUnit(t.Context(), 0)
-	if len(found) != 1 || found[0].Check != KillMode || !strings.HasPrefix(found[0].What, "procfleet-agent.service has KillMode=control-group") {
+	found := Unit(t.Context(), 0)
+	if len(found) != 1 || found[0].Check != KillMode || !strings.HasPrefix(found[0].Problem, "procfleet-agent.service has KillMode=control-group") {
 		t.Errorf("%+v", found)
 	}
 	args, err := os.ReadFile(filepath.Join(dir, "args"))
@@ -222,7 +222,7 @@ func TestCheckEnds(t *testing.T) {
 	found := Check(t.Context(), Host{PID: os.Getpid(), DataDir: t.TempDir()})
 	t.Logf("%v: %+v", time.Since(began), found)
 	for _, f := range found {
-		if f.Check == "" || f.What == "" || f.Why == "" || f.Do == "" {
+		if f.Check == "" || f.Problem == "" || f.Consequence == "" || f.Remedy == "" {
 			t.Errorf("half a finding: %+v", f)
 		}
 	}

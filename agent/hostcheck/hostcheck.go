@@ -11,10 +11,10 @@ import (
 
 // Finding is one dangerous property of this host.
 type Finding struct {
-	Check string `json:"check"` // one of the constants below
-	What  string `json:"what"`  // observed state
-	Why   string `json:"why"`   // possible consequence
-	Do    string `json:"do"`    // remedy
+	Check       string `json:"check"` // one of the constants below
+	Problem     string `json:"what"`
+	Consequence string `json:"why"`
+	Remedy      string `json:"do"`
 }
 
 // The checks.
@@ -36,17 +36,10 @@ type Host struct {
 	DataDir string // data folder, which may not exist yet; "" = not checked
 }
 
-// Unit returns only the findings about the agent's systemd unit. It runs systemctl if the
-// agent is in a unit.
-func Unit(ctx context.Context, pid int) []Finding { return checkUnit(ctx, pid) }
-
-// Limit is the maximum duration of Check.
-const Limit = 20 * time.Second
-
 // Check returns all findings. It runs systemctl and a shell. It blocks until these programs
-// or ctx end, at most for [Limit].
+// or ctx end, at most for 20 s.
 func Check(ctx context.Context, h Host) []Finding {
-	ctx, cancel := context.WithTimeout(ctx, Limit)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	return check(ctx, h)
 }

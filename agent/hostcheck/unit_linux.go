@@ -19,7 +19,8 @@ type unitRule struct {
 	property string
 	safe     []string
 	check    string
-	why      string
+
+	consequence string
 }
 
 var unitRules = []unitRule{
@@ -43,9 +44,9 @@ var unitRules = []unitRule{
 	{"ProtectHome", []string{"no"}, UnitSandbox, "its processes do not see the home folders"},
 }
 
-// checkUnit returns the findings about the agent's systemd unit. If pid is 0 it looks up
-// the unit by name.
-func checkUnit(ctx context.Context, pid int) []Finding {
+// Unit returns only the findings about the agent's systemd unit. pid is the agent's, or 0 to
+// find the unit by name. It runs systemctl if the agent is in a unit.
+func Unit(ctx context.Context, pid int) []Finding {
 	unit, args := agentUnit, []string{"show", "--property=LoadState"}
 	if pid != 0 {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -110,10 +111,9 @@ func findingsOf(unit, shown string) (findings []Finding) {
 			continue
 		}
 		findings = append(findings, Finding{
-			Check: rule.check,
-			What:  fmt.Sprintf("%s has %s=%s", unit, rule.property, value),
-			Why:   rule.why,
-			Do:    fmt.Sprintf("%s=%s in the unit's [Service] section (systemctl edit %s), then restart it", rule.property, rule.safe[0], unit),
+			Check: rule.check, Consequence: rule.consequence,
+			Problem: fmt.Sprintf("%s has %s=%s", unit, rule.property, value),
+			Remedy:  fmt.Sprintf("%s=%s in the unit's [Service] section (systemctl edit %s), then restart it", rule.property, rule.safe[0], unit),
 		})
 	}
 	return findings

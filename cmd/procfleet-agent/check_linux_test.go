@@ -44,7 +44,7 @@ func TestCheckSaysWhatIsUnsafeAboutTheRunningAgent(t *testing.T) {
 	found := ""
 	for _, f := range answer.Findings {
 		if f.Check == hostcheck.FileLimit {
-			found = f.What
+			found = f.Problem
 		}
 	}
 	if code != command.ExitFailed || answer.Safe || !strings.Contains(found, "300 files") || !strings.Contains(errs, "unsafe") {

@@ -63,7 +63,7 @@ func writeFindings(out io.Writer, asJSON bool, found []hostcheck.Finding) error 
 		return err
 	}
 	for _, f := range found {
-		if _, err := fmt.Fprintf(out, "%-13s %s\n%-13s why: %s\n%-13s do:  %s\n", f.Check, oneLine(f.What), "", f.Why, "", oneLine(f.Do)); err != nil {
+		if _, err := fmt.Fprintf(out, "%-13s %s\n%-13s why: %s\n%-13s do:  %s\n", f.Check, oneLine(f.Problem), "", f.Consequence, "", oneLine(f.Remedy)); err != nil {
 			return err
 		}
 	}

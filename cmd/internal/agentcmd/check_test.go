@@ -10,7 +10,7 @@ import (
 
 func TestCheckReportsForPeopleAndPrograms(t *testing.T) {
 	t.Parallel()
-	one := []hostcheck.Finding{{Check: hostcheck.KillMode, What: "how it is", Why: "what may happen", Do: "what to do"}}
+	one := []hostcheck.Finding{{Check: hostcheck.KillMode, Problem: "how it is", Consequence: "what may happen", Remedy: "what to do"}}
 	for name, test := range map[string]struct {
 		found    []hostcheck.Finding
 		asJSON   bool
