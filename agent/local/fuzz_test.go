@@ -22,31 +22,31 @@ func (c *talk) Read(p []byte) (int, error)    { return c.in.Read(p) }
 func (c *talk) Write(p []byte) (int, error)   { return c.out.Write(p) }
 func (c *talk) SetDeadline(_ time.Time) error { return nil }
 
-// FuzzAnswer asks anything: what is answered is an answer.
-func FuzzAnswer(f *testing.F) {
+// FuzzReply asks anything: what is answered is an answer.
+func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"version":1,"ask":"processes"}`))
 	f.Add([]byte(`{"version":2,"ask":"\u0000"}`))
 	s := &Server{Agent: func() Agent { return Agent{} }, Processes: func() []Process { return nil }}
 	f.Fuzz(func(t *testing.T, question []byte) {
 		c := &talk{in: bytes.NewReader(question)}
-		if s.answer(c) != nil {
+		if s.reply(c) != nil {
 			return
 		}
-		var a Answer
+		var a Reply
 		if err := json.Unmarshal(c.out.Bytes(), &a); err != nil || a.Version != Version {
 			t.Errorf("%q is answered with %q", question, c.out.Bytes())
 		}
 	})
 }
 
-// FuzzReadAnswer is answered by anything: what is taken for an answer is one
+// FuzzReadReply is answered by anything: what is taken for an answer is one
 // that was written in this version, and means the same when it is read again.
-func FuzzReadAnswer(f *testing.F) {
+func FuzzReadReply(f *testing.F) {
 	f.Add([]byte(`{"version":1,"at":"2026-01-01T00:00:00Z","agent":{"version":"v"},"processes":[{"key":"a:b"}]}`))
 	f.Add([]byte(`{"version":1,"error":"no"}`))
 	f.Add([]byte(`{"version":2}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		first, err := readAnswer(bytes.NewReader(answer))
+		first, err := readReply(bytes.NewReader(answer))
 		if err != nil {
 			return
 		}
@@ -57,7 +57,7 @@ func FuzzReadAnswer(f *testing.F) {
 		if err != nil {
 			return // a moment outside of what RFC 3339 can write
 		}
-		second, err := readAnswer(bytes.NewReader(text))
+		second, err := readReply(bytes.NewReader(text))
 		if diff := cmp.Diff(first, second, cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Errorf("it became another: %v\n%s", err, diff)
 		}

@@ -34,12 +34,12 @@ func serve(t *testing.T, dir string) (stop func()) {
 }
 
 // asked waits for an answer.
-func asked(t *testing.T, dir string) Answer {
+func asked(t *testing.T, dir string) Reply {
 	t.Helper()
-	var a Answer
+	var a Reply
 	testenv.Eventually(t, patience, func() bool {
 		var err error
-		a, err = Ask(t.Context(), dir)
+		a, err = Query(t.Context(), dir)
 		return err == nil
 	}, "the agent of "+dir+" answers")
 	return a
@@ -62,7 +62,7 @@ func TestAgentAnswersInItsFolderHoweverLongItsPath(t *testing.T) {
 			t.Errorf("the socket is %v, %v", info, err)
 		}
 		stop()
-		if _, err := Ask(t.Context(), dir); !errors.Is(err, ErrNoAgent) {
+		if _, err := Query(t.Context(), dir); !errors.Is(err, ErrNoAgent) {
 			t.Errorf("after its end: %v", err)
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -81,7 +81,7 @@ func TestSocketThatAnEarlierAgentLeftIsReplaced(t *testing.T) {
 	if err := left.Listener.Close(); err != nil { // as SIGKILL leaves it
 		t.Fatal(err)
 	}
-	if _, err := Ask(t.Context(), dir); !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), "has ended") {
+	if _, err := Query(t.Context(), dir); !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("of an agent that was killed: %v", err)
 	}
 	serve(t, dir)
@@ -111,14 +111,14 @@ func TestQuestionsThatAnAgentDoesNotKnowAreRefusedInWords(t *testing.T) {
 	serve(t, dir)
 	asked(t, dir)
 	for want, question := range map[string]string{
-		"version 2 of the question":  `{"version":2,"ask":"processes"}`,
+		"version 2 of the request":   `{"version":2,"ask":"processes"}`,
 		`query "secrets" is unknown`: `{"version":1,"ask":"secrets"}`,
 	} {
 		conn, err := dial(t.Context(), dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var a Answer
+		var a Reply
 		if _, err = conn.Write([]byte(question)); err == nil {
 			err = json.NewDecoder(conn).Decode(&a)
 		}
@@ -142,7 +142,7 @@ func TestAnswersThatCannotBeUsedAreErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		go answerWith(sock, answer)
-		if _, err := Ask(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Query(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("answer %q: %v, want %q", answer, err, want)
 		}
 		if err := sock.Close(); err != nil {
@@ -157,7 +157,7 @@ func answerWith(l net.Listener, text string) {
 		return
 	}
 	defer conn.Close()
-	var q Question
+	var q Request
 	if json.NewDecoder(conn).Decode(&q) == nil {
 		_, _ = conn.Write([]byte(text)) // who asked sees that nothing came
 	}
@@ -165,7 +165,7 @@ func answerWith(l net.Listener, text string) {
 
 func TestNoFolderMeansNoAgent(t *testing.T) {
 	t.Parallel()
-	_, err := Ask(t.Context(), filepath.Join(t.TempDir(), "nowhere"))
+	_, err := Query(t.Context(), filepath.Join(t.TempDir(), "nowhere"))
 	if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("got %v", err)
 	}

@@ -1,7 +1,7 @@
 // Package local is the agent's query interface on its own host: a Unix socket in the data
 // folder that works without a connection to the servers. The agent's user and root may use it.
 //
-// A client connects, writes one [Question] and reads one [Answer], both in JSON; then the
+// A client connects, writes one [Request] and reads one [Reply], both in JSON; then the
 // agent closes the connection. New fields may be added; older programs ignore them. A
 // change that an older program would misread gets a new version.
 package local
@@ -15,17 +15,17 @@ import (
 // Version is the version of the messages.
 const Version = 1
 
-// Question is a query of a client.
-type Question struct {
+// Request is a query of a client.
+type Request struct {
 	Version int    `json:"version"`
-	Ask     string `json:"ask"` // query, always AskProcesses
+	Query   string `json:"ask"` // query, always QueryProcesses
 }
 
-// AskProcesses is the query for all processes that the agent knows.
-const AskProcesses = "processes"
+// QueryProcesses is the query for all processes that the agent knows.
+const QueryProcesses = "processes"
 
-// Answer is the reply to a [Question]. Error is set if the agent refused the query.
-type Answer struct {
+// Reply is the reply to a [Request]. Error is set if the agent refused the query.
+type Reply struct {
 	Version   int       `json:"version"`
 	Error     string    `json:"error,omitempty"`
 	At        time.Time `json:"at"`
@@ -81,15 +81,15 @@ type Limits struct {
 
 // Words of [Process.NextAction].
 const (
-	NextNothing = "nothing" // none: the process is not supervised
-	NextFinish  = "finish"  // finish the operation in Busy
-	NextLook    = "look"    // observe whether the process runs
-	NextWatch   = "watch"   // watch the process, and start it again if it ends
-	NextStart   = "start"   // start the process at NextAt
-	NextRun     = "run"     // run the periodic process at NextAt
-	NextAdopt   = "adopt"   // probe at long intervals, and supervise the process if it was started externally
-	NextFrozen  = "frozen"  // none until NextAt: automatic actions are frozen
-	NextHeld    = "held"    // none until the next operation on the process: the journal was damaged
+	NextNothing     = "nothing" // none: the process is not supervised
+	NextFinish      = "finish"  // finish the operation in Busy
+	NextSearch      = "look"    // observe whether the process runs
+	NextWatch       = "watch"   // watch the process, and start it again if it ends
+	NextStart       = "start"   // start the process at NextAt
+	NextRun         = "run"     // run the periodic process at NextAt
+	NextAdopt       = "adopt"   // probe at long intervals, and supervise the process if it was started externally
+	NextFrozen      = "frozen"  // none until NextAt: automatic actions are frozen
+	NextUnconfirmed = "held"    // none until the next operation on the process: the journal was damaged
 
 	NextQuarantined = "quarantined" // none until the agent is restarted
 )

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	checkInterval = 5 * time.Second  // interval of checks that the socket's file exists
-	answerTimeout = 10 * time.Second // timeout of a question and its answer
-	questionBytes = 4 << 10
-	questions     = 4 // maximum number of concurrent questions; further ones wait
+	checkInterval  = 5 * time.Second  // interval of checks that the socket's file exists
+	requestTimeout = 10 * time.Second // timeout of a request and its reply
+	requestBytes   = 4 << 10
+	requestLimit   = 4 // maximum number of concurrent requests; further ones wait
 )
 
 // Server replies to queries on the socket of one data folder.
@@ -55,7 +55,7 @@ func (s *Server) serve(ctx context.Context, sock *socket) {
 		defer cancel()
 		s.accept(ctx, sock)
 	})
-	for ctx.Err() == nil && sock.there() {
+	for ctx.Err() == nil && sock.exists() {
 		wait(ctx, checkInterval)
 	}
 	cancel() // close open connections
@@ -66,7 +66,7 @@ func (s *Server) serve(ctx context.Context, sock *socket) {
 }
 
 func (s *Server) accept(ctx context.Context, sock *socket) {
-	slots := make(chan struct{}, questions)
+	slots := make(chan struct{}, requestLimit)
 	var work sync.WaitGroup
 	defer work.Wait()
 	for {
@@ -83,7 +83,7 @@ func (s *Server) accept(ctx context.Context, sock *socket) {
 			defer func() { <-slots }()
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { conn.Close() })()
-			if err := s.answer(conn); err != nil {
+			if err := s.reply(conn); err != nil {
 				s.Log.WithError(err).Debug("local request failed")
 			}
 		})
@@ -97,22 +97,22 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *Server) answer(conn net.Conn) error {
-	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+func (s *Server) reply(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
 		return err
 	}
-	var q Question
-	if err := json.NewDecoder(io.LimitReader(conn, questionBytes)).Decode(&q); err != nil {
+	var request Request
+	if err := json.NewDecoder(io.LimitReader(conn, requestBytes)).Decode(&request); err != nil {
 		return err
 	}
-	a := Answer{Version: Version, At: time.Now().UTC(), Agent: s.Agent(), Processes: []Process{}}
+	r := Reply{Version: Version, At: time.Now().UTC(), Agent: s.Agent(), Processes: []Process{}}
 	switch {
-	case q.Version != Version:
-		a.Error = fmt.Sprintf("version %d of the question is unknown to this agent, which uses version %d", q.Version, Version)
-	case q.Ask != AskProcesses:
-		a.Error = fmt.Sprintf("query %q is unknown to this agent", q.Ask)
+	case request.Version != Version:
+		r.Error = fmt.Sprintf("version %d of the request is unknown to this agent, which uses version %d", request.Version, Version)
+	case request.Query != QueryProcesses:
+		r.Error = fmt.Sprintf("query %q is unknown to this agent", request.Query)
 	default:
-		a.Processes = s.Processes()
+		r.Processes = s.Processes()
 	}
-	return json.NewEncoder(conn).Encode(&a)
+	return json.NewEncoder(conn).Encode(&r)
 }

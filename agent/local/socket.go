@@ -47,16 +47,16 @@ func listen(ctx context.Context, dir string) (*socket, error) {
 	return s, nil
 }
 
-// there reports whether the path still is the file of this socket: the folder may have been
+// exists reports whether the path still is the file of this socket: the folder may have been
 // removed or recreated.
-func (s *socket) there() bool {
+func (s *socket) exists() bool {
 	now, err := os.Lstat(s.path)
 	return err == nil && os.SameFile(s.file, now)
 }
 
 // Close closes the socket and removes its file.
 func (s *socket) Close() error {
-	if !s.there() {
+	if !s.exists() {
 		return s.Listener.Close()
 	}
 	return errors.Join(s.Listener.Close(), os.Remove(s.path))

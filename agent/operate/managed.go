@@ -224,11 +224,11 @@ func (s *snapshot) next(st *agentproto.Status) (action string, at time.Time) {
 	case !s.supervised():
 		return local.NextNothing, time.Time{}
 	case !s.settled:
-		return local.NextLook, time.Time{}
+		return local.NextSearch, time.Time{}
 	case !st.FrozenUntil.IsZero():
 		return local.NextFrozen, st.FrozenUntil
 	case s.held:
-		return local.NextHeld, time.Time{}
+		return local.NextUnconfirmed, time.Time{}
 	case !st.NextRunAt.IsZero():
 		return local.NextRun, st.NextRunAt
 	case st.Running:
@@ -238,6 +238,6 @@ func (s *snapshot) next(st *agentproto.Status) (action string, at time.Time) {
 	case s.phase == supervise.Fatal:
 		return local.NextAdopt, time.Time{}
 	default:
-		return local.NextLook, time.Time{}
+		return local.NextSearch, time.Time{}
 	}
 }

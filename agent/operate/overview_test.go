@@ -31,16 +31,16 @@ func TestOverviewSaysWhatHappensNext(t *testing.T) {
 		"not supervised":          {snapshot{desired: supervise.None, settled: true}, agentproto.Status{Running: true}, local.NextNothing, time.Time{}},
 		"stopped":                 {snapshot{desired: supervise.Down, settled: true}, agentproto.Status{}, local.NextNothing, time.Time{}},
 		"in an operation":         {busy, agentproto.Status{NextRetryAt: later}, local.NextFinish, time.Time{}},
-		"not looked for yet":      {unsettled, agentproto.Status{}, local.NextLook, time.Time{}},
+		"not looked for yet":      {unsettled, agentproto.Status{}, local.NextSearch, time.Time{}},
 		"waiting for a start":     {up(supervise.Backoff), agentproto.Status{NextRetryAt: later}, local.NextStart, later},
 		"given up":                {up(supervise.Fatal), agentproto.Status{}, local.NextAdopt, time.Time{}},
 		"given up but for a rare": {up(supervise.Fatal), agentproto.Status{NextRetryAt: later}, local.NextStart, later},
 		"between periodic runs":   {up(supervise.Stopped), agentproto.Status{NextRunAt: later}, local.NextRun, later},
 		"frozen":                  {up(supervise.Backoff), agentproto.Status{NextRetryAt: later, FrozenUntil: later}, local.NextFrozen, later},
-		"held":                    {held, agentproto.Status{NextRetryAt: later}, local.NextHeld, time.Time{}},
+		"held":                    {held, agentproto.Status{NextRetryAt: later}, local.NextUnconfirmed, time.Time{}},
 		"frozen and held":         {held, agentproto.Status{FrozenUntil: later}, local.NextFrozen, later},
 		"quarantined":             {alone, agentproto.Status{Running: true}, local.NextQuarantined, time.Time{}},
-		"uncertain":               {up(supervise.Uncertain), agentproto.Status{}, local.NextLook, time.Time{}},
+		"uncertain":               {up(supervise.Uncertain), agentproto.Status{}, local.NextSearch, time.Time{}},
 	} {
 		if got, at := c.s.next(&c.st); got != c.want || !at.Equal(c.at) {
 			t.Errorf("%s: %s at %v, want %s at %v", what, got, at, c.want, c.at)

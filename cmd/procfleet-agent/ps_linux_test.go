@@ -34,13 +34,13 @@ func TestPSShowsWhatTheRunningAgentLooksAfter(t *testing.T) {
 	h.supervise([]*sleeper{s})
 
 	var p local.Process
-	var a local.Answer
+	var a local.Reply
 	testenv.Eventually(t, patience, func() bool {
 		code, out, _ := ps(t, "--data", h.data, "--json")
 		if code != 0 { // it may not listen yet
 			return false
 		}
-		a = local.Answer{}
+		a = local.Reply{}
 		if err := json.Unmarshal([]byte(out), &a); err != nil || len(a.Processes) != 1 {
 			t.Fatalf("said %q: %v", out, err)
 		}

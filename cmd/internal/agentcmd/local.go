@@ -44,15 +44,15 @@ func (f *localFlags) register(cmd *cobra.Command) {
 
 // queryAgent queries the local agent with the given data directory, or the agent of a
 // `procfleet up` with that directory, which uses a subdirectory.
-func queryAgent(ctx context.Context, data string) (local.Answer, error) {
-	a, err := local.Ask(ctx, data)
+func queryAgent(ctx context.Context, data string) (local.Reply, error) {
+	a, err := local.Query(ctx, data)
 	if !errors.Is(err, local.ErrNoAgent) {
 		return a, err
 	}
-	if a, inner := local.Ask(ctx, filepath.Join(data, "agent")); !errors.Is(inner, local.ErrNoAgent) {
+	if a, inner := local.Query(ctx, filepath.Join(data, "agent")); !errors.Is(inner, local.ErrNoAgent) {
 		return a, inner
 	}
-	return local.Answer{}, fmt.Errorf("%w; name the agent's data directory with --data", err)
+	return local.Reply{}, fmt.Errorf("%w; name the agent's data directory with --data", err)
 }
 
 func writeJSON(out io.Writer, v any) error {

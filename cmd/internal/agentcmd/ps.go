@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-func writeTable(out io.Writer, a local.Answer) error {
+func writeTable(out io.Writer, a local.Reply) error {
 	if len(a.Processes) == 0 {
 		_, err := fmt.Fprintln(out, "no processes")
 		return err
@@ -125,7 +125,7 @@ func nextText(now time.Time, p *local.Process) string {
 		return none
 	case local.NextFinish:
 		return "busy: " + p.Busy
-	case local.NextLook:
+	case local.NextSearch:
 		return "search for it"
 	case local.NextWatch:
 		return "start again if it ends"
@@ -135,7 +135,7 @@ func nextText(now time.Time, p *local.Process) string {
 		return "run " + in
 	case local.NextAdopt:
 		return because("adoption only", p.GivenUp)
-	case local.NextHeld:
+	case local.NextUnconfirmed:
 		return "suspended until an operation: journal damaged"
 	case local.NextQuarantined:
 		return "quarantined until the agent restarts"

@@ -50,11 +50,11 @@ func TestTableSaysHowProcessesStandAndWhatComesNext(t *testing.T) {
 			[]string{"f", "exited", "-", "-", "0", "-", "-", "run soon"},
 		},
 		{
-			local.Process{Key: "g", State: "unknown", NextAction: local.NextLook},
+			local.Process{Key: "g", State: "unknown", NextAction: local.NextSearch},
 			[]string{"g", "unknown", "-", "-", "0", "-", "-", "search for it"},
 		},
 		{
-			local.Process{Key: "h", State: "running", NextAction: local.NextHeld},
+			local.Process{Key: "h", State: "running", NextAction: local.NextUnconfirmed},
 			[]string{"h", "running", "-", "-", "0", "-", "-", "suspended until an operation: journal damaged"},
 		},
 		{
@@ -63,7 +63,7 @@ func TestTableSaysHowProcessesStandAndWhatComesNext(t *testing.T) {
 		},
 	} {
 		var out bytes.Buffer
-		if err := writeTable(&out, local.Answer{At: now, Processes: []local.Process{c.process}}); err != nil {
+		if err := writeTable(&out, local.Reply{At: now, Processes: []local.Process{c.process}}); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")

@@ -252,7 +252,7 @@ func (o *overseer) await(ctx context.Context, action string, n int) error {
 
 // look queries the processes of the agent with the data directory data.
 func look(ctx context.Context, data string) (map[string]local.Process, error) {
-	a, err := local.Ask(ctx, data)
+	a, err := local.Query(ctx, data)
 	if err != nil {
 		return nil, err
 	}
