@@ -49,10 +49,15 @@ func (g *group) add(rec *record) (ref, error) {
 
 func (g *group) onFailure(undo func()) { g.undo = append(g.undo, undo) }
 
-func (g *group) rollback() {
-	for _, undo := range slices.Backward(g.undo) {
-		undo()
-	}
+// restoreOnFailure restores the present entry of a key if the group cannot be written.
+func restoreOnFailure[K comparable, V any](g *group, entries map[K]V, key K) {
+	was, present := entries[key]
+	g.onFailure(func() {
+		delete(entries, key)
+		if present {
+			entries[key] = was
+		}
+	})
 }
 
 // do writes a change and blocks until it is settled: durable or failed. The first caller in
@@ -79,13 +84,13 @@ func (j *Journal) commitQueue() {
 	changes := j.queue
 	j.queue = nil
 	j.queueMu.Unlock()
-	defer j.failUnsettled(changes)
+	defer failUnsettled(changes)
 	j.commit(changes)
 }
 
-// failUnsettled fails the changes that a panic left unsettled, so that their callers
+// failUnsettled fails the changes that a panic did not settle, so that their callers
 // neither hang nor consider the change durable.
-func (j *Journal) failUnsettled(changes []*change) {
+func failUnsettled(changes []*change) {
 	for _, c := range changes {
 		select {
 		case <-c.settled:
@@ -130,8 +135,13 @@ func (j *Journal) commit(changes []*change) {
 }
 
 func (j *Journal) attempt(changes []*change) error {
-	if err := j.ready(); err != nil {
-		return err
+	if j.unusable != nil {
+		return j.unusable
+	}
+	if j.failed != nil {
+		if err := j.resume(j.failed); err != nil {
+			return err
+		}
 	}
 	return j.write(changes)
 }
@@ -197,25 +207,17 @@ func (j *Journal) Ready() error {
 			return err
 		}
 	}
-	if err := j.rotate(); err != nil {
-		return fmt.Errorf("%w; new generation: %w", j.writeErr, err)
+	if err := j.resume(j.writeErr); err != nil {
+		return err
 	}
 	j.setWriteErr(nil)
-	j.log.WithField("generation", j.generation).Info("journal writes resumed")
 	return nil
 }
 
-// ready returns an error if changes cannot be written now. If the log must not be written
-// any more, it tries to rotate, by which the journal recovers.
-func (j *Journal) ready() error {
-	if j.unusable != nil {
-		return j.unusable
-	}
-	if j.failed == nil {
-		return nil
-	}
+// resume continues in a new generation after cause, the error of earlier writes.
+func (j *Journal) resume(cause error) error {
 	if err := j.rotate(); err != nil {
-		return fmt.Errorf("%w; new generation: %w", j.failed, err)
+		return fmt.Errorf("%w; new generation: %w", cause, err)
 	}
 	j.log.WithField("generation", j.generation).Info("journal writes resumed")
 	return nil
@@ -227,7 +229,9 @@ func (j *Journal) write(changes []*change) error {
 	written := false
 	defer func() {
 		if !written { // an error, or a panic
-			g.rollback()
+			for _, undo := range slices.Backward(g.undo) {
+				undo()
+			}
 		}
 	}()
 	for _, c := range changes {

@@ -65,9 +65,9 @@ func (e *entry) mutating() bool { return e.action != agentproto.ActionStatus }
 func (x *index) staleReason(op *Op) string {
 	mark, marked := x.fences[op.Spec.Key]
 	switch {
-	case marked && mark.after(op.Fence, op.Item):
+	case marked && mark.compare(op.Fence, op.Item) > 0:
 		return "superseded by a later command for this process"
-	case marked && mark.at(op.Fence, op.Item):
+	case marked && mark.compare(op.Fence, op.Item) == 0:
 		return "received before, its result is no longer stored"
 	case !marked && op.Fence <= x.floor:
 		return "older than the commands in this agent's journal, it may have been executed before: submit it again"
@@ -164,7 +164,7 @@ func (e *entry) outline(id ID, cause error) agentproto.Result {
 	if cause == nil {
 		cause = errors.New("record has no result")
 	}
-	note := fmt.Sprintf("details are lost: %v", cause)
+	note := fmt.Sprintf("details lost: %v", cause)
 	if e.code == agentproto.CodeSuccess {
 		r.Message, r.Warnings = "success", []string{note}
 	} else {

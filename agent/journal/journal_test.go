@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/procfleet/procfleet/agentproto"
-	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 func quiet() logrus.FieldLogger {
@@ -290,104 +285,6 @@ func TestStepsOfUnknownOperationsAreErrors(t *testing.T) {
 	}
 }
 
-func TestLogIsRotatedAndOldOperationsForgotten(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	small := memLimits()
-	small.retainOps, small.rotateBytes = 10, 4<<10
-	j, _, err := open(dir, osDisk{}, small, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	stuck := startOp("stuck", 0)
-	receive(t, j, stuck)
-	for i := range 200 {
-		op := startOp("t", i)
-		receive(t, j, op)
-		finish(t, j, op.ID)
-		if err := j.Acknowledge([]ID{op.ID}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if j.generation < 3 {
-		t.Fatalf("only %d generations", j.generation)
-	}
-	if n := len(j.index.ops); n > 60 {
-		t.Errorf("%d operations are in memory, 10 are to be kept", n)
-	}
-	names, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(names) > 4 {
-		t.Errorf("more than two generations are kept: %v", names)
-	}
-	mustClose(t, j)
-	j, r := mustOpen(t, dir)
-	if len(r.Open) != 1 || r.Open[0].ID != stuck.ID {
-		t.Errorf("open operations: %+v", r.Open)
-	}
-	if _, _, known := j.Result(ID{"t", 199}); !known {
-		t.Error("the newest operation is forgotten")
-	}
-	if v := receive(t, j, startOp("t", 199)); v[0].Result == nil {
-		t.Errorf("repeat after rotation: %+v", v[0])
-	}
-}
-
-func TestDamagedSnapshotIsReplacedByTheGenerationBefore(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	j, _ := mustOpen(t, dir)
-	for i := range 3 {
-		receive(t, j, startOp("t", i))
-		j.mu.Lock()
-		if err := j.rotate(); err != nil {
-			t.Fatal(err)
-		}
-		j.mu.Unlock()
-	}
-	receive(t, j, startOp("t", 3))
-	newest := j.path(snapshotPrefix, j.generation)
-	mustClose(t, j)
-	data, err := os.ReadFile(newest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data[len(data)/2] ^= 1
-	if err := os.WriteFile(newest, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, r := mustOpen(t, dir); len(r.Open) != 4 {
-		t.Fatalf("%d of 4 operations are left", len(r.Open))
-	}
-}
-
-func TestNewerFormatIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	payload, err := encodeRecord(&record{Group: 1, Head: &head{Format: format + 1, Generation: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := filepath.Join(dir, "log-000001")
-	// Behind the head stands what this program cannot read.
-	data := append(appendFrame(nil, payload), "from the future"...)
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, _, err = Open(dir, quiet())
-	if !errors.Is(err, ErrNewerFormat) {
-		t.Fatalf("got %v", err)
-	}
-	if after, err := os.ReadFile(name); err != nil || string(after) != string(data) {
-		t.Fatalf("file was changed: %v", err)
-	}
-	if names, _ := os.ReadDir(dir); len(names) != 1 {
-		t.Fatalf("files were added: %v", names)
-	}
-}
-
 func TestUnavailableJournalStillAnswersStatus(t *testing.T) {
 	t.Parallel()
 	j := Unavailable(ErrDamaged, quiet())
@@ -412,95 +309,5 @@ func TestUnavailableJournalStillAnswersStatus(t *testing.T) {
 	}
 	if len(j.index.ops) != 0 {
 		t.Errorf("%d operations stay in memory", len(j.index.ops))
-	}
-}
-
-// An agent that follows on the same boot reads the PID from the page cache; on
-// another boot the process does not exist.
-func TestOnlyTheRecordBeforeTheSpawnIsSynced(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	j, _ := mustOpen(t, dir)
-	op := startOp("t", 0)
-	receive(t, j, op)
-	var synced []bool
-	j.OnWrite(func(w Write) { synced = append(synced, w.Sync > 0) })
-	for _, exec := range []Exec{{BootID: "b"}, {BootID: "b", PID: 7, Start: 8}} {
-		if err := j.Execute(op.ID, exec); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want := []bool{true, false}; !slices.Equal(synced, want) {
-		t.Errorf("synced %v, want %v", synced, want)
-	}
-	mustClose(t, j)
-	_, recovered := mustOpen(t, dir)
-	if open := recovered.Open; len(open) != 1 || open[0].Exec.PID != 7 {
-		t.Errorf("recovered %+v, want the PID", open)
-	}
-}
-
-// TestAPanicInAWriteFailsTheOtherChanges: callers that wait for the same
-// commit return with an error instead of hanging or reporting a durable change.
-func TestAPanicInAWriteFailsTheOtherChanges(t *testing.T) {
-	t.Parallel()
-	j, _ := mustOpen(t, t.TempDir())
-	j.mu.Lock() // both changes are queued before one of them is written
-	var undone atomic.Bool
-	panicked, failed := make(chan any, 1), make(chan error, 1)
-	go func() {
-		defer func() { panicked <- recover() }()
-		_ = j.do(&change{stage: func(g *group) error {
-			g.onFailure(func() { undone.Store(true) })
-			panic("a bug")
-		}})
-	}()
-	queued := func(n int) func() bool {
-		return func() bool { j.queueMu.Lock(); defer j.queueMu.Unlock(); return len(j.queue) == n }
-	}
-	testenv.Eventually(t, time.Minute, queued(1), "the first change is queued")
-	go func() { failed <- j.SaveProcess("k", json.RawMessage(`1`)) }()
-	testenv.Eventually(t, time.Minute, queued(2), "the second change is queued")
-	j.mu.Unlock()
-	if got := <-panicked; got != "a bug" {
-		t.Errorf("recovered %v", got)
-	}
-	if err := <-failed; !errors.Is(err, errPanicked) || !undone.Load() {
-		t.Errorf("the other change: %v; undone: %v", err, undone.Load())
-	}
-	if err := j.SaveProcess("k", json.RawMessage(`2`)); err != nil {
-		t.Errorf("the next change: %v", err)
-	}
-	mustClose(t, j)
-}
-
-func TestClosedJournalRefuses(t *testing.T) {
-	t.Parallel()
-	j, _ := mustOpen(t, t.TempDir())
-	mustClose(t, j)
-	if _, err := j.Receive([]Op{startOp("t", 0)}); err == nil {
-		t.Fatal("no error")
-	}
-}
-
-func BenchmarkReceive(b *testing.B) {
-	for _, callers := range []int{1, 16, 256} {
-		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			j, _ := mustOpen(b, b.TempDir())
-			var wg sync.WaitGroup
-			b.ResetTimer()
-			for c := range callers {
-				wg.Go(func() {
-					for i := c; i < b.N; i += callers {
-						if _, err := j.Receive([]Op{startOp("t", i)}); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-			}
-			wg.Wait()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
-		})
 	}
 }

@@ -25,7 +25,7 @@ func (j *Journal) load() error {
 	if len(logs) == 0 && len(snapshots) == 0 {
 		return j.beginFirst()
 	}
-	if err := j.refuseNewer(logs, snapshots); err != nil {
+	if err := j.refuseNewer(names); err != nil {
 		return err
 	}
 	bases := snapshots
@@ -61,7 +61,7 @@ func Exists(dir string) (bool, error) {
 func generations(names []string, prefix string) []int {
 	var found []int
 	for _, name := range names {
-		if n, ok := generationOf(name, prefix); ok {
+		if p, n, ok := parseName(name); ok && p == prefix {
 			found = append(found, n)
 		}
 	}
@@ -81,15 +81,12 @@ func (j *Journal) beginFirst() error {
 }
 
 // refuseNewer returns [ErrNewerFormat] if the head of any file has a newer format.
-func (j *Journal) refuseNewer(logs, snapshots []int) error {
-	var names []string
-	for _, n := range logs {
-		names = append(names, j.path(logPrefix, n))
-	}
-	for _, n := range snapshots {
-		names = append(names, j.path(snapshotPrefix, n))
-	}
+func (j *Journal) refuseNewer(names []string) error {
 	for _, name := range names {
+		if _, _, ok := parseName(name); !ok {
+			continue
+		}
+		name = filepath.Join(j.dir, name)
 		f, err := j.disk.Open(name, os.O_RDONLY)
 		if err != nil {
 			return err
@@ -224,8 +221,10 @@ func (j *Journal) checkTail(s *segment, bad error) error {
 	if err != nil {
 		return err
 	}
-	if laterGroup(tail, j.synced+1) {
-		return fmt.Errorf("%w: %s %w, and valid records follow", ErrDamaged, s.name, bad)
+	for _, rec := range intactRecords(tail) {
+		if rec.Group > j.synced+1 {
+			return fmt.Errorf("%w: %s %w, and valid records follow", ErrDamaged, s.name, bad)
+		}
 	}
 	if s.size == 0 && len(tail) > longestHead { // the head was durable before a record was appended
 		return fmt.Errorf("%w: %s %w, and more data follows", ErrDamaged, s.name, bad)

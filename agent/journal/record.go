@@ -3,12 +3,14 @@ package journal
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
 	"slices"
 	"time"
 )
@@ -36,7 +38,7 @@ var errBadRecord = errors.New("not a valid record")
 // record is one entry of a file. Apart from Group exactly one field is set.
 type record struct {
 	// Group is the number of the fsync that made the record durable. It must remain the
-	// first field: [laterGroup] searches for its text.
+	// first field: [intactRecords] searches for its text.
 	Group uint64 `json:"n"`
 
 	Head *head `json:"head,omitempty"` // first record of every file
@@ -100,12 +102,9 @@ type fenceMark struct {
 	At    time.Time `json:"at"` // time of receipt by the host's clock; used by earlier releases only
 }
 
-// at reports whether the mark equals (fence, item).
-func (m fenceMark) at(fence int64, item int) bool { return fence == m.Fence && item == m.Item }
-
-// after reports whether the mark is newer than (fence, item).
-func (m fenceMark) after(fence int64, item int) bool {
-	return fence < m.Fence || fence == m.Fence && item < m.Item
+// compare compares the mark with (fence, item): +1 = the mark is newer.
+func (m fenceMark) compare(fence int64, item int) int {
+	return cmp.Or(cmp.Compare(m.Fence, fence), cmp.Compare(m.Item, item))
 }
 
 type end struct {
@@ -198,23 +197,24 @@ func scan(r io.Reader, each func(rec *record, off int64, size int) error) (int64
 // recordMarker is the beginning of the JSON of every record.
 var recordMarker = []byte(`{"n":`)
 
-// laterGroup reports whether data contains, at any offset, a valid record of a later group.
-func laterGroup(data []byte, group uint64) bool {
-	for from := 0; ; from++ {
-		i := bytes.Index(data[from:], recordMarker)
-		if i < 0 {
-			return false
-		}
-		from += i
-		if from < frameHeader {
-			continue
-		}
-		payload, err := readFrame(bytes.NewReader(data[from-frameHeader:]), nil)
-		if err != nil {
-			continue
-		}
-		if rec, err := decodeRecord(payload); err == nil && rec.Group > group {
-			return true
+// intactRecords yields the intact records in data, at any offset, and their positions.
+func intactRecords(data []byte) iter.Seq2[ref, *record] {
+	return func(yield func(ref, *record) bool) {
+		for off := 0; off < len(data); {
+			payload, err := readFrame(bytes.NewReader(data[off:]), nil)
+			if err != nil {
+				marker := bytes.Index(data[min(off+1+frameHeader, len(data)):], recordMarker)
+				if marker < 0 {
+					return
+				}
+				off += 1 + marker // the next possible record
+				continue
+			}
+			rec, err := decodeRecord(payload)
+			if err == nil && !yield(ref{off: int64(off) + frameHeader, size: len(payload)}, rec) {
+				return
+			}
+			off += frameHeader + len(payload)
 		}
 	}
 }

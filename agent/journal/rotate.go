@@ -62,7 +62,7 @@ func (j *Journal) rotate() error {
 	if err := j.disk.SyncDir(j.dir); err != nil {
 		// The rename may be lost in a power cut. Then the old generation with both logs has
 		// the same content: retain it until the next rotation.
-		j.log.WithError(err).Warn("journal folder sync failed, old generations kept")
+		j.log.WithError(err).Warn("journal folder sync failed, old generations retained")
 		return nil
 	}
 	j.crash(CrashBeforePruned)
@@ -93,34 +93,15 @@ func (j *Journal) prune(oldest int) {
 		return // old files are harmless, the next rotation retries
 	}
 	for _, name := range names {
-		old := strings.HasSuffix(name, tmpSuffix)
-		for _, prefix := range []string{logPrefix, snapshotPrefix} {
-			n, ok := generationOf(name, prefix)
-			old = old || ok && n < oldest
-		}
-		path := filepath.Join(j.dir, name)
-		if strings.HasPrefix(name, badPrefix) {
-			old = expired(name, j.now().Add(-j.limits.retain))
-		}
-		if old {
-			_ = j.disk.Remove(path) // the next rotation retries
+		_, n, current := parseName(name)
+		if current && n < oldest || strings.HasSuffix(name, tmpSuffix) || expired(name, j.now().Add(-j.limits.retain)) {
+			_ = j.disk.Remove(filepath.Join(j.dir, name)) // the next rotation retries
 		}
 	}
 }
 
-// inOrder returns the operations in the order of acceptance.
 func (x *index) inOrder() []ID {
-	ids := make([]ID, 0, len(x.ops))
-	for id := range x.ops {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b ID) int {
-		if x.ops[a].order < x.ops[b].order {
-			return -1
-		}
-		return 1
-	})
-	return ids
+	return slices.SortedFunc(maps.Keys(x.ops), func(a, b ID) int { return cmp.Compare(x.ops[a].order, x.ops[b].order) })
 }
 
 // moves are the changes of the index when a new snapshot replaces the previous one.
@@ -315,7 +296,6 @@ func (j *Journal) writeOp(w *snapshotWriter, id ID, e *entry) error {
 	return w.move(&e.executing)
 }
 
-// putMaybeExecuted writes an executing record for an operation that may have been executed.
 func (w *snapshotWriter) putMaybeExecuted(id ID, e *entry) error {
 	exec, err := e.assumedExec()
 	if err != nil {
@@ -326,7 +306,6 @@ func (w *snapshotWriter) putMaybeExecuted(id ID, e *entry) error {
 	return err
 }
 
-// putLost writes the result of a lost operation.
 func (w *snapshotWriter) putLost(id ID, e *entry) error {
 	body, err := json.Marshal(e.volatile)
 	if err != nil {
@@ -341,16 +320,16 @@ func (w *snapshotWriter) putLost(id ID, e *entry) error {
 // and if there are too many, the ones accepted first. Status operations are removed first.
 func (j *Journal) forgettable(ids []ID) map[ID]bool {
 	forgettable := map[ID]bool{}
-	room := j.limits.retainOps
+	left := j.limits.retainOps
 	for _, mutating := range []bool{true, false} {
 		for _, id := range slices.Backward(ids) {
 			e := j.index.ops[id]
 			switch {
 			case !e.finished || !e.acked || e.mutating() != mutating:
-			case room == 0 || j.index.aged(e, j.limits.retain):
+			case left == 0 || j.index.aged(e, j.limits.retain):
 				forgettable[id] = true
 			default:
-				room--
+				left--
 			}
 		}
 	}

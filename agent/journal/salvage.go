@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -52,7 +51,10 @@ func (j *Journal) salvage(logs, snapshots []int, cause error) error {
 	if found == 0 {
 		return cause
 	}
-	mark := &damage{ID: j.now().UTC().Format(badTime), Fence: j.index.highestFence()}
+	mark := &damage{ID: j.now().UTC().Format(badTime), Fence: j.index.newest}
+	if earlier := j.index.damage; earlier != nil {
+		mark.Fence = max(mark.Fence, earlier.Fence)
+	}
 	j.index.damage = mark
 	j.index.markMaybeExecuted()
 	j.index.endLost(j.now())
@@ -80,35 +82,18 @@ func (j *Journal) rescue(name string) (int, error) {
 		return 0, err
 	}
 	records := 0
-	for off := 0; off < len(data); {
-		payload, err := readFrame(bytes.NewReader(data[off:]), nil)
-		if err == nil {
-			if rec, err := decodeRecord(payload); err == nil && rec.known() {
-				j.synced = max(j.synced, rec.Group)
-				if err := j.index.rescue(rec, ref{segment: s, off: int64(off) + frameHeader, size: len(payload)}); err != nil {
-					return records, err
-				}
-				records++
-			}
-			off += frameHeader + len(payload)
+	for at, rec := range intactRecords(data) {
+		if !rec.known() {
 			continue
 		}
-		next := nextFrame(data, off+1)
-		if next < 0 {
-			break
+		j.synced = max(j.synced, rec.Group)
+		at.segment = s
+		if err := j.index.rescue(rec, at); err != nil {
+			return records, err
 		}
-		off = next
+		records++
 	}
 	return records, nil
-}
-
-// nextFrame returns the offset of the next possible record at or after from; -1 = none.
-func nextFrame(data []byte, from int) int {
-	i := bytes.Index(data[min(from+frameHeader, len(data)):], recordMarker)
-	if i < 0 {
-		return -1
-	}
-	return from + i
 }
 
 // known reports whether the record has content that this program knows.
@@ -134,7 +119,7 @@ func (x *index) rescue(rec *record, at ref) error {
 		if known {
 			x.ops[op.ID].executing = e.executing
 		}
-		if mark.after(op.Fence, op.Item) {
+		if mark.compare(op.Fence, op.Item) > 0 {
 			x.fences[op.Spec.Key] = mark
 		}
 		return nil
@@ -144,32 +129,18 @@ func (x *index) rescue(rec *record, at ref) error {
 			x.ops[rec.Executing.ID] = &entry{order: x.accepted}
 		}
 	case rec.Fence != nil:
-		if mark := x.fences[rec.Fence.Key]; mark.after(rec.Fence.Fence, rec.Fence.Item) {
+		if mark := x.fences[rec.Fence.Key]; mark.compare(rec.Fence.Fence, rec.Fence.Item) > 0 {
 			return nil
 		}
 	}
 	return x.apply(rec, at)
 }
 
-func (x *index) highestFence() int64 {
-	highest := x.floor
-	if x.damage != nil {
-		highest = max(highest, x.damage.Fence)
-	}
-	for _, mark := range x.fences {
-		highest = max(highest, mark.Fence)
-	}
-	for _, e := range x.ops {
-		highest = max(highest, e.fence)
-	}
-	return highest
-}
-
 // markMaybeExecuted marks all unfinished operations without a record of their begin,
 // because that record may be lost. Status operations are not marked.
 func (x *index) markMaybeExecuted() {
 	for _, e := range x.ops {
-		e.maybeExecuted = !e.finished && e.executing.zero() && e.action != agentproto.ActionStatus
+		e.maybeExecuted = !e.finished && e.executing.zero() && e.mutating()
 	}
 }
 
@@ -199,20 +170,18 @@ func (j *Journal) renameDamaged(before int, id string) error {
 	}
 	var errs []error
 	for _, name := range names {
-		for _, prefix := range []string{logPrefix, snapshotPrefix} {
-			if n, ok := generationOf(name, prefix); ok && n < before {
-				errs = append(errs, j.disk.Rename(filepath.Join(j.dir, name), filepath.Join(j.dir, badPrefix+id+"-"+name)))
-			}
+		if _, n, ok := parseName(name); ok && n < before {
+			errs = append(errs, j.disk.Rename(filepath.Join(j.dir, name), filepath.Join(j.dir, badPrefix+id+"-"+name)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// expired reports whether a damaged file was renamed before cutoff, according to its name.
+// expired reports whether name is that of a damaged file, renamed before cutoff.
 func expired(name string, cutoff time.Time) bool {
-	text := strings.TrimPrefix(name, badPrefix)
+	text, damaged := strings.CutPrefix(name, badPrefix)
 	since, err := time.Parse(badTime, text[:min(len(text), len(badTime))])
-	return err == nil && since.Before(cutoff)
+	return damaged && err == nil && since.Before(cutoff)
 }
 
 // recordMaybeExecuted writes executing records for operations without a record of their

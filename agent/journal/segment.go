@@ -59,17 +59,18 @@ func (j *Journal) path(prefix string, generation int) string {
 	return filepath.Join(j.dir, fmt.Sprintf("%s%06d", prefix, generation))
 }
 
-// generationOf returns the generation number in a file name; false if the name has none.
-func generationOf(name, prefix string) (int, bool) {
-	text, ok := strings.CutPrefix(name, prefix)
-	if !ok {
-		return 0, false
+// parseName returns the prefix and the generation in the name of a log or snapshot; false
+// for any other name.
+func parseName(name string) (prefix string, generation int, ok bool) {
+	for _, prefix := range []string{logPrefix, snapshotPrefix} {
+		if text, ok := strings.CutPrefix(name, prefix); ok {
+			n, err := strconv.Atoi(text)
+			return prefix, n, err == nil && n > 0
+		}
 	}
-	n, err := strconv.Atoi(text)
-	return n, err == nil && n > 0
+	return "", 0, false
 }
 
-// openSegment opens a file of the journal and keeps it open for reading.
 func (j *Journal) openSegment(name string, flag int) (*segment, error) {
 	f, err := j.disk.Open(name, flag)
 	if err != nil {

@@ -26,14 +26,27 @@ func (j *Journal) Receive(ops []Op) ([]Admission, error) {
 			return nil, err
 		}
 	}
-	var admissions []Admission
+	admissions := make([]Admission, len(ops))
+	admit := func(add func(op *Op, hash uint64) (refused *agentproto.Result)) {
+		for i := range ops {
+			if admissions[i] = j.check(&ops[i], hashes[i]); admissions[i] == (Admission{}) {
+				admissions[i].Refused = add(&ops[i], hashes[i])
+			}
+		}
+	}
 	err := j.do(&change{
 		stage: func(g *group) error {
-			admissions = j.receive(g, ops, hashes)
+			admit(func(op *Op, hash uint64) *agentproto.Result { return j.receive(g, op, hash) })
 			return nil
 		},
 		withoutDisk: func(cause error) error {
-			admissions = j.receiveInMemory(ops, hashes, cause)
+			admit(func(op *Op, hash uint64) *agentproto.Result {
+				if op.mutating() {
+					return refusal(op, agentproto.CodeAgentAbnormal, cause.Error())
+				}
+				j.index.receive(op, hash, ref{})
+				return nil
+			})
 			return nil
 		},
 	})
@@ -44,47 +57,18 @@ func (j *Journal) Receive(ops []Op) ([]Admission, error) {
 	return admissions, nil
 }
 
-func (j *Journal) receive(g *group, ops []Op, hashes []uint64) []Admission {
-	admissions := make([]Admission, len(ops))
-	for i := range ops {
-		op := &ops[i]
-		if admissions[i] = j.check(op, hashes[i]); admissions[i] != (Admission{}) {
-			continue
-		}
-		at, err := g.add(&record{Received: op})
-		if err != nil {
-			admissions[i].Refused = refusal(op, agentproto.CodeFailed, err.Error())
-			continue
-		}
-		fence, fenced := j.index.fences[op.Spec.Key]
-		j.index.receive(op, hashes[i], at)
-		g.sync = true
-		g.onFailure(func() {
-			delete(j.index.ops, op.ID)
-			if fenced {
-				j.index.fences[op.Spec.Key] = fence
-			} else {
-				delete(j.index.fences, op.Spec.Key)
-			}
-		})
+// receive adds a new operation to the group. It returns a refusal if the operation cannot be
+// encoded, else nil.
+func (j *Journal) receive(g *group, op *Op, hash uint64) *agentproto.Result {
+	at, err := g.add(&record{Received: op})
+	if err != nil {
+		return refusal(op, agentproto.CodeFailed, err.Error())
 	}
-	return admissions
-}
-
-func (j *Journal) receiveInMemory(ops []Op, hashes []uint64, cause error) []Admission {
-	admissions := make([]Admission, len(ops))
-	for i := range ops {
-		op := &ops[i]
-		if admissions[i] = j.check(op, hashes[i]); admissions[i] != (Admission{}) {
-			continue
-		}
-		if op.mutating() {
-			admissions[i].Refused = refusal(op, agentproto.CodeAgentAbnormal, cause.Error())
-			continue
-		}
-		j.index.receive(op, hashes[i], ref{})
-	}
-	return admissions
+	restoreOnFailure(g, j.index.ops, op.ID)
+	restoreOnFailure(g, j.index.fences, op.Spec.Key)
+	j.index.receive(op, hash, at)
+	g.sync = true
+	return nil
 }
 
 // check returns the admission of an operation; zero for a new operation.
@@ -113,7 +97,7 @@ func (j *Journal) checkRepeat(op *Op, e *entry, hash uint64) Admission {
 		j.log.WithFields(logrus.Fields{
 			"task": op.Task, "item": op.Item, "process": op.Spec.Key, "action": op.Action,
 			"received_hash": fmt.Sprintf("%016x", e.hash), "repeated_hash": fmt.Sprintf("%016x", hash),
-		}).Warn("repeated operation differs, first one kept")
+		}).Warn("repeated operation differs, stored operation used")
 	}
 	return Admission{Known: true}
 }
@@ -258,27 +242,20 @@ func (j *Journal) SaveProcess(key string, state json.RawMessage) error {
 		state = nil
 	}
 	return j.do(&change{urgent: true, stage: func(g *group) error {
-		was, known := j.index.processes[key]
-		if len(state) == 0 && !known {
+		if _, known := j.index.processes[key]; !known && len(state) == 0 {
 			return nil
 		}
 		at, err := g.add(&record{Process: &process{Key: key, State: state}})
 		if err != nil {
 			return err
 		}
+		restoreOnFailure(g, j.index.processes, key)
 		if len(state) == 0 {
 			delete(j.index.processes, key)
 		} else {
 			j.index.processes[key] = at
 		}
 		g.sync = true
-		g.onFailure(func() {
-			if known {
-				j.index.processes[key] = was
-			} else {
-				delete(j.index.processes, key)
-			}
-		})
 		return nil
 	}})
 }
