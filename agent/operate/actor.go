@@ -64,7 +64,7 @@ func newActor(e *Engine, key string) *actor {
 	a := &actor{
 		engine: e, key: key, turn: turnOf(key), ops: map[string]order{},
 		log:   e.cfg.Log.WithField("process", key),
-		state: supervise.State{Desired: supervise.None, Phase: supervise.Unknown},
+		state: supervise.State{Saved: supervise.Saved{Desired: supervise.None, Phase: supervise.Unknown}},
 		auto:  automatic{yield: func() {}},
 	}
 	a.mailbox = newMailbox(func() { e.loops.Go(func() { a.work(e.life) }) })
@@ -249,7 +249,7 @@ func (a *actor) claim() {
 	switch {
 	case main.IsZero():
 		a.engine.host.Claims.Release(a.key)
-	case a.state.Kept:
+	case a.state.SpecStored:
 		a.engine.host.Claims.Claim(main, a.key, a.memory.Spec.PidPath != "")
 	}
 }

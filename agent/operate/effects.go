@@ -19,12 +19,12 @@ type effects struct{ *actor }
 func (a effects) perform(ctx context.Context, effect supervise.Effect, done *completed) {
 	switch effect := effect.(type) {
 	case supervise.Perform:
-		a.begin(ctx, a.ops[effect.Op.ID])
+		a.begin(ctx, a.ops[effect.ID])
 	case supervise.Refuse:
 		a.refuse(ctx, effect)
 	case supervise.End:
 		a.end(ctx, effect.ID, done)
-	case supervise.Keep:
+	case supervise.StoreSpec:
 		a.keep(effect.ID, done)
 	case supervise.Save:
 		a.save()
@@ -58,7 +58,7 @@ func (a effects) refuse(ctx context.Context, effect supervise.Refuse) {
 // keep stores the spec of a successful operation as the spec of the process.
 func (a effects) keep(id string, done *completed) {
 	m, spec := &a.memory, a.ops[id].op.Spec
-	if a.state.Kept && !procspec.SameProgram(&m.Spec, &spec) {
+	if a.state.SpecStored && !procspec.SameProgram(&m.Spec, &spec) {
 		m.Aliases = done.report.Aliases
 		if proc.Alive(m.Last) && m.Last != proc.Identity(a.state.Main) {
 			done.result.Warnings = append(done.result.Warnings,
@@ -97,7 +97,7 @@ func (a effects) begin(ctx context.Context, o order) {
 		return // the operation remains open in the journal
 	}
 	work := e.host.Operation(o.op, a.know(&o.op.Spec), o.interrupted)
-	other := a.state.Kept && !procspec.SameProgram(&a.memory.Spec, &o.op.Spec)
+	other := a.state.SpecStored && !procspec.SameProgram(&a.memory.Spec, &o.op.Spec)
 	var left *procop.AutoStart // waits for a start command that was left running; nil = none
 	if !a.memory.Starting.At.IsZero() {
 		left = e.host.AutoStart(&a.memory.Spec, a.know(&a.memory.Spec), a.memory.Starting, nil)
@@ -142,7 +142,7 @@ func (a effects) attempt(ctx context.Context, work *procop.Operation) (report pr
 // know returns the knowledge that work with the given spec may use: none if the stored spec
 // describes another program.
 func (a *actor) know(spec *agentproto.Spec) procop.Knowledge {
-	if a.state.Kept && !procspec.SameProgram(&a.memory.Spec, spec) {
+	if a.state.SpecStored && !procspec.SameProgram(&a.memory.Spec, spec) {
 		return procop.Knowledge{}
 	}
 	if proc.Alive(proc.Identity(a.state.Main)) {

@@ -64,9 +64,9 @@ func (a *actor) refreeze(ctx context.Context) {
 // suspend suspends automatic starts and terminations while the process is frozen or its
 // record unconfirmed, and resumes them afterwards.
 func (a *actor) suspend(ctx context.Context) {
-	if suspended := a.unconfirmed() || !a.frozenUntil.IsZero(); suspended != a.state.Held {
+	if suspended := a.unconfirmed() || !a.frozenUntil.IsZero(); suspended != a.state.Paused {
 		a.log.WithField("held", suspended).Debug("freeze changed")
-		a.step(ctx, supervise.Hold{On: suspended}, nil)
+		a.step(ctx, supervise.Pause{On: suspended}, nil)
 		return
 	}
 	a.publish()

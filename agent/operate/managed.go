@@ -20,7 +20,7 @@ type names struct{ namespace, name, procName string }
 func namesOf(s agentproto.Spec) names { return names{s.Namespace, s.Name, s.ProcName} }
 
 func (a *actor) names() names {
-	if a.state.Kept {
+	if a.state.SpecStored {
 		return namesOf(a.memory.Spec)
 	}
 	return a.memory.named

@@ -26,7 +26,7 @@ type memory struct {
 
 // recorded is the part of a record that the state machine does not contain.
 type recorded struct {
-	Spec         agentproto.Spec      `json:"spec"`          // valid if supervise.State.Kept
+	Spec         agentproto.Spec      `json:"spec"`          // valid if supervise.State.SpecStored
 	Last         proc.Identity        `json:"last,omitzero"` // process before the main one
 	Aliases      []string             `json:"aliases,omitempty"`
 	LastExit     *agentproto.LastExit `json:"last_exit,omitempty"`
@@ -44,18 +44,10 @@ type recorded struct {
 // to manage the process.
 type record struct {
 	recorded
+	supervise.Saved
 
-	Desired  supervise.Desired `json:"desired"`
-	Phase    supervise.Phase   `json:"phase"`
-	Main     proc.Identity     `json:"main,omitzero"`
-	Failures int               `json:"failures,omitempty"`
-	Proven   bool              `json:"proven,omitempty"`
-	Restarts int               `json:"restarts,omitempty"`
-	// Since and History are valid only for the boot named by Boot.
-	Since   supervise.Moment  `json:"since,omitempty"`
-	History supervise.History `json:"history,omitzero"`
-	Boot    string            `json:"boot,omitempty"`
-	Rhythm  rhythm            `json:"rhythm,omitzero"` // ticks of a periodic process
+	Boot   string `json:"boot,omitempty"`  // boot of the host during which the record was stored
+	Rhythm rhythm `json:"rhythm,omitzero"` // ticks of a periodic process
 	// Named reports that Spec contains only the names of a stopped process, for reports.
 	Named bool `json:"named,omitempty"`
 }
@@ -96,11 +88,10 @@ func (a *actor) save() {
 func (a *actor) encode() (json.RawMessage, error) {
 	s := &a.state
 	rec := record{
-		recorded: a.memory.recorded, Desired: s.Desired, Phase: s.Phase, Main: proc.Identity(s.Main), Failures: s.Failures,
-		Proven: s.Proven, Restarts: s.Restarts, Since: s.Since, History: s.History, Boot: a.engine.host.BootID, Rhythm: a.schedule.rhythm,
+		recorded: a.memory.recorded, Saved: s.Saved, Boot: a.engine.host.BootID, Rhythm: a.schedule.rhythm,
 	}
 	switch {
-	case s.Kept && (s.Desired == supervise.Up || s.Main != supervise.Identity{}):
+	case s.SpecStored && (s.Desired == supervise.Up || s.Main != supervise.Identity{}):
 	case s.Desired == supervise.Down:
 		n := a.names()
 		rec.Spec = agentproto.Spec{Key: a.key, Namespace: n.namespace, Name: n.name, ProcName: n.procName}
@@ -131,10 +122,9 @@ func (a *actor) restore(text json.RawMessage) error {
 	}
 	a.schedule.rhythm = rec.Rhythm
 	a.state = supervise.State{
-		Desired: rec.Desired, Phase: rec.Phase, Main: supervise.Identity(rec.Main), Since: cmp.Or(rec.Since, a.engine.clock.now()), Failures: rec.Failures,
-		Proven: rec.Proven, Restarts: rec.Restarts, History: rec.History, Kept: !rec.Named, Policy: policyOf(&rec.Spec, a.engine.cfg.Timing),
-		Held: a.unconfirmed(),
+		Saved: rec.Saved, SpecStored: !rec.Named, Policy: policyOf(&rec.Spec, a.engine.cfg.Timing), Paused: a.unconfirmed(),
 	}
+	a.state.Since = cmp.Or(rec.Since, a.engine.clock.now())
 	return nil
 }
 
@@ -146,10 +136,10 @@ func (r *record) otherBoot(bootID string) bool {
 
 // forgetBoot removes data from the record that is invalid after a boot.
 func (r *record) forgetBoot() {
-	if !r.Main.IsZero() {
+	if r.Main != (supervise.Identity{}) {
 		r.LastExit = &agentproto.LastExit{At: time.Now().UTC(), Why: "reboot"}
 	}
-	r.Main, r.Last, r.Instances, r.Starting = proc.Identity{}, proc.Identity{}, nil, journal.Exec{}
+	r.Main, r.Last, r.Instances, r.Starting = supervise.Identity{}, proc.Identity{}, nil, journal.Exec{}
 	r.Failures, r.Proven, r.History = 0, false, supervise.History{}
 	if r.Desired == supervise.Up {
 		r.Phase = supervise.Unknown

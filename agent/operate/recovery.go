@@ -105,7 +105,7 @@ func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Ti
 		e.resting[key] = left
 		return nil, m.StoppedAt
 	}
-	if a.state.Kept {
+	if a.state.SpecStored {
 		e.host.Claims.AddMark(e.host.Mark(&m.Spec), &m.Spec)
 	}
 	if proc.Alive(proc.Identity(a.state.Main)) {

@@ -17,7 +17,7 @@ type snapshot struct {
 	desired      supervise.Desired
 	phase        supervise.Phase
 	settled      bool // see supervise.State.Settled
-	held         bool // see supervise.State.Held
+	held         bool // see supervise.State.Paused
 	failures     int
 	busy         string // work in progress; "" = none
 	kept         bool
@@ -46,8 +46,8 @@ func (s *snapshot) supervised() bool { return s.desired == supervise.Up }
 func (a *actor) publish() {
 	m, st := &a.memory, &a.state
 	s := &snapshot{
-		desired: st.Desired, phase: st.Phase, settled: st.Settled(), held: st.Held, failures: st.Failures,
-		kept: st.Kept, spec: m.Spec, names: a.names(), known: a.known(),
+		desired: st.Desired, phase: st.Phase, settled: st.Settled(), held: st.Paused, failures: st.Failures,
+		kept: st.SpecStored, spec: m.Spec, names: a.names(), known: a.known(),
 		registeredAt: m.RegisteredAt, startedAt: m.StartedAt, stoppedAt: m.StoppedAt, retryAt: a.auto.retryAt,
 		frozenUntil: a.frozenUntil, nextRunAt: a.schedule.nextAt.Round(time.Millisecond).UTC(),
 		givenUp: reporter{a}.givenUp(), quarantined: a.quarantined(), restarts: st.Restarts, lastExit: m.LastExit,

@@ -172,7 +172,7 @@ func (a observer) died(ctx context.Context, msg died) {
 func (a observer) quiet() bool {
 	s, spec := &a.state, &a.memory.Spec
 	return s.Phase == supervise.Running && s.Work == supervise.Idle && s.Settled() && !s.Suspended &&
-		s.Conflict == (supervise.Identity{}) && a.watch.follows(proc.Identity(s.Main)) && s.Kept &&
+		s.Conflict == (supervise.Identity{}) && a.watch.follows(proc.Identity(s.Main)) && s.SpecStored &&
 		!procspec.HasInstances(spec) && spec.HealthCmd == "" && a.schedule.table.IsZero()
 }
 
@@ -196,7 +196,7 @@ func (a observer) sweep(ctx context.Context) {
 	if several && (len(a.memory.Instances) < spec.Instances || len(alivePIDs(a.memory.Instances)) < len(a.memory.Instances)) {
 		a.recount(ctx)
 	}
-	if path := spec.PidPath; a.state.Kept && !several && path != "" && !a.watch.checkingPidFile {
+	if path := spec.PidPath; a.state.SpecStored && !several && path != "" && !a.watch.checkingPidFile {
 		a.watch.checkingPidFile = true
 		a.engine.work.Go(func() { a.mailbox.put(pidFileChecked{written: a.engine.host.Finder.PidFileWritten(ctx, path)}) })
 	}

@@ -36,9 +36,9 @@ type Fault int
 
 // The faults.
 const (
-	NoFault  Fault = iota
-	BadSetup       // account, folder or program of the process is missing or unusable
-	NoRoom         // the host cannot spawn another process now
+	NoFault       Fault = iota
+	BadSetup            // account, folder or program of the process is missing or unusable
+	HostExhausted       // the host cannot spawn another process now
 )
 
 // Outcome is the result of an operation, an automatic start or a termination.
@@ -77,7 +77,7 @@ const (
 )
 
 // TerminateRequested requests the termination of the process Main. It is ignored if Main
-// is not the running process, if work is in progress or if the process is held: the sender
+// is not the running process, if work is in progress or if automatic actions are paused: the sender
 // repeats the request while its reason persists.
 type TerminateRequested struct {
 	Main Identity
@@ -87,9 +87,9 @@ type TerminateRequested struct {
 // Terminated reports the end of a termination.
 type Terminated struct{ Outcome Outcome }
 
-// Hold suspends automatic starts and terminations until the next Hold with On false.
+// Pause suspends automatic starts and terminations until the next Pause with On false.
 // Operations are still carried out.
-type Hold struct{ On bool }
+type Pause struct{ On bool }
 
 // PidFileConflict reports the process, other than Main, that the pid file names while Main
 // lives. Other is zero if the pid file names Main or no process.
@@ -140,7 +140,7 @@ func (Finished) event()           {}
 func (AutoStarted) event()        {}
 func (TerminateRequested) event() {}
 func (Terminated) event()         {}
-func (Hold) event()               {}
+func (Pause) event()              {}
 func (PidFileConflict) event()    {}
 func (Suspended) event()          {}
 func (Observed) event()           {}
@@ -164,11 +164,7 @@ const (
 type Effect interface{ effect() }
 
 // Perform carries out an operation. [Finished] reports its end.
-type Perform struct {
-	Op Op
-	// Main is the process that was known when the operation began.
-	Main Identity
-}
+type Perform struct{ ID string }
 
 // Refuse rejects an operation that has not begun.
 type Refuse struct {
@@ -188,8 +184,8 @@ const (
 // End persists the final result of an operation.
 type End struct{ ID string }
 
-// Keep stores the operation's spec as the spec of the process.
-type Keep struct{ ID string }
+// StoreSpec stores the operation's spec as the spec of the process.
+type StoreSpec struct{ ID string }
 
 // Save persists the state.
 type Save struct{}
@@ -230,7 +226,7 @@ const (
 	RunsFailed                       // several runs in a row failed
 )
 
-// Yield asks the automatic start in progress to end early.
+// Yield requests the automatic start in progress to end early.
 type Yield struct{}
 
 // Search requests one search for the process. [Observed] reports the result.
@@ -251,7 +247,7 @@ type Arm struct {
 func (Perform) effect()   {}
 func (Refuse) effect()    {}
 func (End) effect()       {}
-func (Keep) effect()      {}
+func (StoreSpec) effect() {}
 func (Save) effect()      {}
 func (AutoStart) effect() {}
 func (Terminate) effect() {}

@@ -153,11 +153,11 @@ func TestHostWithoutRoomIsNotTheProcesssFailure(t *testing.T) {
 	t.Parallel()
 	st := tell(t).guarded().dies()
 	for range 20 {
-		st.retry().failed(NoRoom).is(Up, Backoff, 1).armed()
+		st.retry().failed(HostExhausted).is(Up, Backoff, 1).armed()
 	}
 }
 
-func TestTakeDownBacksOffAndGivesUp(t *testing.T) {
+func TestTerminationBacksOffAndGivesUp(t *testing.T) {
 	t.Parallel()
 	st := tell(t).guarded()
 	for n := range 3 {
@@ -174,7 +174,7 @@ func TestTakeDownBacksOffAndGivesUp(t *testing.T) {
 	st.givenUp(LimitAgain).emits(Emit{Notice: GivenUp, Main: first, Reason: LimitAgain})
 }
 
-func TestTakeDownsApartAreNoLoop(t *testing.T) {
+func TestTerminationsApartAreNoLoop(t *testing.T) {
 	t.Parallel()
 	st := tell(t).guarded()
 	for range 5 {
@@ -182,7 +182,7 @@ func TestTakeDownsApartAreNoLoop(t *testing.T) {
 	}
 }
 
-func TestTakeDownForHealthIsNoTakeDownForALimit(t *testing.T) {
+func TestTerminationForHealthIsNoneForALimit(t *testing.T) {
 	t.Parallel()
 	st := tell(t).guarded()
 	for range 2 {
@@ -191,16 +191,16 @@ func TestTakeDownForHealthIsNoTakeDownForALimit(t *testing.T) {
 	st.condemn(Unhealthy).terminated().is(Up, Backoff, 3)
 }
 
-func TestTakeDownOfWhatIsNotKeptAlive(t *testing.T) {
+func TestTerminationOfAnUnsupervisedProcess(t *testing.T) {
 	t.Parallel()
 	tell(t).submit(Start, once).finish(Done, Alive, first).condemn(OverLimit).terminated().is(None, Stopped, 0).armsNothing()
 }
 
-func TestTakeDownWaitsForNothingAndNobody(t *testing.T) {
+func TestTerminationIsNotQueued(t *testing.T) {
 	t.Parallel()
 	nothing := Terminate{Main: first, Why: OverLimit}
 	tell(t).guarded().on(TerminateRequested{Main: second, Why: OverLimit}).emitsNo(Terminate{Main: second, Why: OverLimit})
-	tell(t).guarded().on(Hold{true}).condemn(OverLimit).emitsNo(nothing)
+	tell(t).guarded().on(Pause{true}).condemn(OverLimit).emitsNo(nothing)
 	tell(t).guarded().submit(Reload, guarded()).condemn(OverLimit).emitsNo(nothing)
 	st := tell(t).guarded()
 	for range maxIndeterminate {
@@ -209,13 +209,13 @@ func TestTakeDownWaitsForNothingAndNobody(t *testing.T) {
 	st.condemn(OverLimit).emitsNo(nothing)
 }
 
-func TestOperationWaitsForTheTakeDown(t *testing.T) {
+func TestOperationWaitsForTheTermination(t *testing.T) {
 	t.Parallel()
 	tell(t).guarded().condemn(OverLimit).submit(Stop, guarded()).is(Up, LimitKill, 0).
 		terminated().is(Up, Stopping, 1).finish(Already, Gone, Identity{}).is(Down, Stopped, 0)
 }
 
-func TestTakeDownThatFailedLeavesTheProcessSupervised(t *testing.T) {
+func TestFailedTerminationLeavesTheProcessSupervised(t *testing.T) {
 	t.Parallel()
 	tell(t).guarded().condemn(OverLimit).on(Terminated{Outcome{Class: Failed, Observation: Alive, Main: first}}).
 		is(Up, Running, 0).emits(Watch{first})
@@ -225,21 +225,21 @@ func TestTakeDownThatFailedLeavesTheProcessSupervised(t *testing.T) {
 
 func TestHoldPutsOffWhatIsDue(t *testing.T) {
 	t.Parallel()
-	st := tell(t).guarded().on(Hold{true}).dies().is(Up, Backoff, 1).retry().is(Up, Backoff, 1).emitsNo(AutoStart{})
-	if got := st.on(Hold{false}).armed(); got.Delay != 0 {
+	st := tell(t).guarded().on(Pause{true}).dies().is(Up, Backoff, 1).retry().is(Up, Backoff, 1).emitsNo(AutoStart{})
+	if got := st.on(Pause{false}).armed(); got.Delay != 0 {
 		t.Fatalf("delay is %v, want none: it was due", got.Delay)
 	}
 	st.retry().emits(AutoStart{})
 
-	tell(t).guarded().on(Hold{true}).dies().on(Hold{false}).armsNothing().retry().emits(AutoStart{})
+	tell(t).guarded().on(Pause{true}).dies().on(Pause{false}).armsNothing().retry().emits(AutoStart{})
 }
 
 func TestHoldEndsAnAutomaticStartAndNoOperation(t *testing.T) {
 	t.Parallel()
-	st := tell(t).guarded().dies().retry().on(Hold{true}).emits(Yield{})
+	st := tell(t).guarded().dies().retry().on(Pause{true}).emits(Yield{})
 	st.on(AutoStarted{Outcome: Outcome{Class: Interrupted}}).is(Up, Backoff, 1).retry().emitsNo(AutoStart{})
-	st.submit(Stop, guarded()).finish(Already, Gone, Identity{}).on(Hold{false}).armsNothing()
-	tell(t).on(Hold{true}).submit(Start, guarded()).is("", Starting, 0).finish(Done, Alive, first).is(Up, Running, 0)
+	st.submit(Stop, guarded()).finish(Already, Gone, Identity{}).on(Pause{false}).armsNothing()
+	tell(t).on(Pause{true}).submit(Start, guarded()).is("", Starting, 0).finish(Done, Alive, first).is(Up, Running, 0)
 }
 
 func TestRivalThatIsKinTakesOver(t *testing.T) {

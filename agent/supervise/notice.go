@@ -5,10 +5,10 @@ import "time"
 // noticeEvery is the least time between events about a process in phase [Uncertain].
 const noticeEvery = time.Hour
 
-// hold suspends automatic starts and terminations, or resumes them and runs an overdue
+// pause suspends automatic starts and terminations, or resumes them and runs an overdue
 // start at once. Each start searches for the process before it acts.
-func (m *machine) hold(on bool) {
-	m.Held = on
+func (m *machine) pause(on bool) {
+	m.Paused = on
 	switch {
 	case on && m.Work == AutoStarting:
 		m.emit(Yield{})
@@ -29,7 +29,7 @@ func (m *machine) pidFileConflict(e PidFileConflict) {
 		m.forgetConflict()
 	case e.Kin:
 		m.supersede()
-		m.succeed(e.Other)
+		m.emitSuccessor(e.Other)
 		m.running(e.Other)
 		m.emit(Save{})
 	case e.Other != m.Conflict:
@@ -44,8 +44,8 @@ func (m *machine) forgetConflict() {
 	m.Conflict, m.conflictSince, m.conflictReported = Identity{}, 0, false
 }
 
-// succeed emits an event if main is another process than the supervised one.
-func (m *machine) succeed(main Identity) {
+// emitSuccessor emits an event if main is another process than the supervised one.
+func (m *machine) emitSuccessor(main Identity) {
 	switch {
 	case m.Policy.Periodic: // a run is begun by the schedule or an operation: nothing to report
 	case !m.supervised() || main == (Identity{}) || main == m.Main:

@@ -10,13 +10,13 @@ func (p Policy) registers() bool { return p.Resident || p.Periodic }
 // Ticks reports whether the run of a tick can begin now. If it cannot, the tick waits until
 // its grace period ends (see [Timetable.Due]).
 func (s State) Ticks(now Moment) bool {
-	return s.supervised() && s.Policy.Periodic && !s.Held && !s.recovering && now >= s.notBefore &&
+	return s.supervised() && s.Policy.Periodic && !s.Paused && !s.recovering && now >= s.notBefore &&
 		(s.Work == Idle && s.Phase != Uncertain && s.Phase != Exited || s.Work == AutoStarting)
 }
 
-// rests reports whether a periodic process waits for its next tick. It needs no sweep
+// awaitsTick reports whether a periodic process waits for its next tick. It needs no sweep
 // meanwhile: the tick searches for the process.
-func (s State) rests() bool {
+func (s State) awaitsTick() bool {
 	return s.Policy.Periodic && s.Phase == Stopped && !s.recovering
 }
 
@@ -35,7 +35,6 @@ func (m *machine) ticked() {
 	m.emit(AutoStart{})
 }
 
-// overlap counts a skipped run.
 func (m *machine) overlap() {
 	m.Overlaps++
 	if m.Overlaps == maxOverlaps {
@@ -43,8 +42,8 @@ func (m *machine) overlap() {
 	}
 }
 
-// await waits for the next tick. The end of a run is not a failure; only a failed start is.
-func (m *machine) await(failed bool) {
+// awaitTick waits for the next tick. The end of a run is not a failure; only a failed start is.
+func (m *machine) awaitTick(failed bool) {
 	m.Phase = Stopped
 	if !failed {
 		m.Failures = 0

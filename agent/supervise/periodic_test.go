@@ -124,7 +124,7 @@ func TestFailedRunsWaitForTheNextTickAndAreTold(t *testing.T) {
 	if st.ticks().ran(Done, Gone, Identity{}).waits(); st.s.Failures != 0 {
 		t.Fatalf("%d failures after a run that was fine", st.s.Failures)
 	}
-	st.ticks().on(AutoStarted{Outcome: Outcome{Class: Failed, Fault: NoRoom, Observation: Gone}}).waits()
+	st.ticks().on(AutoStarted{Outcome: Outcome{Class: Failed, Fault: HostExhausted, Observation: Gone}}).waits()
 	if st.s.Failures != 0 {
 		t.Fatal("that the host had no room counts against the process")
 	}
@@ -137,7 +137,7 @@ func TestTicksThatCannotBeServed(t *testing.T) {
 		"never heard of":     tell(t),
 		"stopped":            tell(t).registered().submit(Stop, periodic).finish(Already, Gone, Identity{}),
 		"released":           tell(t).registered().submit(Release, periodic).finish(Done, Gone, Identity{}),
-		"held":               tell(t).registered().on(Hold{On: true}),
+		"held":               tell(t).registered().on(Pause{On: true}),
 		"operation":          tell(t).registered().submit(Reload, periodic),
 		"nobody has looked":  tell(t).registered().on(Recovered{}),
 		"right after a boot": tell(t).registered().on(Recovered{NotBefore: Moment(time.Minute)}).looksGone(),
@@ -151,7 +151,7 @@ func TestTicksThatCannotBeServed(t *testing.T) {
 		})
 	}
 	tell(t).registered().on(Recovered{NotBefore: Moment(time.Minute)}).looksGone().after(time.Minute).ticks()
-	tell(t).registered().on(Hold{On: true}).on(Hold{}).ticks()
+	tell(t).registered().on(Pause{On: true}).on(Pause{}).ticks()
 }
 
 func (st *story) looksGone() *story { return st.on(Observed{Gen: st.s.Gen, Observation: Gone}) }

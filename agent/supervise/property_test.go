@@ -31,19 +31,19 @@ func (w *world) step(t *rapid.T, e Event) {
 		switch effect := effect.(type) {
 		case Perform:
 			w.working++
-			if effect.Main != (Identity{}) && !w.verified[effect.Main] {
-				t.Fatalf("%#v hands over %v, which nobody verified", e, effect.Main)
+			if main := w.s.Main; main != (Identity{}) && !w.verified[main] {
+				t.Fatalf("%#v begins an operation on %v, which no search has verified", e, main)
 			}
 		case Terminate:
 			w.working++
 			terminateRequested, ok := e.(TerminateRequested)
-			if !ok || before.Held || before.Phase != Running || effect.Main != before.Main || effect.Main != terminateRequested.Main || !w.verified[effect.Main] {
-				t.Fatalf("take-down of %v by %#v in phase %q of %v, held %v", effect.Main, e, before.Phase, before.Main, before.Held)
+			if !ok || before.Paused || before.Phase != Running || effect.Main != before.Main || effect.Main != terminateRequested.Main || !w.verified[effect.Main] {
+				t.Fatalf("termination of %v by %#v in phase %q of %v, paused %v", effect.Main, e, before.Phase, before.Main, before.Paused)
 			}
 		case AutoStart:
 			w.working++
-			if before.Desired != Up || before.Held {
-				t.Fatalf("automatic start while the process is wanted %q, held %v", before.Desired, before.Held)
+			if before.Desired != Up || before.Paused {
+				t.Fatalf("automatic start while the process is wanted %q, paused %v", before.Desired, before.Paused)
 			}
 			if _, ok := e.(Ticked); ok && (!before.Policy.Periodic || before.Phase == Running || before.Phase == Uncertain) {
 				t.Fatalf("a tick starts in phase %q, policy %+v", before.Phase, before.Policy)
@@ -109,7 +109,7 @@ func (w *world) check(t *rapid.T) {
 func (w *world) outcome(t *rapid.T) Outcome {
 	o := Outcome{
 		Class:       rapid.SampledFrom([]Class{Done, Already, Failed, Refused, Interrupted}).Draw(t, "class"),
-		Fault:       rapid.SampledFrom([]Fault{NoFault, BadSetup, NoRoom}).Draw(t, "fault"),
+		Fault:       rapid.SampledFrom([]Fault{NoFault, BadSetup, HostExhausted}).Draw(t, "fault"),
 		Observation: rapid.SampledFrom([]Observation{Unseen, Gone, Alive, Indeterminate}).Draw(t, "sight"),
 		Other:       rapid.Bool().Draw(t, "other"),
 	}
@@ -134,7 +134,7 @@ func (w *world) seen(t *rapid.T, sight Observation) Identity {
 func TestInvariants(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{s: State{Phase: Unknown}, ended: map[string]int{}, submitted: map[string]bool{}, verified: map[Identity]bool{}}
+		w := &world{s: State{Saved: Saved{Phase: Unknown}}, ended: map[string]int{}, submitted: map[string]bool{}, verified: map[Identity]bool{}}
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": func(t *rapid.T) {
 				w.fence += rapid.Int64Range(-2, 3).Draw(t, "fence")
@@ -176,7 +176,7 @@ func TestInvariants(t *testing.T) {
 					w.step(t, Terminated{w.outcome(t)})
 				}
 			},
-			"hold": func(t *rapid.T) { w.step(t, Hold{rapid.Bool().Draw(t, "on")}) },
+			"pause": func(t *rapid.T) { w.step(t, Pause{rapid.Bool().Draw(t, "on")}) },
 			"rival": func(t *rapid.T) {
 				w.step(t, PidFileConflict{Main: w.s.Main, Other: w.seen(t, Alive), Kin: rapid.Bool().Draw(t, "kin")})
 			},

@@ -56,7 +56,7 @@ func Cycle(every time.Duration, begin time.Time, key string) Timetable {
 func Crontab(rule string) (Timetable, error) {
 	fields := strings.Fields(rule)
 	if len(fields) != 5 || strings.Contains(rule, "=") {
-		return Timetable{}, errors.New("has not the five fields minute, hour, day of month, month and day of week")
+		return Timetable{}, errors.New("needs the five fields minute, hour, day of month, month and day of week")
 	}
 	parser := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 	schedule, err := parser.Parse(strings.Join(fields, " "))
@@ -69,7 +69,7 @@ func Crontab(rule string) (Timetable, error) {
 	}
 	t := Timetable{rule: parsed}
 	if t.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return Timetable{}, errors.New("never comes: no such day is in these months")
+		return Timetable{}, errors.New("matches no time: the months have no such day")
 	}
 	return t, nil
 }
@@ -159,7 +159,7 @@ func (t Timetable) nextMatch(after time.Time) time.Time {
 			at = later(at, time.Date(at.Year(), at.Month(), at.Day()+1, 0, 0, 0, 0, at.Location()))
 		case t.rule.Hour&(1<<at.Hour()) == 0:
 			at = at.Add(time.Duration(60-at.Minute()) * time.Minute)
-		case t.rule.Minute&(1<<at.Minute()) == 0, comesAgain(at):
+		case t.rule.Minute&(1<<at.Minute()) == 0, repeated(at):
 			at = at.Add(time.Minute)
 		default:
 			return at
@@ -194,9 +194,9 @@ func (t Timetable) matchesDay(at time.Time) bool {
 	return byMonth || byWeek
 }
 
-// comesAgain reports whether the wall clock shows this minute for the second time, because
+// repeated reports whether the wall clock shows this minute for the second time, because
 // it was set back.
-func comesAgain(at time.Time) bool {
+func repeated(at time.Time) bool {
 	begin, _ := at.ZoneBounds()
 	if begin.IsZero() {
 		return false

@@ -92,8 +92,8 @@ func TestBadCrontabIsRefused(t *testing.T) {
 		"a * * * *":              "a",
 		"5-1 * * * *":            "5-1",
 		"*/0 * * * *":            "*/0",
-		"0 0 30 2 *":             "never comes",
-		"0 0 31 4,6,9,11 *":      "never comes",
+		"0 0 30 2 *":             "matches no time",
+		"0 0 31 4,6,9,11 *":      "matches no time",
 		strings.Repeat("* ", 50): "five fields",
 	} {
 		if _, err := Crontab(rule); err == nil || !strings.Contains(err.Error(), want) {

@@ -1,6 +1,9 @@
 package supervise
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Desired is the state of the process that callers requested.
 type Desired string
@@ -33,9 +36,9 @@ const (
 
 // Identity identifies one process across pid reuse and reboots; zero = no process.
 type Identity struct {
-	BootID string
-	PID    int
-	Start  uint64
+	BootID string `json:"boot_id"`
+	PID    int    `json:"pid"`
+	Start  uint64 `json:"start"`
 }
 
 // Moment is the time since this host booted, including suspension. It is invalid after the
@@ -71,12 +74,8 @@ type Op struct {
 	Policy Policy
 }
 
-// before reports whether op was submitted earlier than other.
 func (op Op) before(other Op) bool {
-	if op.Fence != other.Fence {
-		return op.Fence < other.Fence
-	}
-	return op.Item < other.Item
+	return cmp.Or(cmp.Compare(op.Fence, other.Fence), cmp.Compare(op.Item, other.Item)) < 0
 }
 
 // Work is the kind of work in progress on a process.
@@ -93,20 +92,27 @@ const (
 // MaxQueue bounds the operations that wait on one process.
 const MaxQueue = 32
 
+// Saved is the part of a [State] that the next agent process needs.
+type Saved struct {
+	Desired  Desired  `json:"desired"`
+	Phase    Phase    `json:"phase"`
+	Main     Identity `json:"main,omitzero"`      // last verified process; zero = none
+	Failures int      `json:"failures,omitempty"` // consecutive failed attempts to keep the process running
+	Proven   bool     `json:"proven,omitempty"`   // Main has run for Policy.StableAfter
+	Restarts int      `json:"restarts,omitempty"` // automatic starts since registration that ran a command
+	// Since, the first observation of Main, and History are valid until the host reboots.
+	Since   Moment  `json:"since,omitempty"`
+	History History `json:"history,omitzero"`
+}
+
 // State is the state of one process. The zero State is that of an unknown process. States
 // are values: [Step] never changes its argument.
 type State struct {
-	Desired  Desired
-	Phase    Phase
-	Main     Identity // last verified process; zero = none
-	Since    Moment   // first observation of Main
-	Failures int      // consecutive failed attempts to keep the process running
-	Proven   bool     // Main has run for Policy.StableAfter
-	Restarts int      // automatic starts since registration that ran a command
-	Overlaps int      // consecutive runs skipped because the previous run had not ended
-	History  History
-	Kept     bool   // a spec, and its Policy, are stored for the process
-	Policy   Policy // derived from the stored spec
+	Saved
+
+	Overlaps   int    // consecutive runs skipped because the previous run had not ended
+	SpecStored bool   // a spec, and its Policy, are stored for the process
+	Policy     Policy // derived from the stored spec
 
 	Work  Work
 	Op    Op   // operation in progress if Work == Operating; else the last one
@@ -117,7 +123,7 @@ type State struct {
 	// was not armed for.
 	Gen int
 
-	Held      bool     // automatic starts and terminations are suspended; see [Hold]
+	Paused    bool     // automatic starts and terminations are suspended; see [Pause]
 	Suspended bool     // a signal has stopped Main
 	Conflict  Identity // living process that the pid file names instead of Main; zero = none
 
@@ -125,7 +131,7 @@ type State struct {
 	indeterminate    int    // consecutive indeterminate searches
 	recovering       bool   // no search was conclusive since the agent started
 	notBefore        Moment // earliest automatic start after recovery
-	overdue          bool   // an automatic start became due while held and has not run yet
+	overdue          bool   // an automatic start became due while paused and has not run yet
 	terminating      Why    // reason of the termination if Work == Terminating
 	conflictSince    Moment
 	conflictReported bool
@@ -136,5 +142,4 @@ type State struct {
 // is known to be [Uncertain].
 func (s State) Settled() bool { return !s.recovering || s.Phase == Uncertain }
 
-// supervised reports whether the process is kept alive.
 func (s State) supervised() bool { return s.Desired == Up }

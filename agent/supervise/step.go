@@ -1,10 +1,5 @@
 package supervise
 
-import (
-	"slices"
-	"time"
-)
-
 // maxIndeterminate is the number of consecutive indeterminate searches after which the
 // process is [Uncertain]; a single one may be a race with the start or end of the process.
 const maxIndeterminate = 3
@@ -25,8 +20,8 @@ func Step(s State, now Moment, e Event) (State, []Effect) {
 		m.terminateRequested(e)
 	case Terminated:
 		m.terminated(e.Outcome)
-	case Hold:
-		m.hold(e.On)
+	case Pause:
+		m.pause(e.On)
 	case PidFileConflict:
 		m.pidFileConflict(e)
 	case Suspended:
@@ -60,203 +55,6 @@ func (m *machine) emit(effects ...Effect) { m.effects = append(m.effects, effect
 func (m *machine) supersede() {
 	m.Gen++
 	m.overdue = false
-}
-
-func (m *machine) submitted(op Op) {
-	if m.Op.ID != "" && op.before(m.Op) {
-		m.emit(Refuse{ID: op.ID, Why: Superseded})
-		return
-	}
-	if len(m.Queue) >= MaxQueue {
-		m.emit(Refuse{ID: op.ID, Why: QueueFull})
-		return
-	}
-	at := len(m.Queue)
-	for at > 0 && op.before(m.Queue[at-1]) {
-		at--
-	}
-	m.Queue = slices.Insert(slices.Clone(m.Queue), at, op)
-	if m.Work == AutoStarting {
-		m.emit(Yield{})
-	}
-	m.next()
-}
-
-// next begins the first waiting operation unless work is going on.
-func (m *machine) next() {
-	if m.Work != Idle || len(m.Queue) == 0 {
-		return
-	}
-	op := m.Queue[0]
-	m.Queue = slices.Clone(m.Queue[1:])
-	m.begin(Operating)
-	m.Op = op
-	switch op.Action {
-	case Start:
-		m.Phase = Starting
-	case Stop, Kill:
-		m.Phase = Stopping
-	case Restart:
-		m.Phase = Restarting
-	case Reload:
-		m.Phase = Reloading
-	case Supervise, Release:
-	}
-	m.emit(Perform{Op: op, Main: m.Main})
-}
-
-// begin begins work. Until the work ends, the machine starts no other work and ignores
-// deaths, which the work detects itself.
-func (m *machine) begin(w Work) {
-	m.supersede()
-	m.before = m.Phase
-	m.Work = w
-}
-
-func (m *machine) finished(e Finished) {
-	if m.Work != Operating || e.ID != m.Op.ID {
-		return
-	}
-	m.Work = Idle
-	m.supersede()
-	m.decide(e.Outcome)
-	if e.Outcome.determinate() && (!e.Outcome.Other || m.keeps(e.Outcome)) {
-		m.conclude(e.Outcome, m.attempted(e.Outcome))
-	} else {
-		m.resume()
-	}
-	m.emit(Save{}, End{ID: e.ID})
-	m.next()
-}
-
-// decide changes the desired state according to the operation that ended. A failed operation
-// does not change it, except that a kill that acted ends supervision.
-func (m *machine) decide(o Outcome) {
-	reached := o.Class == Done || o.Class == Already
-	switch m.Op.Action {
-	case Start, Restart, Supervise:
-		if o.Class != Refused && (!o.Other || m.keeps(o)) {
-			m.forgive() // an operator is handling the process
-		}
-		if reached {
-			m.want(o)
-		}
-	case Stop:
-		if reached {
-			m.Desired = Down
-		}
-	case Kill:
-		if o.Class != Refused {
-			m.Desired = Down
-		}
-	case Release:
-		if reached {
-			m.Desired = None
-		}
-	case Reload:
-	}
-}
-
-// keeps reports whether the operation's spec is stored as the spec of the process. A start
-// that found a supervised process running does not replace the stored spec.
-func (m *machine) keeps(o Outcome) bool {
-	switch m.Op.Action {
-	case Start, Restart, Supervise:
-		return o.Class == Done || o.Class == Already && m.Op.Policy.registers() && !m.supervised()
-	case Stop, Kill, Release, Reload:
-	}
-	return false
-}
-
-func (m *machine) want(o Outcome) {
-	if !m.keeps(o) {
-		if m.Desired == Down { // the caller wants the process running
-			m.Desired = None
-		}
-		return
-	}
-	m.Kept, m.Policy = true, m.Op.Policy
-	if !m.supervised() {
-		m.Restarts = 0
-	}
-	m.Desired = None
-	if m.Policy.registers() {
-		m.Desired = Up
-	}
-	m.emit(Keep{ID: m.Op.ID})
-}
-
-// attempted reports whether the operation counts as a failed attempt if the process does
-// not run afterwards. A supervise operation starts nothing itself.
-func (m *machine) attempted(o Outcome) bool {
-	return m.Op.Action != Supervise && o.Class != Refused
-}
-
-// resume returns to the phase before the work, which did not change the process.
-func (m *machine) resume() {
-	m.Phase = m.before
-	if !m.supervised() {
-		return
-	}
-	switch m.Phase {
-	case Backoff:
-		m.retry()
-	case Fatal:
-		m.probeLater()
-	default:
-		m.watchStable()
-		m.emit(Search{Gen: m.Gen})
-	}
-}
-
-func (m *machine) autoStarted(e AutoStarted) {
-	if m.Work != AutoStarting {
-		return
-	}
-	o := e.Outcome
-	m.Work = Idle
-	m.supersede()
-	if e.Ran && m.Policy.Resident {
-		m.started()
-	}
-	switch {
-	case o.Class == Interrupted && o.Observation != Alive:
-		m.putOff()
-	case o.determinate():
-		m.brought(o, e.Ran)
-		m.setUp(o.Fault)
-		m.conclude(o, o.Fault != NoRoom)
-	default:
-		m.markIndeterminate()
-	}
-	m.emit(Save{})
-	m.next()
-}
-
-// putOff returns to the phase before an automatic start that yielded.
-func (m *machine) putOff() {
-	if m.Phase = m.before; m.Phase == Fatal {
-		m.History.Probes--
-		m.probeLater()
-		return
-	}
-	if m.Policy.Resident {
-		m.retry()
-	}
-}
-
-// brought emits the event for a process that runs after an automatic start.
-func (m *machine) brought(o Outcome, ran bool) {
-	switch {
-	case o.Observation != Alive:
-	case m.Policy.Periodic && !ran:
-		m.overlap() // an earlier start took effect late, or another program started the process
-	case m.Policy.Periodic:
-	case ran:
-		m.emit(Emit{Notice: Restarted, Main: o.Main})
-	default:
-		m.succeed(o.Main)
-	}
 }
 
 // markIndeterminate suspends automatic actions until a search is conclusive again.
@@ -313,7 +111,7 @@ func (m *machine) gone(failed bool) {
 		return
 	}
 	if m.Policy.Periodic {
-		m.await(failed)
+		m.awaitTick(failed)
 		return
 	}
 	m.Phase = Backoff
@@ -337,16 +135,6 @@ func (m *machine) gone(failed bool) {
 func (m *machine) ranLong() bool {
 	first := m.Main != (Identity{}) && m.Failures == 0
 	return m.Proven || first && m.now.since(m.Since) >= m.Policy.LongRun
-}
-
-func (m *machine) retry() { m.arm(m.Policy.Delay(m.Failures)) }
-
-func (m *machine) arm(delay time.Duration) {
-	if m.recovering {
-		delay = max(delay, m.Policy.RecoverDelay)
-	}
-	m.History.Due = m.now + Moment(delay)
-	m.emit(Arm{Timer: RetryTimer, Gen: m.Gen, Delay: delay, Least: max(0, m.notBefore.since(m.now))})
 }
 
 func (m *machine) died(main Identity) {
@@ -380,43 +168,16 @@ func (m *machine) observed(e Observed) {
 	}
 	m.supersede()
 	if o.Observation == Alive {
-		m.succeed(o.Main)
+		m.emitSuccessor(o.Main)
 	}
 	m.conclude(o, m.Main != Identity{})
 	m.emit(Save{})
 }
 
 func (m *machine) swept() {
-	if m.Work == Idle && (m.supervised() && !m.rests() || m.Main != Identity{}) {
+	if m.Work == Idle && (m.supervised() && !m.awaitsTick() || m.Main != Identity{}) {
 		m.emit(Search{Gen: m.Gen})
 	}
-}
-
-func (m *machine) fired(e Fired) {
-	if e.Gen != m.Gen {
-		return
-	}
-	switch {
-	case e.Timer == RetryTimer && (m.Phase == Backoff || m.Phase == Fatal && m.mayProbe()):
-		m.due()
-	case e.Timer == StableTimer && m.Phase == Running:
-		m.proven()
-		m.emit(Save{})
-	}
-}
-
-// due begins an automatic start.
-func (m *machine) due() {
-	if m.Held {
-		m.overdue = true
-		return
-	}
-	if m.Phase == Fatal {
-		m.History.Probes++
-	}
-	m.begin(AutoStarting)
-	m.Phase = Starting
-	m.emit(AutoStart{})
 }
 
 // recovered resumes a state that an earlier agent process stored: it arms the timer again
@@ -426,9 +187,9 @@ func (m *machine) recovered(e Recovered) {
 	switch {
 	case !m.supervised():
 	case m.Phase == Backoff:
-		m.arm(m.rest(m.Policy.Delay(m.Failures)))
+		m.arm(m.remaining(m.Policy.Delay(m.Failures)))
 	case m.Phase == Fatal && m.mayProbe():
-		m.arm(m.rest(m.Policy.ProbeInterval))
+		m.arm(m.remaining(m.Policy.ProbeInterval))
 	}
 	m.emit(Search{Gen: m.Gen})
 }

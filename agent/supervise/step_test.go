@@ -29,7 +29,7 @@ type story struct {
 
 func tell(t *testing.T) *story {
 	t.Helper()
-	return &story{t: t, s: State{Phase: Unknown}}
+	return &story{t: t, s: State{Saved: Saved{Phase: Unknown}}}
 }
 
 func (st *story) on(e Event) *story {
@@ -109,17 +109,17 @@ func (st *story) armed() Arm {
 
 func TestStartSupervisesResidentProcessesOnly(t *testing.T) {
 	t.Parallel()
-	tell(t).running().is(Up, Running, 0).emits(Watch{first}).emits(Keep{"1"}).emits(Save{}).emits(End{"1"})
-	tell(t).submit(Start, once).finish(Done, Alive, first).is(None, Running, 0).emits(Keep{"1"}).emits(Watch{})
+	tell(t).running().is(Up, Running, 0).emits(Watch{first}).emits(StoreSpec{"1"}).emits(Save{}).emits(End{"1"})
+	tell(t).submit(Start, once).finish(Done, Alive, first).is(None, Running, 0).emits(StoreSpec{"1"}).emits(Watch{})
 	tell(t).submit(Start, once).finish(Done, Gone, Identity{}).is(None, Stopped, 0)
-	tell(t).submit(Start, resident).finish(Already, Alive, first).is(Up, Running, 0).emits(Keep{"1"})
-	tell(t).submit(Start, resident).finish(Failed, Gone, Identity{}).is("", Stopped, 0).emitsNo(Keep{"1"})
+	tell(t).submit(Start, resident).finish(Already, Alive, first).is(Up, Running, 0).emits(StoreSpec{"1"})
+	tell(t).submit(Start, resident).finish(Failed, Gone, Identity{}).is("", Stopped, 0).emitsNo(StoreSpec{"1"})
 }
 
 func TestStartThatFindsItRunningLeavesTheKeptSpec(t *testing.T) {
 	t.Parallel()
 	tell(t).running().submit(Start, resident).finish(Already, Alive, first).
-		is(Up, Running, 0).emitsNo(Keep{"2"})
+		is(Up, Running, 0).emitsNo(StoreSpec{"2"})
 }
 
 func TestBackoffDoublesAndGivesUp(t *testing.T) {
@@ -173,7 +173,7 @@ func TestFirstDeathOfARowAfterALongRunIsRetriedAtOnce(t *testing.T) {
 	}
 }
 
-func TestTakeDownAfterALongRunIsNotFollowedByAStartAtOnce(t *testing.T) {
+func TestTerminationAfterALongRunIsNotFollowedByAStartAtOnce(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running().after(resident.LongRun)
 	st.on(TerminateRequested{Main: first, Why: OverLimit}).on(Terminated{Outcome: Outcome{Class: Done, Observation: Gone}})
@@ -202,7 +202,7 @@ func TestWhatOneSpecShowsSaysNothingAboutAnother(t *testing.T) {
 	st.on(Finished{ID: "2", Outcome: Outcome{Class: Failed, Observation: Gone, Other: true}}).
 		is(Up, Running, 0).emits(Search{st.s.Gen})
 	st.submit(Start, resident).on(Finished{ID: "3", Outcome: Outcome{Class: Done, Observation: Alive, Main: second, Other: true}}).
-		is(Up, Running, 0).emits(Keep{"3"}).emits(Watch{second})
+		is(Up, Running, 0).emits(StoreSpec{"3"}).emits(Watch{second})
 }
 
 func TestSuccessorIsAdoptedWithoutFailure(t *testing.T) {
@@ -301,7 +301,7 @@ func TestQueueIsInFenceOrderAndBounded(t *testing.T) {
 	st := tell(t).on(Submitted{Op{ID: "a", Action: Start, Fence: 5}})
 	st.on(Submitted{Op{ID: "c", Action: Stop, Fence: 9}}).on(Submitted{Op{ID: "b", Action: Reload, Fence: 7}})
 	st.on(Submitted{Op{ID: "late", Action: Stop, Fence: 4}}).emits(Refuse{ID: "late", Why: Superseded})
-	st.finish(Done, Alive, first).emits(Perform{Op: Op{ID: "b", Action: Reload, Fence: 7}, Main: first})
+	st.finish(Done, Alive, first).emits(Perform{ID: "b"})
 	for i := range MaxQueue - 1 {
 		st.on(Submitted{Op{ID: "x", Action: Stop, Fence: 10, Item: i}}).emitsNo(Refuse{ID: "x"})
 	}

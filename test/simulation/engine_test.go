@@ -104,7 +104,10 @@ func (e *engine) Recover(left journal.Recovered) {
 		}
 		k := e.keeper(key)
 		k.spec = s.Spec
-		k.state = supervise.State{Desired: s.Desired, Phase: s.Phase, Main: s.Main, Failures: s.Failures, Kept: true, Policy: e.policy(&s.Spec), Since: e.now()}
+		k.state = supervise.State{
+			Saved:      supervise.Saved{Desired: s.Desired, Phase: s.Phase, Main: s.Main, Failures: s.Failures, Since: e.now()},
+			SpecStored: true, Policy: e.policy(&s.Spec),
+		}
 		e.step(k, supervise.Recovered{})
 	}
 	for _, open := range left.Open {
@@ -195,7 +198,7 @@ func (e *engine) later(k *keeper, event func() supervise.Event) {
 func (e *engine) perform(k *keeper, effect supervise.Effect) {
 	switch effect := effect.(type) {
 	case supervise.Perform:
-		o := k.ops[effect.Op.ID]
+		o := k.ops[effect.ID]
 		e.later(k, func() supervise.Event { return e.carryOut(k, o) })
 	case supervise.Refuse:
 		o := k.ops[effect.ID]
@@ -205,7 +208,7 @@ func (e *engine) perform(k *keeper, effect supervise.Effect) {
 		o := k.ops[effect.ID]
 		delete(k.ops, effect.ID)
 		e.finish(o.op, *o.result)
-	case supervise.Keep:
+	case supervise.StoreSpec:
 		k.spec = k.ops[effect.ID].op.Spec
 	case supervise.Save:
 		e.save(k)
@@ -254,7 +257,7 @@ func (e *engine) watch(k *keeper, main supervise.Identity) {
 // save stores the state that a later agent process needs.
 func (e *engine) save(k *keeper) {
 	var text json.RawMessage
-	if k.state.Kept && k.state.Desired != supervise.None {
+	if k.state.SpecStored && k.state.Desired != supervise.None {
 		s := saved{Spec: k.spec, Desired: k.state.Desired, Phase: k.state.Phase, Main: k.state.Main, Failures: k.state.Failures}
 		text, _ = json.Marshal(s) //nolint:errchkjson // all fields can be encoded
 	}
@@ -448,7 +451,7 @@ func (e *engine) Processes() []agentproto.ManagedProcess {
 	defer e.mu.Unlock()
 	var all []agentproto.ManagedProcess
 	for key, k := range e.keepers {
-		if k.state.Kept {
+		if k.state.SpecStored {
 			all = append(all, agentproto.ManagedProcess{
 				Key: key, Namespace: k.spec.Namespace, Name: k.spec.Name, ProcName: k.spec.ProcName, Desired: string(k.state.Desired),
 				Status: agentproto.Status{At: time.Now().UTC(), Running: sight(e.host.main(key)) == supervise.Alive},

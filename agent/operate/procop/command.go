@@ -60,7 +60,7 @@ func (w *work) spawn(ctx context.Context, line string, was proc.Identity) (*comm
 	exec, err := h.Runner.Start(ctx, w.commandLine(line, c.output))
 	if err != nil {
 		failed := notRun(err)
-		if failed.fault == supervise.NoRoom {
+		if failed.fault == supervise.HostExhausted {
 			h.Engine.DelayStarts(failed.Message)
 		}
 		if ctx.Err() != nil {

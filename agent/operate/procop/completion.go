@@ -46,7 +46,7 @@ func notRun(err error) Completion {
 	c := commandFailed(err.Error())
 	switch {
 	case errors.Is(err, proc.ErrNoResources):
-		c.fault = supervise.NoRoom
+		c.fault = supervise.HostExhausted
 	case errors.Is(err, proc.ErrSetup):
 		c.fault = supervise.BadSetup
 	}

@@ -5,6 +5,63 @@ import (
 	"time"
 )
 
+// Policy configures how a process is kept alive. Zero fields have no defaults.
+type Policy struct {
+	Resident bool // kept alive; any other process may end
+	Periodic bool // started at the ticks of its [Timetable]; never with Resident
+	// Retries is the number of consecutive failed automatic starts before giving up.
+	Retries int
+	// Interval is the delay before the first retry; each further retry doubles the delay.
+	Interval time.Duration
+	MaxDelay time.Duration // upper bound of the doubled delay
+	// StableAfter is the run time after which the failures of a process are reset.
+	StableAfter time.Duration
+	// LongRun is the run time after which the first failure of a process is followed by an
+	// immediate start. Interval applies to repeated failures.
+	LongRun time.Duration
+	// RecoverDelay is the least delay right after the agent started, so that a host whose
+	// processes have all died is not overloaded.
+	RecoverDelay time.Duration
+
+	// FlapStarts is the number of automatic starts within FlapWindow that leads to giving
+	// up, even if each of them succeeded; 0 = no limit.
+	FlapStarts int
+	FlapWindow time.Duration
+	// SetupTries is the number of consecutive starts failed by [BadSetup] that leads to
+	// giving up; 0 = no limit.
+	SetupTries int
+	// LimitKills is the number of terminations [OverLimit] within LimitWindow that leads to
+	// giving up; 0 = no limit.
+	LimitKills  int
+	LimitWindow time.Duration
+
+	// A process that was given up is started once per ProbeInterval, at most ProbeTries
+	// times and until ProbeFor has passed.
+	ProbeInterval time.Duration
+	ProbeTries    int
+	ProbeFor      time.Duration
+
+	// ConflictWait is how long the pid file may name another process, while the known one
+	// lives, before an event is emitted.
+	ConflictWait time.Duration
+}
+
+// Delay returns the delay after the given number of consecutive failures:
+// Interval × 2^(failures−1), at most MaxDelay.
+func (p Policy) Delay(failures int) time.Duration {
+	delay := p.Interval
+	for n := 1; n < failures && delay < p.MaxDelay; n++ {
+		delay *= 2
+	}
+	return min(delay, p.MaxDelay)
+}
+
+// Jitter spreads a delay by ±20 %, so that processes that died together do not
+// start together. at is a random number in [0, 1).
+func Jitter(delay time.Duration, at float64) time.Duration {
+	return time.Duration(float64(delay) * (0.8 + 0.4*at))
+}
+
 // Reason is the cause of giving up a process.
 type Reason string
 
@@ -40,7 +97,6 @@ func within(moments []Moment, now, window Moment) []Moment {
 	return slices.DeleteFunc(slices.Clone(moments), func(at Moment) bool { return now-at > window })
 }
 
-// forgive resets all failures of the process.
 func (m *machine) forgive() { m.Failures, m.History = 0, History{} }
 
 // proven resets the consecutive failures of a process that has run for Policy.StableAfter.
@@ -52,7 +108,6 @@ func (m *machine) proven() {
 	}
 }
 
-// started counts an automatic start whose command was run.
 func (m *machine) started() {
 	m.Restarts++
 	m.History.Starts = append(within(m.History.Starts, m.now, Moment(m.Policy.FlapWindow)), m.now)
@@ -78,7 +133,7 @@ func (m *machine) hopeless() Reason {
 		return LimitAgain
 	case reached(h.BadSetups, p.SetupTries):
 		return Unstartable
-	case p.exhausted(m.Failures):
+	case m.Failures > p.Retries:
 		return OutOfRetries
 	case reached(len(within(h.Starts, m.now, Moment(p.FlapWindow))), p.FlapStarts):
 		return Flapping
@@ -86,7 +141,6 @@ func (m *machine) hopeless() Reason {
 	return ""
 }
 
-// giveUp gives up a process that is down and schedules the rare attempts to start it.
 func (m *machine) giveUp(why Reason, last Identity) {
 	m.Phase = Fatal
 	if m.History.GaveUp == "" {
@@ -102,8 +156,8 @@ func (m *machine) probeLater() {
 	}
 }
 
-// rest returns the remainder of a delay that an earlier agent process began.
-func (m *machine) rest(delay time.Duration) time.Duration {
+// remaining returns the remainder of a delay that an earlier agent process began.
+func (m *machine) remaining(delay time.Duration) time.Duration {
 	return min(delay, max(0, m.History.Due.since(m.now)))
 }
 
