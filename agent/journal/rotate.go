@@ -41,7 +41,7 @@ func (j *Journal) rotate() error {
 		return fmt.Errorf("new log: %w", err)
 	}
 	j.crash(CrashNewLog)
-	snapshot, moved, err := j.writeSnapshot(next)
+	snapshot, apply, err := j.writeSnapshot(next)
 	if err != nil {
 		return errors.Join(fmt.Errorf("new snapshot: %w", err), log.file.Close())
 	}
@@ -51,7 +51,9 @@ func (j *Journal) rotate() error {
 	}
 	snapshot.name = j.path(snapshotPrefix, next)
 	before := j.base
-	moved.applyTo(&j.index)
+	for _, change := range apply {
+		change()
+	}
 	_ = j.closeSegments() // the index refers to the new segments only
 	j.segments = []*segment{snapshot, log}
 	j.current, j.generation, j.base, j.failed = log, next, next, nil
@@ -104,32 +106,13 @@ func (x *index) inOrder() []ID {
 	return slices.SortedFunc(maps.Keys(x.ops), func(a, b ID) int { return cmp.Compare(x.ops[a].order, x.ops[b].order) })
 }
 
-// moves are the changes of the index when a new snapshot replaces the previous one.
-type moves struct {
-	refs      []func()
-	processes map[string]ref
-	forgotten []ID
-	fences    map[string]fenceMark
-	floor     int64
-}
-
-func (m *moves) applyTo(x *index) {
-	for _, move := range m.refs {
-		move()
-	}
-	for _, id := range m.forgotten {
-		delete(x.ops, id)
-	}
-	x.processes, x.fences, x.floor = m.processes, m.fences, m.floor
-}
-
 // snapshotWriter copies the retained records into a new file.
 type snapshotWriter struct {
 	segment *segment
 	out     *bufio.Writer
 	group   uint64
 	records int
-	moves   moves
+	apply   []func() // changes of the index, to be made when the snapshot replaces the previous one
 }
 
 func (w *snapshotWriter) add(rec *record) error {
@@ -154,20 +137,20 @@ func (w *snapshotWriter) copy(payload []byte) (ref, error) {
 	return at, err
 }
 
-// move copies the record at *from. [moves.applyTo] sets *from to the position of the copy.
+// move copies the record at *from. apply sets *from to the position of the copy.
 func (w *snapshotWriter) move(from *ref) error {
 	payload, err := from.payload()
 	if err != nil {
 		return err
 	}
 	at, err := w.copy(payload)
-	w.moves.refs = append(w.moves.refs, func() { *from = at })
+	w.apply = append(w.apply, func() { *from = at })
 	return err
 }
 
 // writeSnapshot writes the snapshot of a generation under a temporary name. The file is
 // durable, but the index does not refer to it yet.
-func (j *Journal) writeSnapshot(generation int) (*segment, *moves, error) {
+func (j *Journal) writeSnapshot(generation int) (s *segment, apply []func(), err error) {
 	name := j.path(snapshotPrefix, generation) + tmpSuffix
 	f, err := j.disk.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
@@ -177,22 +160,27 @@ func (j *Journal) writeSnapshot(generation int) (*segment, *moves, error) {
 		segment: &segment{file: f, name: name},
 		out:     bufio.NewWriterSize(io.NewOffsetWriter(f, 0), 256<<10),
 		group:   j.synced,
-		moves:   moves{processes: map[string]ref{}},
 	}
-	w.moves.fences, w.moves.floor = j.index.keepFences(&j.limits)
 	if err := j.fillSnapshot(w, generation); err != nil {
 		return nil, nil, errors.Join(err, f.Close(), j.disk.Remove(name))
 	}
-	return w.segment, &w.moves, nil
+	return w.segment, w.apply, nil
 }
 
 func (j *Journal) fillSnapshot(w *snapshotWriter, generation int) error {
+	fences, floor := j.index.retainedFences(&j.limits)
+	w.apply = append(w.apply, func() { j.index.fences, j.index.floor = fences, floor })
 	head := j.head(generation)
-	head.Floor = w.moves.floor
+	head.Floor = floor
 	if err := w.add(&record{Head: head}); err != nil {
 		return err
 	}
-	for _, part := range []func(*snapshotWriter) error{j.writeFences, j.writeProcesses, j.writeOps} {
+	for _, mark := range fences {
+		if err := w.add(&record{Fence: &mark}); err != nil {
+			return err
+		}
+	}
+	for _, part := range []func(*snapshotWriter) error{j.writeProcesses, j.writeOps} {
 		if err := part(w); err != nil {
 			return err
 		}
@@ -206,10 +194,10 @@ func (j *Journal) fillSnapshot(w *snapshotWriter, generation int) error {
 	return w.segment.file.Sync()
 }
 
-// keepFences returns the retained fences, and the floor: the highest removed fence. It
+// retainedFences returns the retained fences, and the floor: the highest removed fence. It
 // removes fences of processes without a record, the lowest first, if there are too many of
 // them or they are too old compared with the newest command.
-func (x *index) keepFences(l *limits) (kept map[string]fenceMark, floor int64) {
+func (x *index) retainedFences(l *limits) (kept map[string]fenceMark, floor int64) {
 	kept, floor = make(map[string]fenceMark, len(x.fences)), x.floor
 	highestFirst := func(a, b fenceMark) int { return cmp.Compare(b.Fence, a.Fence) }
 	oldest, others := x.newest-l.retainFence.Microseconds(), 0
@@ -225,25 +213,18 @@ func (x *index) keepFences(l *limits) (kept map[string]fenceMark, floor int64) {
 	return kept, floor
 }
 
-func (j *Journal) writeFences(w *snapshotWriter) error {
-	for _, mark := range w.moves.fences {
-		if err := w.add(&record{Fence: &mark}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (j *Journal) writeProcesses(w *snapshotWriter) error {
+	processes := make(map[string]ref, len(j.index.processes))
 	for key, at := range j.index.processes {
 		payload, err := at.payload()
 		if err != nil {
 			return err
 		}
-		if w.moves.processes[key], err = w.copy(payload); err != nil {
+		if processes[key], err = w.copy(payload); err != nil {
 			return err
 		}
 	}
+	w.apply = append(w.apply, func() { j.index.processes = processes })
 	return nil
 }
 
@@ -257,7 +238,7 @@ func (j *Journal) writeOps(w *snapshotWriter) error {
 	for _, id := range ids {
 		e := j.index.ops[id]
 		if forgettable[id] {
-			w.moves.forgotten = append(w.moves.forgotten, id)
+			w.apply = append(w.apply, func() { delete(j.index.ops, id) })
 			continue
 		}
 		if err := j.writeOp(w, id, e); err != nil {
@@ -302,7 +283,7 @@ func (w *snapshotWriter) putMaybeExecuted(id ID, e *entry) error {
 		return err
 	}
 	at, err := w.put(&record{Executing: &execMark{ID: id, Exec: exec}})
-	w.moves.refs = append(w.moves.refs, func() { e.executing, e.maybeExecuted = at, false })
+	w.apply = append(w.apply, func() { e.executing, e.maybeExecuted = at, false })
 	return err
 }
 
@@ -312,7 +293,7 @@ func (w *snapshotWriter) putLost(id ID, e *entry) error {
 		return fmt.Errorf("encode result: %w", err)
 	}
 	at, err := w.put(&record{Done: &done{ID: id, At: e.finishedAt.UTC(), Code: e.code, Reason: e.reason, Result: body}})
-	w.moves.refs = append(w.moves.refs, func() { e.done, e.volatile, e.executing = at, nil, ref{} })
+	w.apply = append(w.apply, func() { e.done, e.volatile, e.executing = at, nil, ref{} })
 	return err
 }
 
