@@ -14,7 +14,7 @@ const (
 )
 
 // Event is something that happened to a process.
-type Event interface{ event() }
+type Event interface{ apply(m *machine) }
 
 // Submitted reports an operation that a caller submitted.
 type Submitted struct{ Op Op }
@@ -135,20 +135,20 @@ type Recovered struct {
 	NotBefore Moment
 }
 
-func (Submitted) event()          {}
-func (Finished) event()           {}
-func (AutoStarted) event()        {}
-func (TerminateRequested) event() {}
-func (Terminated) event()         {}
-func (Pause) event()              {}
-func (PidFileConflict) event()    {}
-func (Suspended) event()          {}
-func (Observed) event()           {}
-func (Died) event()               {}
-func (Swept) event()              {}
-func (Ticked) event()             {}
-func (Fired) event()              {}
-func (Recovered) event()          {}
+func (e Submitted) apply(m *machine)          { m.submitted(e.Op) }
+func (e Finished) apply(m *machine)           { m.finished(e) }
+func (e AutoStarted) apply(m *machine)        { m.autoStarted(e) }
+func (e TerminateRequested) apply(m *machine) { m.terminateRequested(e) }
+func (e Terminated) apply(m *machine)         { m.terminated(e.Outcome) }
+func (e Pause) apply(m *machine)              { m.pause(e.On) }
+func (e PidFileConflict) apply(m *machine)    { m.pidFileConflict(e) }
+func (e Suspended) apply(m *machine)          { m.suspended(e) }
+func (e Observed) apply(m *machine)           { m.observed(e) }
+func (e Died) apply(m *machine)               { m.died(e.Main) }
+func (Swept) apply(m *machine)                { m.swept() }
+func (Ticked) apply(m *machine)               { m.ticked() }
+func (e Fired) apply(m *machine)              { m.fired(e) }
+func (e Recovered) apply(m *machine)          { m.recovered(e) }
 
 // Timer is the purpose of a timer. A process has at most one timer; arming it replaces the
 // previous one.

@@ -9,36 +9,7 @@ const maxIndeterminate = 3
 // and does not change s.
 func Step(s State, now Moment, e Event) (State, []Effect) {
 	m := machine{State: s, now: now}
-	switch e := e.(type) {
-	case Submitted:
-		m.submitted(e.Op)
-	case Finished:
-		m.finished(e)
-	case AutoStarted:
-		m.autoStarted(e)
-	case TerminateRequested:
-		m.terminateRequested(e)
-	case Terminated:
-		m.terminated(e.Outcome)
-	case Pause:
-		m.pause(e.On)
-	case PidFileConflict:
-		m.pidFileConflict(e)
-	case Suspended:
-		m.suspended(e)
-	case Observed:
-		m.observed(e)
-	case Died:
-		m.died(e.Main)
-	case Swept:
-		m.swept()
-	case Ticked:
-		m.ticked()
-	case Fired:
-		m.fired(e)
-	case Recovered:
-		m.recovered(e)
-	}
+	e.apply(&m)
 	return m.State, m.effects
 }
 
