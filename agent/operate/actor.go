@@ -37,7 +37,8 @@ type actor struct {
 	panics      int       // panics in the work on this key; see quarantine
 }
 
-// order is an operation and the progress of an earlier agent process on it.
+// order, a message, is an operation to carry out and the progress of an earlier agent process
+// on it.
 type order struct {
 	op          journal.Op
 	interrupted *journal.Exec // recorded execution; nil = the operation had not begun
@@ -45,8 +46,6 @@ type order struct {
 
 // Messages in addition to the events of package supervise.
 type (
-	submission struct{ order order }
-
 	// completed reports the end of an operation.
 	completed struct {
 		id     string
@@ -84,14 +83,14 @@ func (a *actor) work(ctx context.Context) {
 			a.guarded(func() { a.handle(ctx, msg) })
 		}
 		if a.forgettable() && a.engine.retire(a) {
-			a.leave()
+			a.stop()
 			return
 		}
 	}
 }
 
-// leave stops all senders of messages. It must not run concurrently with work.
-func (a *actor) leave() {
+// stop stops all senders of messages. It must not run concurrently with work.
+func (a *actor) stop() {
 	a.mailbox.close()
 	a.auto.disarm()
 	a.schedule.drop()
@@ -117,10 +116,10 @@ func (a *actor) handle(ctx context.Context, msg message) {
 		return
 	}
 	switch msg := msg.(type) {
-	case submission:
-		op := &msg.order.op
+	case order:
+		op := &msg.op
 		id := opID(op.ID)
-		a.ops[id] = msg.order
+		a.ops[id] = msg
 		a.step(ctx, supervise.Submitted{Op: supervise.Op{
 			ID: id, Action: supervise.Action(op.Action), Fence: op.Fence, Item: op.Item, Policy: policyOf(&op.Spec, a.engine.cfg.Timing),
 		}}, nil)
@@ -144,9 +143,9 @@ func (a *actor) handle(ctx context.Context, msg message) {
 		a.refreeze(ctx)
 	case pidFileChecked:
 		observer{a}.readPidFile(ctx, msg)
-	case pidFileRead:
+	case supervise.PidFileConflict:
 		a.watch.checkingPidFile = false
-		a.step(ctx, msg.event, nil)
+		a.step(ctx, msg, nil)
 	case panicked:
 		quarantine{a}.countPanic(ctx, msg)
 	case instanceDied:
@@ -174,7 +173,9 @@ func (a *actor) completed(ctx context.Context, msg completed) {
 		a.memory.learn(r.Aliases)
 	}
 	a.watch.pidFileRead(r.PidFileWritten)
-	a.memory.named = namesOf(a.ops[msg.id].op.Spec)
+	if !a.state.SpecStored {
+		a.memory.Spec = namesOnly(a.ops[msg.id].op.Spec)
+	}
 	effects{a}.confirm(ctx, &msg)
 	a.step(ctx, supervise.Finished{ID: msg.id, Outcome: r.Outcome}, &msg)
 	if !r.Outcome.Other && msg.facts.shown {
@@ -189,7 +190,7 @@ func (a *actor) step(ctx context.Context, event supervise.Event, done *completed
 	was := a.state
 	state, todo := supervise.Step(a.state, a.engine.clock.now(), event)
 	a.state = state
-	a.follow(was)
+	a.stateChanged(was)
 	for _, effect := range todo {
 		a.guarded(func() { effects{a}.perform(ctx, effect, done) })
 		a.publish()
@@ -198,13 +199,13 @@ func (a *actor) step(ctx context.Context, event supervise.Event, done *completed
 	reporter{a}.logChange(was)
 }
 
-// follow updates the fields that depend on the state. was is the state before the step.
-func (a *actor) follow(was supervise.State) {
+// stateChanged updates the fields that depend on the state. was is the state before the step.
+func (a *actor) stateChanged(was supervise.State) {
 	if a.state.Main != was.Main {
 		if was.Main != (supervise.Identity{}) {
 			a.memory.Last = proc.Identity(was.Main)
-			if a.watch.follows(a.memory.Last) {
-				a.watch.seenAlive() // it ran until now
+			if a.watch.watches(a.memory.Last) {
+				a.watch.recordAlive() // it ran until now
 			}
 			a.recordExit(a.memory.Last, was)
 		}
@@ -234,10 +235,9 @@ func (a *actor) follow(was supervise.State) {
 	}
 }
 
-// settle claims the new main process, and records that it runs.
 func (a *actor) settle() {
 	if a.state.Main != (supervise.Identity{}) {
-		a.watch.seenAlive()
+		a.watch.recordAlive()
 	}
 	a.claim()
 }

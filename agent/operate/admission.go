@@ -13,16 +13,16 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// spawn runs fn in a goroutine that Stop waits for. key and what name the work in the log if
-// fn panics. After Stop, spawn does nothing.
-func (e *Engine) spawn(key, what string, fn func()) {
+// spawn runs fn in a goroutine that Stop waits for. key and work describe fn in the log if it
+// panics. After Stop, spawn does nothing.
+func (e *Engine) spawn(key, work string, fn func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stopped {
 		return
 	}
 	e.work.Go(func() {
-		defer e.rescue(key, what, nil)
+		defer e.rescue(key, work, nil)
 		fn()
 	})
 }
@@ -61,7 +61,7 @@ func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Re
 			break
 		}
 		if attempt == 0 {
-			log.WithError(err).Error("result held until the journal is writable")
+			log.WithError(err).Error("result not persisted, retrying")
 		}
 		select {
 		case <-time.After(e.cfg.Timing.JournalRetry):
@@ -123,7 +123,7 @@ func (e inspector) inspect(op journal.Op) (result agentproto.Result, ok bool) {
 // probe returns the work of a search that uses the engine's knowledge of the spec's key.
 func (e inspector) probe(spec *agentproto.Spec) *procop.Probe {
 	var known procop.Knowledge
-	if s := e.snapshotOf(spec.Key); !s.kept || procspec.SameProgram(&s.spec, spec) {
+	if s := e.snapshotOf(spec.Key); !s.specStored || procspec.SameProgram(&s.spec, spec) {
 		known = s.known
 	}
 	return e.host.Probe(spec, known)

@@ -18,7 +18,7 @@ type automatic struct {
 	timer   *time.Timer
 	retryAt time.Time // time of the next automatic start
 
-	yield   context.CancelFunc // asks the automatic start in progress to end early
+	yield   context.CancelFunc // makes the automatic start in progress end early
 	dueAt   time.Time          // when the waiting automatic start became due; zero = none waits
 	trouble string             // error of the latest automatic start
 
@@ -90,14 +90,14 @@ func (a automation) autoStart(ctx context.Context) {
 	if procspec.HasSchedule(&a.memory.Spec) {
 		limiter = e.runs
 	}
-	work := e.host.AutoStart(&a.memory.Spec, a.know(&a.memory.Spec), a.memory.Starting, func(exec journal.Exec) bool {
+	work := e.host.AutoStart(&a.memory.Spec, a.know(&a.memory.Spec), a.memory.Starting, func(exec journal.Exec) error {
 		msg := startSpawned{exec: exec, saved: make(chan struct{})}
 		a.mailbox.put(msg)
 		select {
 		case <-msg.saved:
-			return true
+			return nil
 		case <-ctx.Done():
-			return false
+			return ctx.Err()
 		}
 	})
 	e.work.Go(func() {
@@ -184,7 +184,7 @@ func (a automation) terminate(ctx context.Context, effect supervise.Terminate) {
 	e.work.Go(func() {
 		var end procop.TerminationEnd
 		defer func() { a.mailbox.put(terminated{end}) }()
-		defer e.rescue(a.key, "take-down", func(cause string) { end = work.Failed(cause) })
+		defer e.rescue(a.key, "termination", func(cause string) { end = work.Failed(cause) })
 		end = work.Run(ctx, proc.Identity(effect.Main))
 	})
 }

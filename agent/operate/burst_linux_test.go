@@ -30,7 +30,7 @@ func benchmarkBurst(b *testing.B, keys int, action string) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	var burst sync.WaitGroup
-	engine, err := New(Config{
+	engine, err := New(testConfig(Config{
 		Ledger: newLedger(), Log: log, RunDir: b.TempDir(),
 		Finished: func(op journal.Op, r agentproto.Result) {
 			if r.Code != agentproto.CodeSuccess {
@@ -38,7 +38,7 @@ func benchmarkBurst(b *testing.B, keys int, action string) {
 			}
 			burst.Done()
 		},
-	})
+	}))
 	if err != nil {
 		b.Fatal(err)
 	}

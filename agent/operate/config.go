@@ -3,9 +3,6 @@ package operate
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -27,28 +24,27 @@ type Ledger interface {
 	SaveProcess(key string, record json.RawMessage) error
 }
 
-// Config holds the dependencies and settings of an engine.
+// Config holds the dependencies and settings of an engine. Ledger, Log and all functions are
+// required. No function may block.
 type Config struct {
 	Ledger Ledger
 	Log    logrus.FieldLogger
 
-	// Finished is called with each result when it is durable. It must not block.
+	// Finished is called with each result when it is durable.
 	Finished func(journal.Op, agentproto.Result)
 
-	// Restarted is called after each start command that was run to keep a process
-	// alive. It must not block.
+	// Restarted is called after each start command that was run to keep a process alive.
 	Restarted func()
 
 	// Changed is called whenever a process in the result of [Engine.Processes] changes its
-	// state; measurements do not count. It must not block and must not call the engine.
+	// state; measurements do not count. It must not call the engine.
 	Changed func()
 
 	// Emit is called with each event that no operation caused. Kind, process, Message and
-	// Details are set. It must not block.
+	// Details are set.
 	Emit func(agentproto.Event)
 
-	// InTime reports whether the server's time is still before a deadline. It must not
-	// block. Default: compares with this host's clock.
+	// InTime reports whether the server's time is still before a deadline.
 	InTime func(deadline time.Time) bool
 
 	AgentID  string // reported in statuses; "" = none
@@ -68,7 +64,7 @@ type Config struct {
 	Timing Timing
 
 	// Crash is called at named points of an operation (the Crash constants), for tests
-	// that kill the agent there. May be nil.
+	// that kill the agent there.
 	Crash func(point string)
 }
 
@@ -82,41 +78,35 @@ const (
 
 // Timing holds the engine's intervals and timeouts. Zero fields get the default.
 type Timing struct {
-	Sweep           time.Duration // period of queries of pid files and processes; quiet processes are queried in every sixth sweep; default 5 s
-	StopPoll        time.Duration // longest pause between queries of a process that should end, doubling from 5 ms; default 200 ms
-	WindowPoll      time.Duration // pause between queries of a process that should start; default 250 ms
-	Settle          time.Duration // time for which a started process must keep its identity, or in which a successor or pid file must appear; default 1 s
-	ForegroundAfter time.Duration // least run time of a start command that is accepted as the process itself; default 5 s
-	KillWait        time.Duration // time in which a killed process must end; default 5 s
-	ReloadWait      time.Duration // longest wait between a reload and the query of the process; default 2 s
-	KillGrace       time.Duration // time between SIGTERM and SIGKILL for a command that timed out; default 3 s
-	MaxDelay        time.Duration // longest back-off; default 5 min
-	StableAfter     time.Duration // run time after which the failures of a process are reset; default 10 min
-	FlapWindow      time.Duration // window in which ten automatic starts lead to giving up; default 30 min
-	LimitWindow     time.Duration // window in which three terminations for a limit lead to giving up; default 1 h
-	ProbeInterval   time.Duration // time between the five start attempts after giving up; default 10 min
-	ProbeFor        time.Duration // time after giving up in which start attempts are made; default 2 h
-	ConflictWait    time.Duration // time for which a pid file may name another process, while the known one lives, before an event; default 5 s
-	FreezeCheck     time.Duration // period of checks for freezes that have ended; default 1 s
-	StartEvery      time.Duration // time per further automatic start on the host once StartBurst is used up; default 3 s
-	StartBurst      int           // automatic starts that may begin at once; each StartEvery adds one; default 40
-	HostPause       time.Duration // pause of automatic starts after the host could not spawn another process; default 30 s
-	BootGrace       time.Duration // least delay of automatic starts after the agent started on a rebooted host; default 30 s
-	BootUptime      time.Duration // least uptime of the host for automatic starts; default 1 min
-	LongRun         time.Duration // run time after which the first failure of a process is followed by an immediate start; default 10 s
-	RecoverDelay    time.Duration // least back-off right after the agent started, before jitter; default 2.5 s
-	JournalRetry    time.Duration // pause between attempts to persist a result; default 1 s
-	Drain           time.Duration // longest wait of Stop for operations in progress; default 10 s
-	Inquiry         time.Duration // timeout of version and health commands, and of a status operation that runs both; default 9 s
-	AnswerAge       time.Duration // validity of version and health answers for status operations; default 1 min
-	VersionAge      time.Duration // age of a reported version after which the version command runs again; default 10 min
-	Health          time.Duration // period of the health checks of a supervised process; default 30 s
-	UsageSample     time.Duration // period of the measurements of processes with limits; default 5 s, thrice that on a host with 10,000 processes
-	UsageWindow     time.Duration // time over which CPU usage is averaged; default 1 min
-	UsageArm        time.Duration // time after the start of a process in which no limit applies to it; default 1 min
-	TakeDownGrace   time.Duration // time between SIGTERM and SIGKILL for a terminated process; default 10 s
-	TakeDownSpacing time.Duration // least time between two terminations on the host; default 10 s
-	TrimOutputs     time.Duration // period of truncations of output files that daemons hold open; default 1 min
+	procop.Timing
+
+	Sweep            time.Duration // period of queries of pid files and processes; quiet processes are queried in every sixth sweep; default 5 s
+	MaxDelay         time.Duration // longest back-off; default 5 min
+	StableAfter      time.Duration // run time after which the failures of a process are reset; default 10 min
+	FlapWindow       time.Duration // window in which ten automatic starts lead to giving up; default 30 min
+	LimitWindow      time.Duration // window in which three terminations for a limit lead to giving up; default 1 h
+	ProbeInterval    time.Duration // time between the five start attempts after giving up; default 10 min
+	ProbeFor         time.Duration // time after giving up in which start attempts are made; default 2 h
+	ConflictWait     time.Duration // time for which a pid file may name another process, while the known one lives, before an event; default 5 s
+	FreezeCheck      time.Duration // period of checks for freezes that have ended; default 1 s
+	StartEvery       time.Duration // time per further automatic start on the host once StartBurst is used up; default 3 s
+	StartBurst       int           // automatic starts that may begin at once; each StartEvery adds one; default 40
+	HostPause        time.Duration // pause of automatic starts after the host could not spawn another process; default 30 s
+	BootGrace        time.Duration // least delay of automatic starts after the agent started on a rebooted host; default 30 s
+	BootUptime       time.Duration // least uptime of the host for automatic starts; default 1 min
+	LongRun          time.Duration // run time after which the first failure of a process is followed by an immediate start; default 10 s
+	RecoverDelay     time.Duration // least back-off right after the agent started, before jitter; default 2.5 s
+	JournalRetry     time.Duration // pause between attempts to persist a result; default 1 s
+	Drain            time.Duration // longest wait of Stop for operations in progress; default 10 s
+	Inquiry          time.Duration // timeout of version and health commands, and of a status operation that runs both; default 9 s
+	AnswerAge        time.Duration // validity of version and health answers for status operations; default 1 min
+	VersionAge       time.Duration // age of a reported version after which the version command runs again; default 10 min
+	Health           time.Duration // period of the health checks of a supervised process; default 30 s
+	UsageSample      time.Duration // period of the measurements of processes with limits; default 5 s, thrice that on a host with 10,000 processes
+	UsageWindow      time.Duration // time over which CPU usage is averaged; default 1 min
+	UsageArm         time.Duration // time after the start of a process in which no limit applies to it; default 1 min
+	TerminateSpacing time.Duration // least time between two terminations on the host; default 10 s
+	TrimOutputs      time.Duration // period of truncations of output files that daemons hold open; default 1 min
 }
 
 func (t Timing) withDefaults() Timing {
@@ -131,59 +121,19 @@ func (t Timing) withDefaults() Timing {
 		&t.StableAfter: 10 * time.Minute, &t.LongRun: 10 * time.Second, &t.RecoverDelay: 2500 * time.Millisecond, &t.JournalRetry: time.Second,
 		&t.Drain: 10 * time.Second, &t.TrimOutputs: time.Minute,
 		&t.UsageSample: 5 * time.Second, &t.UsageWindow: time.Minute, &t.UsageArm: time.Minute,
-		&t.TakeDownGrace: 10 * time.Second, &t.TakeDownSpacing: 10 * time.Second,
+		&t.TerminateGrace: 10 * time.Second, &t.TerminateSpacing: 10 * time.Second,
 		&t.Inquiry: 9 * time.Second, &t.AnswerAge: time.Minute, &t.VersionAge: 10 * time.Minute, &t.Health: 30 * time.Second,
 	}
 	for field, value := range defaults {
-		if *field <= 0 {
-			*field = value
-		}
+		*field = cmp.Or(*field, value)
 	}
-	if t.StartBurst <= 0 {
-		t.StartBurst = 40
-	}
+	t.StartBurst = cmp.Or(t.StartBurst, 40)
 	return t
 }
 
-// WithDefaults returns a copy with every default filled in.
+// WithDefaults returns a copy in which zero limits and intervals have their defaults.
 func (c Config) WithDefaults() Config {
 	c.CommandLimit, c.StartLimit, c.DownLimit = cmp.Or(c.CommandLimit, 64), cmp.Or(c.StartLimit, 8), cmp.Or(c.DownLimit, 4096)
-	if c.Finished == nil {
-		c.Finished = func(journal.Op, agentproto.Result) {}
-	}
-	if c.Restarted == nil {
-		c.Restarted = func() {}
-	}
-	if c.Changed == nil {
-		c.Changed = func() {}
-	}
-	if c.Emit == nil {
-		c.Emit = func(agentproto.Event) {}
-	}
-	if c.InTime == nil {
-		c.InTime = func(deadline time.Time) bool { return time.Now().Before(deadline) }
-	}
-	if c.Crash == nil {
-		c.Crash = func(string) {}
-	}
 	c.Timing = c.Timing.withDefaults()
 	return c
-}
-
-// Validate returns an error that names all invalid fields.
-func (c Config) Validate() error {
-	var errs []error
-	if c.Ledger == nil {
-		errs = append(errs, errors.New("ledger is missing"))
-	}
-	if c.Log == nil {
-		errs = append(errs, errors.New("log is missing"))
-	}
-	if !filepath.IsAbs(c.RunDir) {
-		errs = append(errs, fmt.Errorf("run folder %q is not absolute", c.RunDir))
-	}
-	if c.CommandLimit < 1 || c.StartLimit < 1 || c.DownLimit < 1 {
-		errs = append(errs, fmt.Errorf("limits of %d commands, %d automatic starts and %d stopped processes must be at least 1", c.CommandLimit, c.StartLimit, c.DownLimit))
-	}
-	return errors.Join(errs...)
 }

@@ -25,7 +25,7 @@ func (a effects) perform(ctx context.Context, effect supervise.Effect, done *com
 	case supervise.End:
 		a.end(ctx, effect.ID, done)
 	case supervise.StoreSpec:
-		a.keep(effect.ID, done)
+		a.storeSpec(effect.ID, done)
 	case supervise.Save:
 		a.save()
 	case supervise.AutoStart:
@@ -39,7 +39,7 @@ func (a effects) perform(ctx context.Context, effect supervise.Effect, done *com
 	case supervise.Search:
 		observer(a).search(ctx, effect.Gen)
 	case supervise.Watch:
-		a.watch.follow(proc.Identity(effect.Main))
+		a.watch.setMain(proc.Identity(effect.Main))
 	case supervise.Arm:
 		a.auto.arm(effect, a.mailbox)
 	}
@@ -55,14 +55,14 @@ func (a effects) refuse(ctx context.Context, effect supervise.Refuse) {
 	a.engine.reject(ctx, order.op, c)
 }
 
-// keep stores the spec of a successful operation as the spec of the process.
-func (a effects) keep(id string, done *completed) {
+// storeSpec stores the spec of a successful operation as the spec of the process.
+func (a effects) storeSpec(id string, done *completed) {
 	m, spec := &a.memory, a.ops[id].op.Spec
-	if a.state.SpecStored && !procspec.SameProgram(&m.Spec, &spec) {
+	if !procspec.SameProgram(&m.Spec, &spec) {
 		m.Aliases = done.report.Aliases
 		if proc.Alive(m.Last) && m.Last != proc.Identity(a.state.Main) {
 			done.result.Warnings = append(done.result.Warnings,
-				fmt.Sprintf("pid %d of the spec before still runs and is no longer supervised", m.Last.PID))
+				fmt.Sprintf("pid %d of the previous spec still runs and is no longer supervised", m.Last.PID))
 		}
 	}
 	was := m.Spec
@@ -146,7 +146,7 @@ func (a *actor) know(spec *agentproto.Spec) procop.Knowledge {
 		return procop.Knowledge{}
 	}
 	if proc.Alive(proc.Identity(a.state.Main)) {
-		a.watch.seenAlive()
+		a.watch.recordAlive()
 	}
 	return a.known()
 }
@@ -155,13 +155,15 @@ func (a *actor) known() procop.Knowledge {
 	main := proc.Identity(a.state.Main)
 	return procop.Knowledge{
 		Main: main, Last: a.memory.Last, Instances: a.memory.Instances, Aliases: a.memory.Aliases,
-		Watched: a.watch.follows(main), AliveAt: a.watch.aliveAt,
+		Watched: a.watch.watches(main), AliveAt: a.watch.aliveAt,
 	}
 }
 
 // probe returns the work of a search for the followed process.
 func (a *actor) probe() *procop.Probe {
-	spec := a.memory.Spec
-	spec.Key = a.key // the other fields are zero if no spec is stored
+	spec := agentproto.Spec{Key: a.key}
+	if a.state.SpecStored {
+		spec = a.memory.Spec
+	}
 	return a.engine.host.Probe(&spec, a.know(&a.memory.Spec))
 }

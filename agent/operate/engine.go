@@ -105,9 +105,6 @@ func (c *clock) schedule(byWall bool) time.Time {
 // New starts an engine that knows no process yet.
 func New(cfg Config) (*Engine, error) {
 	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("operate: %w", err)
-	}
 	e := &Engine{
 		cfg:       cfg,
 		starts:    newStartLimiter(cfg.StartLimit, cfg.Timing.StartBurst, cfg.Timing.StartEvery),
@@ -145,20 +142,18 @@ func (e *Engine) openHost() error {
 		return err
 	}
 	if e.cfg.Scopes {
-		if err := useScopes(runner); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), scopeTimeout)
+		defer cancel()
+		if err := runner.UseScopes(ctx); err != nil {
 			e.cfg.Log.WithError(err).Error("processes terminate with the agent")
 		}
 	}
 	e.oom = proc.NewOOMLog()
-	cfg, t := &e.cfg, &e.cfg.Timing
+	cfg := &e.cfg
 	e.host = &procop.Host{
 		BootID: host.BootID, Instance: cfg.Instance, Finder: proc.NewFinder(accounts), Runner: runner,
-		Claims: procop.NewClaims(), Groups: procop.NewGroups(), Outputs: procop.NewOutputs(cfg.RunDir, cfg.Log),
+		Claims: procop.NewClaims(), Outputs: procop.NewOutputs(cfg.RunDir, cfg.Log), Timing: cfg.Timing.Timing,
 		Commands: make(procop.Slots, cfg.CommandLimit), Searches: make(procop.Slots, searchLimit),
-		Timing: procop.Timing{
-			StopPoll: t.StopPoll, WindowPoll: t.WindowPoll, Settle: t.Settle, ForegroundAfter: t.ForegroundAfter,
-			KillWait: t.KillWait, ReloadWait: t.ReloadWait, KillGrace: t.KillGrace, TakeDownGrace: t.TakeDownGrace,
-		},
 		Engine: procop.Engine{
 			Execute: cfg.Ledger.Execute, InTime: cfg.InTime, DelayStarts: e.delayStarts, Crash: cfg.Crash,
 			Supervised: func(key string) (string, bool) {
@@ -169,13 +164,6 @@ func (e *Engine) openHost() error {
 	}
 	e.host.Finder.Managed = e.host.Claims.PIDs
 	return nil
-}
-
-// useScopes makes r run commands outside of the agent's systemd unit, if systemd responds.
-func useScopes(r *proc.Runner) error {
-	ctx, cancel := context.WithTimeout(context.Background(), scopeTimeout)
-	defer cancel()
-	return r.UseScopes(ctx)
 }
 
 // Submit accepts an operation that is already durable. It does not wait; the result is
@@ -199,7 +187,7 @@ func (e *Engine) submit(o order) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.stopped {
-		e.actor(op.Spec.Key).mailbox.put(submission{order: o})
+		e.actor(op.Spec.Key).mailbox.put(o)
 	}
 }
 
@@ -293,11 +281,11 @@ func (r *registry) Survey() Survey {
 	defer r.mu.Unlock()
 	s := Survey{Supervised: map[string]int{}}
 	for _, a := range r.actors {
-		seen := a.snapshot.Load()
-		if seen.supervised() {
-			s.Supervised[string(seen.phase)]++
+		snapshot := a.snapshot.Load()
+		if snapshot.supervised() {
+			s.Supervised[string(snapshot.phase)]++
 		}
-		if !seen.settled {
+		if !snapshot.settled {
 			s.Unsettled++
 		}
 	}
@@ -347,6 +335,6 @@ func (e *Engine) endActors() {
 	}
 	e.loops.Wait()
 	for _, a := range actors {
-		a.leave()
+		a.stop()
 	}
 }

@@ -41,7 +41,7 @@ func (r *registry) remindAll(msg message) {
 // ended since its last call.
 func (e *Engine) thaw() func() {
 	var before int
-	var seen *agentproto.Settings
+	var applied *agentproto.Settings
 	return func() {
 		settings, inTime := e.settings.Load(), 0
 		for _, f := range settings.Freezes {
@@ -49,15 +49,15 @@ func (e *Engine) thaw() func() {
 				inTime++
 			}
 		}
-		if settings != seen || inTime != before {
+		if settings != applied || inTime != before {
 			e.remindAll(freezesChanged{})
 		}
-		seen, before = settings, inTime
+		applied, before = settings, inTime
 	}
 }
 
 func (a *actor) refreeze(ctx context.Context) {
-	a.frozenUntil = a.engine.frozenUntil(a.names().namespace)
+	a.frozenUntil = a.engine.frozenUntil(a.memory.Spec.Namespace)
 	a.suspend(ctx)
 }
 

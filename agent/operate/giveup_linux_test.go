@@ -93,7 +93,7 @@ func TestHostThatIsNotSetUpIsGivenUpAfterTwoAttempts(t *testing.T) {
 	}
 }
 
-func TestStartsWaitWhileTheHostHasNoRoom(t *testing.T) {
+func TestStartsWaitWhileTheHostIsExhausted(t *testing.T) {
 	t.Parallel()
 	var emitted eventLog
 	g := newRig(t, func(c *Config) { c.Emit, c.Timing.HostPause = emitted.add, time.Second })
@@ -179,7 +179,7 @@ func TestNothingStartsRightAfterABoot(t *testing.T) {
 	}
 }
 
-func TestTakeDown(t *testing.T) {
+func TestTermination(t *testing.T) {
 	t.Parallel()
 	var emitted eventLog
 	g := newRig(t, func(c *Config) { c.Emit = emitted.add })

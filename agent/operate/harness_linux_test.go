@@ -2,11 +2,9 @@ package operate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
@@ -27,130 +26,6 @@ import (
 
 // patience bounds the waits of a test; they normally end much earlier.
 const patience = time.Minute
-
-// ledger is an in-memory journal that outlives its engine.
-type ledger struct {
-	mu        sync.Mutex
-	order     []journal.ID
-	ops       map[journal.ID]journal.Op
-	execs     map[journal.ID]journal.Exec
-	results   map[journal.ID]agentproto.Result
-	finishes  map[journal.ID]int
-	processes map[string]json.RawMessage
-	broken    error         // error of every change; nil = none
-	failed    int           // number of failed changes
-	held      chan struct{} // blocks saves of the process heldKey until it is closed; nil = not blocked
-	heldKey   string
-	waits     bool // a save is blocked
-}
-
-func newLedger() *ledger {
-	return &ledger{
-		ops: map[journal.ID]journal.Op{}, execs: map[journal.ID]journal.Exec{},
-		results: map[journal.ID]agentproto.Result{}, finishes: map[journal.ID]int{},
-		processes: map[string]json.RawMessage{},
-	}
-}
-
-func (l *ledger) receive(op journal.Op) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ops[op.ID] = op
-	l.order = append(l.order, op.ID)
-}
-
-func (l *ledger) setBroken(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.broken = err
-}
-
-func (l *ledger) Execute(id journal.ID, e journal.Exec) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.broken != nil {
-		l.failed++
-		return l.broken
-	}
-	l.execs[id] = e
-	return nil
-}
-
-func (l *ledger) Finish(id journal.ID, r agentproto.Result) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.broken != nil {
-		l.failed++
-		return l.broken
-	}
-	l.results[id] = r
-	l.finishes[id]++
-	return nil
-}
-
-// holdSaves blocks the actor of a process at its next save, until release is called.
-func (l *ledger) holdSaves(key string) (release func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	held := make(chan struct{})
-	l.held, l.heldKey = held, key
-	return sync.OnceFunc(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.held = nil
-		close(held)
-	})
-}
-
-func (l *ledger) saveIsHeld() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.waits
-}
-
-// waitForSaves blocks while the saves of the key are held.
-func (l *ledger) waitForSaves(key string) {
-	l.mu.Lock()
-	held := l.held
-	if key != l.heldKey {
-		held = nil
-	}
-	l.waits = held != nil
-	l.mu.Unlock()
-	if held != nil {
-		<-held
-	}
-}
-
-func (l *ledger) SaveProcess(key string, record json.RawMessage) error {
-	l.waitForSaves(key)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.broken != nil {
-		return l.broken
-	}
-	if record == nil {
-		delete(l.processes, key)
-	} else {
-		l.processes[key] = record
-	}
-	return nil
-}
-
-// recovered returns the records for the next agent process.
-func (l *ledger) recovered() journal.Recovered {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	rec := journal.Recovered{Processes: maps.Clone(l.processes)}
-	for _, id := range l.order {
-		if _, over := l.results[id]; over {
-			continue
-		}
-		exec, executing := l.execs[id]
-		rec.Open = append(rec.Open, journal.OpenOp{Op: l.ops[id], Executing: executing, Exec: exec})
-	}
-	return rec
-}
 
 // rig is an engine with short intervals, and the programs that it manages.
 type rig struct {
@@ -180,15 +55,18 @@ func newRig(t *testing.T, change ...func(*Config)) *rig {
 	g.account = own.Name
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	g.cfg = Config{
+	g.cfg = testConfig(Config{
 		Ledger: g.ledger, Log: log, RunDir: t.TempDir(), AgentID: "agent-1", Instance: t.Name(), Finished: g.finished,
 		Timing: Timing{
-			Sweep: 200 * time.Millisecond, StopPoll: 20 * time.Millisecond, WindowPoll: 20 * time.Millisecond,
-			Settle: time.Second, ForegroundAfter: 300 * time.Millisecond, KillWait: 3 * time.Second,
-			ReloadWait: 200 * time.Millisecond, KillGrace: 300 * time.Millisecond, TakeDownGrace: 300 * time.Millisecond, RecoverDelay: 50 * time.Millisecond,
+			Timing: procop.Timing{
+				StopPoll: 20 * time.Millisecond, WindowPoll: 20 * time.Millisecond, Settle: time.Second,
+				ForegroundAfter: 300 * time.Millisecond, KillWait: 3 * time.Second, ReloadWait: 200 * time.Millisecond,
+				KillGrace: 300 * time.Millisecond, TerminateGrace: 300 * time.Millisecond,
+			},
+			Sweep: 200 * time.Millisecond, RecoverDelay: 50 * time.Millisecond,
 			JournalRetry: 20 * time.Millisecond, TrimOutputs: 100 * time.Millisecond,
 		},
-	}
+	})
 	for _, fn := range change {
 		fn(&g.cfg)
 	}
@@ -196,6 +74,13 @@ func newRig(t *testing.T, change ...func(*Config)) *rig {
 	g.open()
 	t.Cleanup(g.close)
 	return g
+}
+
+// testConfig returns c with callbacks that do nothing, and deadlines by the host's clock.
+func testConfig(c Config) Config {
+	c.Restarted, c.Changed, c.Emit, c.Crash = func() {}, func() {}, func(agentproto.Event) {}, func(string) {}
+	c.InTime = func(deadline time.Time) bool { return time.Now().Before(deadline) }
+	return c
 }
 
 // install copies the test binary under the name of a managed program.

@@ -43,8 +43,8 @@ func (a observer) checkHealth(ctx context.Context, now time.Time) {
 	}
 	a.health.checking, a.health.due = true, now.Add(every)
 	spec := a.memory.Spec
-	a.engine.spawn(a.key, "question for its health", func() {
-		a.mailbox.put(healthChecked{main: main, answer: a.engine.inquiries.ask(ctx, howHealthy, main, &spec, 0)})
+	a.engine.spawn(a.key, "health check", func() {
+		a.mailbox.put(healthChecked{main: main, answer: a.engine.inquiries.query(ctx, healthInquiry, main, &spec, 0)})
 	})
 }
 

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -26,18 +27,17 @@ const (
 	noAnswer = "timeout"
 )
 
-// question selects the version or the health command of a spec.
-type question int
+// inquiryKind is the version or the health command of a spec.
+type inquiryKind int
 
 const (
-	whichVersion question = iota
-	howHealthy
-	questions // number of questions
+	versionInquiry inquiryKind = iota
+	healthInquiry
+	inquiryKinds // number of kinds
 )
 
-// line returns the command line; "" = the spec has none.
-func (q question) line(s *agentproto.Spec) string {
-	if q == whichVersion {
+func (q inquiryKind) line(s *agentproto.Spec) string {
+	if q == versionInquiry {
 		return s.VersionCmd
 	}
 	return s.HealthCmd
@@ -54,7 +54,7 @@ type answer struct {
 // inquiry is one run of a version or health command.
 type inquiry struct {
 	line   string
-	over   chan struct{} // closed when answer is final and may be read without a lock
+	done   chan struct{} // closed when answer is final and may be read without a lock
 	answer answer        // answer.at is zero while the command runs
 }
 
@@ -64,42 +64,42 @@ type inquiries struct {
 	engine *Engine
 	slots  procop.Slots
 
-	mu sync.Mutex
-	of map[proc.Identity]*dossier
+	mu     sync.Mutex
+	caches map[proc.Identity]*inquiryCache
 }
 
-// dossier holds the inquiries and cached answers of one process.
-type dossier struct {
+// inquiryCache holds the inquiries and cached answers of one process.
+type inquiryCache struct {
 	turn       procop.Slots // capacity 1: one command at a time
-	latest     [questions]*inquiry
-	known      [questions]string // texts of the latest answers
-	executable string            // path of the executable when the version was checked last
+	latest     [inquiryKinds]*inquiry
+	known      [inquiryKinds]string // texts of the latest answers
+	executable string               // path of the executable when the version was checked last
 }
 
 func newInquiries(e *Engine) *inquiries {
-	return &inquiries{engine: e, slots: make(procop.Slots, inquiryLimit), of: map[proc.Identity]*dossier{}}
+	return &inquiries{engine: e, slots: make(procop.Slots, inquiryLimit), caches: map[proc.Identity]*inquiryCache{}}
 }
 
-// dossier returns the dossier of a process and creates it if missing. The caller holds mu.
-func (i *inquiries) dossier(id proc.Identity) *dossier {
-	d := i.of[id]
+// cache returns the cache of a process and creates it if missing. The caller holds mu.
+func (i *inquiries) cache(id proc.Identity) *inquiryCache {
+	d := i.caches[id]
 	if d == nil {
-		d = &dossier{turn: make(procop.Slots, 1)}
-		i.of[id] = d
+		d = &inquiryCache{turn: make(procop.Slots, 1)}
+		i.caches[id] = d
 	}
 	return d
 }
 
 // open returns the latest inquiry if it still runs or ended after notBefore; otherwise it
 // begins a new one.
-func (i *inquiries) open(q question, id proc.Identity, spec *agentproto.Spec, notBefore time.Time) (in *inquiry, isNew bool) {
+func (i *inquiries) open(q inquiryKind, id proc.Identity, spec *agentproto.Spec, notBefore time.Time) (in *inquiry, isNew bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	d, line := i.dossier(id), q.line(spec)
+	d, line := i.cache(id), q.line(spec)
 	if in = d.latest[q]; in != nil && in.line == line && (in.answer.at.IsZero() || in.answer.at.After(notBefore)) {
 		return in, false
 	}
-	in = &inquiry{line: line, over: make(chan struct{})}
+	in = &inquiry{line: line, done: make(chan struct{})}
 	d.latest[q] = in
 	own := *spec
 	i.engine.spawn(spec.Key, "inquiry", func() { i.run(q, d, in, &own) })
@@ -107,17 +107,17 @@ func (i *inquiries) open(q question, id proc.Identity, spec *agentproto.Spec, no
 }
 
 // close ends an inquiry. A failed version command does not change the known version.
-func (i *inquiries) close(q question, d *dossier, in *inquiry, a answer) {
+func (i *inquiries) close(q inquiryKind, d *inquiryCache, in *inquiry, a answer) {
 	i.mu.Lock()
 	in.answer = a
 	in.answer.at = time.Now()
-	close(in.over)
-	changed := (q != whichVersion || a.ok) && d.known[q] != a.text
+	close(in.done)
+	changed := (q != versionInquiry || a.ok) && d.known[q] != a.text
 	if changed {
 		d.known[q] = a.text
 	}
 	i.mu.Unlock()
-	if changed && q == whichVersion {
+	if changed && q == versionInquiry {
 		i.engine.cfg.Changed()
 	}
 }
@@ -126,7 +126,7 @@ func (i *inquiries) close(q question, d *dossier, in *inquiry, a answer) {
 func (i *inquiries) replaced(id proc.Identity, executable string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	d := i.dossier(id)
+	d := i.cache(id)
 	was := d.executable
 	d.executable = executable
 	return was != "" && was != executable
@@ -136,30 +136,25 @@ func (i *inquiries) replaced(id proc.Identity, executable string) bool {
 func (i *inquiries) known(id proc.Identity) (version, health string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if d := i.of[id]; d != nil {
-		return d.known[whichVersion], d.known[howHealthy]
+	if d := i.caches[id]; d != nil {
+		return d.known[versionInquiry], d.known[healthInquiry]
 	}
 	return "", ""
 }
 
-// prune removes the processes for which gone returns true.
 func (i *inquiries) prune(gone func(proc.Identity) bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for id := range i.of {
-		if gone(id) {
-			delete(i.of, id)
-		}
-	}
+	maps.DeleteFunc(i.caches, func(id proc.Identity, _ *inquiryCache) bool { return gone(id) })
 }
 
-// ask returns the answer to q about a running process: a cached one that is at most maxAge
+// query returns the answer to q about a running process: a cached one that is at most maxAge
 // old, or that of a new inquiry. It waits until ctx ends; the inquiry continues, and later
 // calls use its answer.
-func (i *inquiries) ask(ctx context.Context, q question, id proc.Identity, spec *agentproto.Spec, maxAge time.Duration) answer {
+func (i *inquiries) query(ctx context.Context, q inquiryKind, id proc.Identity, spec *agentproto.Spec, maxAge time.Duration) answer {
 	in, _ := i.open(q, id, spec, time.Now().Add(-maxAge))
 	select {
-	case <-in.over:
+	case <-in.done:
 		return in.answer
 	case <-ctx.Done():
 		return answer{text: noAnswer}
@@ -169,9 +164,9 @@ func (i *inquiries) ask(ctx context.Context, q question, id proc.Identity, spec 
 // both returns the version and the health of a running process. If the spec has no command
 // for one of them, both returns the passed text.
 func (i *inquiries) both(ctx context.Context, id proc.Identity, spec *agentproto.Spec, version, health string) (newVersion, newHealth string) {
-	for q, text := range [questions]*string{whichVersion: &version, howHealthy: &health} {
-		if question(q).line(spec) != "" {
-			*text = i.ask(ctx, question(q), id, spec, i.engine.cfg.Timing.AnswerAge).text
+	for q, text := range [inquiryKinds]*string{versionInquiry: &version, healthInquiry: &health} {
+		if inquiryKind(q).line(spec) != "" {
+			*text = i.query(ctx, inquiryKind(q), id, spec, i.engine.cfg.Timing.AnswerAge).text
 		}
 	}
 	return version, health
@@ -188,7 +183,7 @@ func (i *inquiries) refreshVersion(id proc.Identity, spec *agentproto.Spec) bool
 	if i.replaced(id, executable(id)) {
 		notBefore = time.Now()
 	}
-	_, isNew := i.open(whichVersion, id, spec, notBefore)
+	_, isNew := i.open(versionInquiry, id, spec, notBefore)
 	return isNew
 }
 
@@ -203,7 +198,7 @@ func executable(id proc.Identity) string {
 
 // run carries out an inquiry. It returns when the command has ended, which may be long after
 // the answer if the command timed out.
-func (i *inquiries) run(q question, d *dossier, in *inquiry, spec *agentproto.Spec) {
+func (i *inquiries) run(q inquiryKind, d *inquiryCache, in *inquiry, spec *agentproto.Spec) {
 	e := i.engine
 	if !d.turn.Acquire(e.life) {
 		return
@@ -263,16 +258,16 @@ func (i *inquiries) awaitEnd(exec *proc.Execution, spec *agentproto.Spec, line s
 
 // answerOf returns the answer of a command that has ended.
 func answerOf(r proc.Result) answer {
-	said := oneLine(r.Output)
+	output := oneLine(r.Output)
 	switch {
 	case r.TimedOut:
 		return answer{text: noAnswer, ran: true}
 	case !r.OK():
-		return answer{text: oneLine(procop.Join("failed: "+r.String(), said)), ran: true}
-	case said == "":
-		said = "ok"
+		return answer{text: oneLine(procop.Join("failed: "+r.String(), output)), ran: true}
+	case output == "":
+		output = "ok"
 	}
-	return answer{text: said, ran: true, ok: true}
+	return answer{text: output, ran: true, ok: true}
 }
 
 // oneLine returns the first line of a text that is not empty, cut to maxAnswer bytes.

@@ -125,7 +125,7 @@ func TestInstancesOfAnEarlierBootAreForgotten(t *testing.T) {
 	}
 }
 
-func TestTakeDownWithoutAStopCommandEndsAllInstances(t *testing.T) {
+func TestTerminationWithoutAStopCommandEndsAllInstances(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, func(c *Config) { c.Timing.Health = 50 * time.Millisecond })
 	spec := g.pool(3, 3)

@@ -39,7 +39,7 @@ func newLimiter(e *Engine) *limiter {
 	t := &e.cfg.Timing
 	return &limiter{
 		engine: e, period: t.UsageSample, ended: make(chan func(), 1),
-		judge: limits.NewJudge(limits.Rules{Window: t.UsageWindow, ArmAfter: t.UsageArm, Spacing: t.TakeDownSpacing}),
+		judge: limits.NewJudge(limits.Rules{Window: t.UsageWindow, ArmAfter: t.UsageArm, Spacing: t.TerminateSpacing}),
 	}
 }
 
@@ -60,11 +60,10 @@ func (l *limiter) run(ctx context.Context) {
 	}
 }
 
-// subject is a process to measure.
-type subject struct {
-	main     proc.Identity
-	snapshot *snapshot
-	deferred bool
+// deferred reports whether the process must not be terminated now: work is in progress, its
+// state is unknown, or the host or namespace is frozen.
+func (s *snapshot) deferred() bool {
+	return s.busy != "" || s.phase != supervise.Running || !s.settled || s.paused
 }
 
 // sample measures all subjects once and acts on an exceeded limit.
@@ -85,7 +84,7 @@ func (l *limiter) sample() {
 	if !found {
 		return
 	}
-	if b, found = l.confirm(b, subjects, usage); found && !subjects[b.Key].deferred {
+	if b, found = l.confirm(b, subjects, usage); found && !subjects[b.Key].deferred() {
 		l.act(b, subjects[b.Key], usage.Capacity)
 	}
 }
@@ -96,10 +95,10 @@ func (l *limiter) reset() {
 	l.meter, l.period = proc.UsageMeter{}, l.engine.cfg.Timing.UsageSample
 }
 
-func (l *limiter) measure(subjects map[string]subject) (proc.Usage, error) {
+func (l *limiter) measure(subjects map[string]*snapshot) (proc.Usage, error) {
 	roots := make([]proc.Identity, 0, len(subjects))
 	for _, s := range subjects {
-		roots = append(roots, s.main)
+		roots = append(roots, s.known.Main)
 	}
 	managed := func(pid int) bool { return l.engine.host.Claims.OtherHas(pid, "") }
 	usage, err := l.meter.Measure(roots, managed)
@@ -137,38 +136,35 @@ func (l *limiter) pools() []limits.Pool {
 
 // subjects returns, by key, the running processes that have a limit or share one. A resident
 // process that was released is not included.
-func (l *limiter) subjects(pools []limits.Pool) map[string]subject {
+func (l *limiter) subjects(pools []limits.Pool) map[string]*snapshot {
 	shared := map[string]bool{}
 	for _, p := range pools {
 		shared[p.Namespace] = true
 	}
-	subjects := map[string]subject{}
+	subjects := map[string]*snapshot{}
 	for key, s := range l.engine.snapshots() {
 		limited := s.spec.CPULimit > 0 || s.spec.MemoryLimit > 0 || shared[s.spec.Namespace]
-		ours := s.kept && (s.supervised() || s.spec.Type != procspec.Resident)
+		ours := s.specStored && (s.supervised() || s.spec.Type != procspec.Resident)
 		if ours && limited && !s.known.Main.IsZero() {
-			// No termination while work is in progress, the state is unknown, or the host or
-			// namespace is frozen.
-			deferred := s.busy != "" || s.phase != supervise.Running || !s.settled || s.held
-			subjects[key] = subject{main: s.known.Main, snapshot: s, deferred: deferred}
+			subjects[key] = s
 		}
 	}
 	return subjects
 }
 
 // reading converts a measurement for the judge.
-func reading(subjects map[string]subject, usage proc.Usage, pools []limits.Pool, period time.Duration) limits.Reading {
+func reading(subjects map[string]*snapshot, usage proc.Usage, pools []limits.Pool, period time.Duration) limits.Reading {
 	r := limits.Reading{At: usage.At, Period: period, Pools: pools}
 	for key, s := range subjects {
-		tree, lives := usage.Trees[s.main]
+		tree, lives := usage.Trees[s.known.Main]
 		if !lives {
 			continue
 		}
-		spec := &s.snapshot.spec
+		spec, main := &s.spec, s.known.Main
 		r.Trees = append(r.Trees, limits.Tree{
-			Key: key, Namespace: spec.Namespace, Main: limits.Process{PID: s.main.PID, Start: s.main.Start}, Age: tree.Age,
+			Key: key, Namespace: spec.Namespace, Main: limits.Process{PID: main.PID, Start: main.Start}, Age: tree.Age,
 			CPU: tree.CPU, CPUKnown: tree.CPUKnown, Memory: tree.MemoryPercent,
-			CPULimit: spec.CPULimit, MemoryLimit: spec.MemoryLimit, Deferred: s.deferred,
+			CPULimit: spec.CPULimit, MemoryLimit: spec.MemoryLimit, Deferred: s.deferred(),
 		})
 	}
 	return r
@@ -177,7 +173,7 @@ func reading(subjects map[string]subject, usage proc.Usage, pools []limits.Pool,
 // confirm checks a breach of a memory limit again by proportional memory (PSS), since the
 // first measurement counts shared memory once for each process of a tree. It reports false
 // if the limit is not exceeded.
-func (l *limiter) confirm(b limits.Breach, subjects map[string]subject, usage proc.Usage) (limits.Breach, bool) {
+func (l *limiter) confirm(b limits.Breach, subjects map[string]*snapshot, usage proc.Usage) (limits.Breach, bool) {
 	if b.Metric != limits.Memory {
 		return b, true
 	}
@@ -187,7 +183,7 @@ func (l *limiter) confirm(b limits.Breach, subjects map[string]subject, usage pr
 	}
 	memory := map[string]float64{}
 	for _, key := range keys {
-		tree := usage.Trees[subjects[key].main]
+		tree := usage.Trees[subjects[key].known.Main]
 		if len(tree.Processes) == 1 && b.Pool == nil {
 			continue
 		}
@@ -206,9 +202,9 @@ func (l *limiter) confirm(b limits.Breach, subjects map[string]subject, usage pr
 }
 
 // act terminates the process, and emits an event after the termination. It does not wait.
-func (l *limiter) act(b limits.Breach, s subject, of proc.Capacity) {
+func (l *limiter) act(b limits.Breach, s *snapshot, of proc.Capacity) {
 	l.judge.Begin()
-	l.engine.requestTermination(b.Key, s.main, func(end procop.TerminationEnd) {
+	l.engine.requestTermination(b.Key, s.known.Main, func(end procop.TerminationEnd) {
 		l.ended <- func() {
 			l.judge.End(b, time.Duration(l.engine.clock.now()), end.Begun)
 			if end.Begun {
@@ -231,11 +227,11 @@ func (l *limiter) usageOf(main proc.Identity) proc.TreeUsage {
 const maxEventMembers = 50
 
 // exceeded returns the event about a termination: its cause and result.
-func exceeded(b limits.Breach, s subject, of proc.Capacity, end procop.TerminationEnd) agentproto.Event {
-	n := s.snapshot.names
+func exceeded(b limits.Breach, s *snapshot, of proc.Capacity, end procop.TerminationEnd) agentproto.Event {
+	spec := &s.spec
 	event := agentproto.Event{
-		Kind: agentproto.EventLimitExceeded, Key: b.Key, Namespace: n.namespace, Name: n.name, ProcName: n.procName,
-		PID: s.main.PID,
+		Kind: agentproto.EventLimitExceeded, Key: b.Key, Namespace: spec.Namespace, Name: spec.Name, ProcName: spec.ProcName,
+		PID: s.known.Main.PID,
 		Details: map[string]any{
 			"metric": string(b.Metric), "value": b.Value, "limit": b.Limit, "window_s": b.Window.Seconds(),
 			"of_cpus": of.CPUs, "of_memory_bytes": of.Memory, "ended": end.Gone, "how": end.How,

@@ -20,7 +20,7 @@ func limitRig(t *testing.T) (*rig, *eventLog) {
 	return newRig(t, func(c *Config) {
 		c.Emit = emitted.add
 		c.Timing.UsageSample, c.Timing.UsageWindow, c.Timing.UsageArm = 50*time.Millisecond, 300*time.Millisecond, 50*time.Millisecond
-		c.Timing.TakeDownSpacing = 50 * time.Millisecond
+		c.Timing.TerminateSpacing = 50 * time.Millisecond
 	}), &emitted
 }
 
@@ -85,7 +85,7 @@ func TestFaultMatrix(t *testing.T) {
 		})
 		g.want("start", spec, 0, "")
 		g.becomes(spec, "it is given up", func(s agentproto.Status) bool { return s.Phase == "fatal" })
-		g.eventually("three take-downs are emitted", func() bool { return len(emitted.of(agentproto.EventLimitExceeded)) == 3 })
+		g.eventually("three terminations are emitted", func() bool { return len(emitted.of(agentproto.EventLimitExceeded)) == 3 })
 		if g.starts() != 3 {
 			t.Fatalf("%d starts, want 3", g.starts())
 		}

@@ -128,8 +128,8 @@ func TestStartBesideALookAlikeRunsNothingAndOwnsNothing(t *testing.T) {
 		t.Fatalf("status %+v after %d starts", r.Status, g.starts())
 	}
 	for action, field := range map[string]string{"stop": "control.stop", "kill": "control.kill"} {
-		r := g.want(action, spec, 65535, fmt.Sprintf("%s: pid %d has the name and place", action, other.PID))
-		g.says(r, "not signalled; restore the pid file or give "+field)
+		r := g.want(action, spec, 65535, fmt.Sprintf("%s: pid %d has the name and path", action, other.PID))
+		g.says(r, "not signaled; restore the pid file or set "+field)
 		if !r.Status.Supervised {
 			t.Fatalf("a refused %s changed supervision: %+v", action, r.Status)
 		}
@@ -314,7 +314,7 @@ func TestRestartOfALookAlikeStartsNoSecondOne(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	other := g.lookAlike()
-	g.want("restart", g.spec(), 65535, fmt.Sprintf("restart: pid %d has the name and place", other.PID))
+	g.want("restart", g.spec(), 65535, fmt.Sprintf("restart: pid %d has the name and path", other.PID))
 	g.unharmed(other)
 	if g.starts() != 0 {
 		t.Fatalf("%d starts", g.starts())
@@ -360,7 +360,7 @@ func TestWorkerThatSurvivesAStopIsLeftBehind(t *testing.T) {
 	g.want("start", spec, 0, "")
 	g.eventually("there is a worker, which is made before the pid file", func() bool { _, err := os.Stat(spec.PidPath); return err == nil })
 	r := g.want("stop", spec, 0, "")
-	g.warned(r, "left behind by the process: pid")
+	g.warned(r, "orphans of the process remain: pid")
 	if r.Status.Running || r.Status.Supervised {
 		t.Fatalf("status is %+v", r.Status)
 	}
@@ -381,7 +381,7 @@ func TestStopThatBringsUpASuccessorFails(t *testing.T) {
 				}
 			})
 			g.want("start", spec, 0, "")
-			g.says(g.want("stop", spec, 836, "stop: still running pid"), "which took the place of pid")
+			g.says(g.want("stop", spec, 836, "stop: still running pid"), "which replaced pid")
 		})
 	}
 }

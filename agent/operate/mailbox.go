@@ -26,7 +26,6 @@ type message any
 // newMailbox returns a mailbox that stores its messages until open is called.
 func newMailbox(begin func()) *mailbox { return &mailbox{begin: begin, busy: true} }
 
-// open starts the handling of messages.
 func (m *mailbox) open() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,7 +50,6 @@ func (m *mailbox) remind(msg message) {
 	}
 }
 
-// add adds a message. The caller holds mu.
 func (m *mailbox) add(msg message) {
 	if m.closed {
 		return
@@ -131,11 +129,10 @@ func (d *drain) wait(ctx context.Context, limit time.Duration) {
 	}
 	d.closed = true
 	d.mu.Unlock()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	select {
 	case <-d.idle:
-	case <-timer.C:
 	case <-ctx.Done():
 	}
 }

@@ -14,18 +14,6 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// names holds the names of a process that reports show in addition to its key.
-type names struct{ namespace, name, procName string }
-
-func namesOf(s agentproto.Spec) names { return names{s.Namespace, s.Name, s.ProcName} }
-
-func (a *actor) names() names {
-	if a.state.SpecStored {
-		return namesOf(a.memory.Spec)
-	}
-	return a.memory.named
-}
-
 // resting is the state of a key whose process was stopped and that needs no actor. There may
 // be thousands of them.
 type resting struct {
@@ -39,7 +27,7 @@ func (a *actor) rest() resting { return resting{snapshot: a.snapshot.Load(), sav
 func (a *actor) wake(left resting) {
 	s := left.snapshot
 	a.state.Desired, a.state.Phase = supervise.Down, s.phase
-	a.memory.named, a.memory.saved = s.names, left.saved
+	a.memory.Spec, a.memory.saved = namesOnly(s.spec), left.saved
 	a.memory.StartedAt, a.memory.StoppedAt = s.startedAt, s.stoppedAt
 	a.snapshot.Store(s)
 }
@@ -77,24 +65,17 @@ func (a *actor) forgetDown() {
 	a.save()
 }
 
-// standing holds the fields of a snapshot whose changes are reported at once.
-type standing struct {
-	listed  bool
-	desired supervise.Desired
-	phase   supervise.Phase
-	main    proc.Identity
-}
-
-func (s *snapshot) reported() standing {
-	if !s.listed() {
-		return standing{}
+// differs reports whether a change since the snapshot before has to be reported at once.
+func (s *snapshot) differs(before *snapshot) bool {
+	if !s.listed() || !before.listed() {
+		return s.listed() != before.listed()
 	}
-	return standing{listed: true, desired: s.desired, phase: s.phase, main: s.known.Main}
+	return s.desired != before.desired || s.phase != before.phase || s.known.Main != before.known.Main
 }
 
 // listed reports whether lists of the host's processes include the process.
 func (s *snapshot) listed() bool {
-	return s.kept || s.desired == supervise.Down || !s.known.Main.IsZero()
+	return s.specStored || s.desired == supervise.Down || !s.known.Main.IsZero()
 }
 
 // Processes returns all known processes: the supervised ones first, each group sorted by
@@ -172,7 +153,7 @@ func (e *Engine) managed(key string, s *snapshot, host proc.Host) agentproto.Man
 		f.at = s.changedAt
 	}
 	m := agentproto.ManagedProcess{
-		Key: key, Namespace: s.names.namespace, Name: s.names.name, ProcName: s.names.procName,
+		Key: key, Namespace: s.spec.Namespace, Name: s.spec.Name, ProcName: s.spec.ProcName,
 		Desired: agentproto.DesiredNone, Status: *s.status(f),
 	}
 	brief(&m.Status)
@@ -227,7 +208,7 @@ func (s *snapshot) next(st *agentproto.Status) (action string, at time.Time) {
 		return local.NextSearch, time.Time{}
 	case !st.FrozenUntil.IsZero():
 		return local.NextFrozen, st.FrozenUntil
-	case s.held:
+	case s.paused:
 		return local.NextUnconfirmed, time.Time{}
 	case !st.NextRunAt.IsZero():
 		return local.NextRun, st.NextRunAt

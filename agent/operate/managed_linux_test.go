@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 
+	"github.com/procfleet/procfleet/agent/journal"
 	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
@@ -194,7 +195,7 @@ func TestChangesOfASupervisedProcessAreTold(t *testing.T) {
 func BenchmarkReport(b *testing.B) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	e, err := New(Config{Ledger: newLedger(), Log: log, RunDir: b.TempDir()})
+	e, err := New(testConfig(Config{Ledger: newLedger(), Log: log, RunDir: b.TempDir(), Finished: func(journal.Op, agentproto.Result) {}}))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -205,7 +206,8 @@ func BenchmarkReport(b *testing.B) {
 	}
 	for i := range 1000 {
 		e.resting[fmt.Sprint(i)] = resting{snapshot: &snapshot{
-			desired: supervise.Up, phase: supervise.Running, kept: true, names: names{"shop", fmt.Sprint(i), "demo"},
+			desired: supervise.Up, phase: supervise.Running, specStored: true,
+			spec:  agentproto.Spec{Namespace: "shop", Name: fmt.Sprint(i), ProcName: "demo"},
 			known: procop.Knowledge{Main: own}, registeredAt: time.Now(), startedAt: time.Now(),
 		}}
 	}

@@ -19,14 +19,13 @@ import (
 type memory struct {
 	recorded
 
-	named    names  // names of the process if no spec is stored
 	saved    digest // digest of the record in the journal
 	rebooted bool   // the host has booted since the record was stored
 }
 
 // recorded is the part of a record that the state machine does not contain.
 type recorded struct {
-	Spec         agentproto.Spec      `json:"spec"`          // valid if supervise.State.SpecStored
+	Spec         agentproto.Spec      `json:"spec"`          // only its names, unless supervise.State.SpecStored
 	Last         proc.Identity        `json:"last,omitzero"` // process before the main one
 	Aliases      []string             `json:"aliases,omitempty"`
 	LastExit     *agentproto.LastExit `json:"last_exit,omitempty"`
@@ -48,7 +47,7 @@ type record struct {
 
 	Boot   string `json:"boot,omitempty"`  // boot of the host during which the record was stored
 	Rhythm rhythm `json:"rhythm,omitzero"` // ticks of a periodic process
-	// Named reports that Spec contains only the names of a stopped process, for reports.
+	// Named reports that Spec contains only the names of a stopped process; see namesOnly.
 	Named bool `json:"named,omitempty"`
 }
 
@@ -61,6 +60,12 @@ func digestOf(text json.RawMessage) digest {
 		return digest{}
 	}
 	return sha256.Sum256(text)
+}
+
+// namesOnly returns a spec with the fields that reports show of a process without a stored
+// spec.
+func namesOnly(s agentproto.Spec) agentproto.Spec {
+	return agentproto.Spec{Key: s.Key, Namespace: s.Namespace, Name: s.Name, ProcName: s.ProcName}
 }
 
 // learn stores the executable names under which the program was found.
@@ -93,8 +98,8 @@ func (a *actor) encode() (json.RawMessage, error) {
 	switch {
 	case s.SpecStored && (s.Desired == supervise.Up || s.Main != supervise.Identity{}):
 	case s.Desired == supervise.Down:
-		n := a.names()
-		rec.Spec = agentproto.Spec{Key: a.key, Namespace: n.namespace, Name: n.name, ProcName: n.procName}
+		rec.Spec = namesOnly(rec.Spec)
+		rec.Spec.Key = a.key
 		rec.Named, rec.Last, rec.Aliases = true, proc.Identity{}, nil
 	default:
 		return nil, nil
@@ -117,9 +122,6 @@ func (a *actor) restore(text json.RawMessage) error {
 		rec.forgetBoot()
 	}
 	a.memory = memory{recorded: rec.recorded, saved: digestOf(text), rebooted: rebooted}
-	if rec.Named {
-		a.memory.named, a.memory.Spec = namesOf(rec.Spec), agentproto.Spec{}
-	}
 	a.schedule.rhythm = rec.Rhythm
 	a.state = supervise.State{
 		Saved: rec.Saved, SpecStored: !rec.Named, Policy: policyOf(&rec.Spec, a.engine.cfg.Timing), Paused: a.unconfirmed(),

@@ -19,8 +19,8 @@ func TestOverviewSaysWhatHappensNext(t *testing.T) {
 	unsettled.settled = false
 	busy := up(supervise.Stopping)
 	busy.busy = "stop"
-	held, alone := up(supervise.Backoff), up(supervise.Unknown)
-	held.held, alone.quarantined = true, true
+	paused, alone := up(supervise.Backoff), up(supervise.Unknown)
+	paused.paused, alone.quarantined = true, true
 	for what, c := range map[string]struct {
 		s    snapshot
 		st   agentproto.Status
@@ -37,8 +37,8 @@ func TestOverviewSaysWhatHappensNext(t *testing.T) {
 		"given up but for a rare": {up(supervise.Fatal), agentproto.Status{NextRetryAt: later}, local.NextStart, later},
 		"between periodic runs":   {up(supervise.Stopped), agentproto.Status{NextRunAt: later}, local.NextRun, later},
 		"frozen":                  {up(supervise.Backoff), agentproto.Status{NextRetryAt: later, FrozenUntil: later}, local.NextFrozen, later},
-		"held":                    {held, agentproto.Status{NextRetryAt: later}, local.NextUnconfirmed, time.Time{}},
-		"frozen and held":         {held, agentproto.Status{FrozenUntil: later}, local.NextFrozen, later},
+		"paused":                  {paused, agentproto.Status{NextRetryAt: later}, local.NextUnconfirmed, time.Time{}},
+		"frozen and paused":       {paused, agentproto.Status{FrozenUntil: later}, local.NextFrozen, later},
 		"quarantined":             {alone, agentproto.Status{Running: true}, local.NextQuarantined, time.Time{}},
 		"uncertain":               {up(supervise.Uncertain), agentproto.Status{}, local.NextSearch, time.Time{}},
 	} {

@@ -15,10 +15,10 @@ const maxPanics = 3
 
 // rescue, which must be deferred, recovers from a panic in the work on one key. It passes the
 // cause to handle, if not nil, and makes the key's actor count the panic.
-func (e *Engine) rescue(key, what string, handle func(cause string)) {
+func (e *Engine) rescue(key, work string, handle func(cause string)) {
 	if cause := recover(); cause != nil {
 		e.cfg.Log.WithField("process", key).WithField("error", fmt.Sprint(cause)).
-			WithField("stack", string(debug.Stack())).Error(what + " panicked")
+			WithField("stack", string(debug.Stack())).Error(work + " panicked")
 		if handle != nil {
 			handle(fmt.Sprint(cause))
 		}
@@ -65,15 +65,15 @@ func (a quarantine) impose(ctx context.Context, cause string) {
 }
 
 func inQuarantine() procop.Completion {
-	return procop.Abnormal("the agent failed at this process repeatedly and leaves it alone; see its log, and restart it")
+	return procop.Abnormal("the agent failed at this process repeatedly and does not act on it until it is restarted; see its log")
 }
 
 // handle handles a message about a quarantined process: work in progress is completed, and no
 // work begins.
 func (a quarantine) handle(ctx context.Context, msg message) {
 	switch msg := msg.(type) {
-	case submission:
-		a.engine.reject(ctx, msg.order.op, inQuarantine())
+	case order:
+		a.engine.reject(ctx, msg.op, inQuarantine())
 	case completed:
 		defer a.engine.drain.end()
 		order := a.ops[msg.id]

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -63,7 +64,8 @@ func (e *Engine) Resume() {
 	e.recovered = nil
 	e.mu.Unlock()
 	for _, op := range waiting {
-		switch received := receivedAt(&op); {
+		received := cmp.Or(op.ReceivedAt, op.AcceptedAt) // older agents recorded only the host's time
+		switch {
 		case e.cfg.InTime(received.Add(-clockError)):
 			// How long the agent was down is unknown: the task may have ended.
 			e.reject(e.life, op, procop.Refused("agent restarted, not executed: the servers' clock was set back"))
@@ -77,15 +79,6 @@ func (e *Engine) Resume() {
 
 // clockError is the largest difference between two estimates of the servers' time.
 const clockError = 5 * time.Second
-
-// receivedAt returns when an operation was accepted, by the server's clock. Records of older
-// agents contain only the host's time.
-func receivedAt(op *journal.Op) time.Time {
-	if op.ReceivedAt.IsZero() {
-		return op.AcceptedAt
-	}
-	return op.ReceivedAt
-}
 
 // adopt returns an actor that does not handle messages yet, nil if the key needs none, and
 // since when the process is stopped by request; zero if it is not.

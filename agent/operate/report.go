@@ -41,7 +41,7 @@ func (r reporter) logChange(was supervise.State) {
 		r.outlook().WithField("pid", r.memory.Last.PID).Error("supervised process given up")
 	}
 	if now.Phase == supervise.Uncertain && was.Phase != supervise.Uncertain {
-		r.log.WithFields(logrus.Fields{"pid": now.Main.PID, "next": "look again"}).Warn("process state indeterminate")
+		r.log.WithFields(logrus.Fields{"pid": now.Main.PID, "next": "search again"}).Warn("process state indeterminate")
 	}
 }
 
@@ -104,11 +104,11 @@ func (r reporter) emitNotice(notice supervise.Emit) {
 		event.Message = fmt.Sprintf("pid %d was started by another program; the agent supervises it now", pid)
 	case supervise.PIDChanged:
 		event.Kind = agentproto.EventPIDChanged
-		event.Message = fmt.Sprintf("pid %d took the place of pid %d", pid, other)
+		event.Message = fmt.Sprintf("pid %d replaced pid %d", pid, other)
 		event.Details = map[string]any{"pid_before": other}
 	case supervise.ConflictPersists:
 		event.Kind = agentproto.EventTwoMasters
-		event.Message = fmt.Sprintf("pid file %s names pid %d, but pid %d lives and stays the supervised one", r.memory.Spec.PidPath, other, pid)
+		event.Message = fmt.Sprintf("pid file %s names pid %d, but pid %d lives and remains the supervised process", r.memory.Spec.PidPath, other, pid)
 		event.Details = map[string]any{"pid_other": other}
 	case supervise.StoppedBySignal:
 		event.Kind = agentproto.EventFrozen
@@ -153,7 +153,7 @@ func (r reporter) whyGivenUp(why supervise.Reason) string {
 
 func (r reporter) instancesMissing(running []proc.Identity) {
 	wanted, pid := r.memory.Spec.Instances, running[0].PID
-	text := fmt.Sprintf("%d of %d instances run, pid %s; a restart brings all of them", len(running), wanted, procop.PIDList(running))
+	text := fmt.Sprintf("%d of %d instances run, pid %s; a restart starts all of them", len(running), wanted, procop.PIDList(running))
 	r.log.WithField("pid", pid).WithField("reason", text).Warn("process instances missing")
 	r.emit(agentproto.Event{
 		Kind: agentproto.EventInstancesMissing, PID: pid, Message: text,
@@ -179,7 +179,7 @@ func (r reporter) quarantineImposed(cause string) {
 }
 
 func (r reporter) emit(event agentproto.Event) {
-	n := r.names()
-	event.Key, event.Namespace, event.Name, event.ProcName = r.key, n.namespace, n.name, n.procName
+	spec := &r.memory.Spec
+	event.Key, event.Namespace, event.Name, event.ProcName = r.key, spec.Namespace, spec.Name, spec.ProcName
 	r.engine.cfg.Emit(event)
 }

@@ -65,7 +65,6 @@ func (a scheduler) replan() {
 	s.await(clock.schedule(s.table.ByWallClock()), a.mailbox)
 }
 
-// drop ends the schedule.
 func (s *schedule) drop() {
 	if s.timer != nil {
 		s.timer.Stop()

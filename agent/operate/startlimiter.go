@@ -118,7 +118,6 @@ func (l *startLimiter) admit() {
 	})
 }
 
-// gain adds the tokens for the elapsed time.
 func (l *startLimiter) gain(now time.Time) {
 	n := int(now.Sub(l.gained) / l.every)
 	l.gained = l.gained.Add(time.Duration(n) * l.every)

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -17,12 +18,11 @@ type snapshot struct {
 	desired      supervise.Desired
 	phase        supervise.Phase
 	settled      bool // see supervise.State.Settled
-	held         bool // see supervise.State.Paused
+	paused       bool // see supervise.State.Paused
 	failures     int
 	busy         string // work in progress; "" = none
-	kept         bool
+	specStored   bool
 	spec         agentproto.Spec
-	names        names
 	known        procop.Knowledge
 	changedAt    time.Time // last change of the reported state
 	registeredAt time.Time
@@ -40,14 +40,13 @@ type snapshot struct {
 	pidFileWritten time.Time // modification time of the pid file when it was read last
 }
 
-// supervised reports whether the process is kept alive.
 func (s *snapshot) supervised() bool { return s.desired == supervise.Up }
 
 func (a *actor) publish() {
 	m, st := &a.memory, &a.state
 	s := &snapshot{
-		desired: st.Desired, phase: st.Phase, settled: st.Settled(), held: st.Paused, failures: st.Failures,
-		kept: st.SpecStored, spec: m.Spec, names: a.names(), known: a.known(),
+		desired: st.Desired, phase: st.Phase, settled: st.Settled(), paused: st.Paused, failures: st.Failures,
+		specStored: st.SpecStored, spec: m.Spec, known: a.known(),
 		registeredAt: m.RegisteredAt, startedAt: m.StartedAt, stoppedAt: m.StoppedAt, retryAt: a.auto.retryAt,
 		frozenUntil: a.frozenUntil, nextRunAt: a.schedule.nextAt.Round(time.Millisecond).UTC(),
 		givenUp: reporter{a}.givenUp(), quarantined: a.quarantined(), restarts: st.Restarts, lastExit: m.LastExit,
@@ -59,14 +58,15 @@ func (a *actor) publish() {
 	case supervise.AutoStarting:
 		s.busy = "automatic start"
 	case supervise.Terminating:
-		s.busy = "take-down"
+		s.busy = "termination"
 	case supervise.Idle:
 	}
-	var was standing
-	if before := a.snapshot.Load(); before != nil {
-		was, s.changedAt = before.reported(), before.changedAt
+	before := a.snapshot.Load()
+	if before == nil {
+		before = &snapshot{}
 	}
-	if s.reported() != was {
+	s.changedAt = before.changedAt
+	if s.differs(before) {
 		s.changedAt = time.Now().UTC()
 		defer a.engine.cfg.Changed()
 	}
@@ -196,9 +196,5 @@ func (g *gauges) sampledSince(id proc.Identity, moment time.Duration) bool {
 func (g *gauges) prune(gone func(proc.Identity) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for id := range g.samples {
-		if gone(id) {
-			delete(g.samples, id)
-		}
-	}
+	maps.DeleteFunc(g.samples, func(id proc.Identity, _ gauge) bool { return gone(id) })
 }

@@ -94,8 +94,8 @@ func (s sweeper) checkPidFiles(actors []*actor) {
 	var paths []string
 	var known []time.Time
 	for _, a := range actors {
-		if seen := a.snapshot.Load(); seen.spec.PidPath != "" {
-			with, paths, known = append(with, a), append(paths, seen.spec.PidPath), append(known, seen.pidFileWritten)
+		if snapshot := a.snapshot.Load(); snapshot.spec.PidPath != "" {
+			with, paths, known = append(with, a), append(paths, snapshot.spec.PidPath), append(known, snapshot.pidFileWritten)
 		}
 	}
 	if len(with) == 0 {
@@ -113,8 +113,8 @@ func (s sweeper) checkPidFiles(actors []*actor) {
 // exists, so it is not queried.
 func (s sweeper) prune() {
 	followed := map[proc.Identity]bool{}
-	for _, seen := range s.snapshots() {
-		followed[seen.known.Main] = true
+	for _, snapshot := range s.snapshots() {
+		followed[snapshot.known.Main] = true
 	}
 	gone := func(id proc.Identity) bool { return !followed[id] && !proc.Alive(id) }
 	s.gauges.prune(gone)

@@ -46,30 +46,33 @@ type (
 
 	// pidFileChecked reports the modification time of the pid file.
 	pidFileChecked struct{ written time.Time }
-
-	// pidFileRead reports the process that the pid file names.
-	pidFileRead struct{ event supervise.PidFileConflict }
 )
 
-// follow watches the main process id instead of the previous one; zero = none.
-func (w *watch) follow(id proc.Identity) {
+// setMain watches the main process id instead of the previous one; zero = none.
+func (w *watch) setMain(id proc.Identity) {
 	w.stop()
-	if id.IsZero() {
-		return
-	}
-	stop, err := w.watcher.Add(id, func(death proc.Death) { w.mailbox.put(died{death}) })
-	switch {
-	case errors.Is(err, proc.ErrGone):
-		w.mailbox.put(died{proc.Death{Identity: id, At: time.Now()}})
-	case err != nil:
-		w.log.WithError(err).Warn("process watch failed, polling instead")
-	default:
-		w.stopMain = stop
+	if !id.IsZero() {
+		w.stopMain = w.add(id, func(death proc.Death) { w.mailbox.put(died{death}) })
 	}
 }
 
-// follows reports whether the main process is watched and its end was not reported yet.
-func (w *watch) follows(main proc.Identity) bool {
+// add watches a process and returns a function that ends the watch; nil if the process cannot
+// be watched. died must not block.
+func (w *watch) add(id proc.Identity, died func(proc.Death)) (stop func()) {
+	stop, err := w.watcher.Add(id, died)
+	switch {
+	case errors.Is(err, proc.ErrGone):
+		died(proc.Death{Identity: id, At: time.Now()})
+	case err != nil:
+		w.log.WithError(err).Warn("process watch failed, polling instead")
+	default:
+		return stop
+	}
+	return nil
+}
+
+// watches reports whether the main process is watched and its end was not reported yet.
+func (w *watch) watches(main proc.Identity) bool {
 	return w.stopMain != nil && w.death.Identity != main
 }
 
@@ -80,7 +83,7 @@ func (w *watch) stop() {
 	}
 }
 
-// setInstances watches exactly these instances. The main one is also watched by follow.
+// setInstances watches exactly these instances. The main one is also watched by setMain.
 func (w *watch) setInstances(ids []proc.Identity) {
 	for id, stop := range w.instances {
 		if !slices.Contains(ids, id) {
@@ -92,20 +95,13 @@ func (w *watch) setInstances(ids []proc.Identity) {
 		if _, watched := w.instances[id]; watched {
 			continue
 		}
-		stop, err := w.watcher.Add(id, func(proc.Death) { w.mailbox.remind(instanceDied{}) })
-		switch {
-		case errors.Is(err, proc.ErrGone):
-			w.mailbox.remind(instanceDied{})
-		case err != nil:
-			w.log.WithError(err).Warn("instance watch failed, polling instead")
-		default:
+		if stop := w.add(id, func(proc.Death) { w.mailbox.remind(instanceDied{}) }); stop != nil {
 			w.instances[id] = stop
 		}
 	}
 }
 
-// seenAlive records that the process runs now.
-func (w *watch) seenAlive() {
+func (w *watch) recordAlive() {
 	if now, err := proc.NowTicks(); err == nil {
 		w.aliveAt = now
 	}
@@ -133,7 +129,7 @@ func (a observer) search(ctx context.Context, gen int) {
 	probe := a.probe()
 	a.engine.work.Go(func() {
 		event := supervise.Observed{Gen: gen, Observation: supervise.Indeterminate}
-		defer a.engine.rescue(a.key, "look", func(string) { a.mailbox.put(searched{event: event}) })
+		defer a.engine.rescue(a.key, "search", func(string) { a.mailbox.put(searched{event: event}) })
 		report := probe.Observe(ctx)
 		event.Main, event.Observation = report.Outcome.Main, report.Outcome.Observation
 		a.mailbox.put(searched{event: event, aliases: report.Aliases, instances: report.Instances})
@@ -159,7 +155,7 @@ func (a observer) died(ctx context.Context, msg died) {
 	a.watch.death = msg.death
 	main := supervise.Identity(msg.death.Identity)
 	if main == a.state.Main {
-		a.watch.seenAlive() // it ran until now
+		a.watch.recordAlive() // it ran until now
 		if a.state.Work == supervise.Idle {
 			a.recordExit(msg.death.Identity, a.state) // at once: the search for a successor takes longer
 		}
@@ -172,7 +168,7 @@ func (a observer) died(ctx context.Context, msg died) {
 func (a observer) quiet() bool {
 	s, spec := &a.state, &a.memory.Spec
 	return s.Phase == supervise.Running && s.Work == supervise.Idle && s.Settled() && !s.Suspended &&
-		s.Conflict == (supervise.Identity{}) && a.watch.follows(proc.Identity(s.Main)) && s.SpecStored &&
+		s.Conflict == (supervise.Identity{}) && a.watch.watches(proc.Identity(s.Main)) && s.SpecStored &&
 		!procspec.HasInstances(spec) && spec.HealthCmd == "" && a.schedule.table.IsZero()
 }
 
@@ -187,7 +183,7 @@ func (a observer) sweep(ctx context.Context) {
 		a.step(ctx, supervise.Swept{}, nil)
 		return
 	}
-	a.watch.seenAlive()
+	a.watch.recordAlive()
 	if suspended != a.state.Suspended {
 		a.step(ctx, supervise.Suspended{Main: a.state.Main, On: suspended}, nil)
 	}
@@ -213,11 +209,11 @@ func (a observer) readPidFile(ctx context.Context, msg pidFileChecked) {
 	a.watch.pidFileWritten = msg.written
 	probe, main := a.probe(), a.state.Main
 	a.engine.work.Go(func() {
-		read := pidFileRead{event: supervise.PidFileConflict{Main: main}}
+		read := supervise.PidFileConflict{Main: main}
 		defer func() { a.mailbox.put(read) }()
-		defer a.engine.rescue(a.key, "look at the pid file", nil)
+		defer a.engine.rescue(a.key, "pid file check", nil)
 		other, kin := probe.PidFileConflict(ctx, proc.Identity(main))
-		read.event.Other, read.event.Kin = supervise.Identity(other), kin
+		read.Other, read.Kin = supervise.Identity(other), kin
 	})
 }
 
@@ -253,7 +249,6 @@ func (a observer) recount(ctx context.Context) {
 	}
 }
 
-// alivePIDs returns the pids of the processes that are alive.
 func alivePIDs(ids []proc.Identity) []int {
 	var pids []int
 	for _, id := range ids {

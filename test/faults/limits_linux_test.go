@@ -23,7 +23,7 @@ var limitRows = []row{
 
 // quickLimits are settings with which the agent enforces limits within a second or
 // two.
-var quickLimits = agenttest.QuickBut("usage_sample=200ms,usage_window=1s,usage_arm=500ms,take_down_grace=500ms,take_down_spacing=100ms")
+var quickLimits = agenttest.QuickBut("usage_sample=200ms,usage_window=1s,usage_arm=500ms,terminate_grace=500ms,terminate_spacing=100ms")
 
 func busyThread(t *testing.T, h *agenttest.Host) {
 	h.Start(quickLimits)

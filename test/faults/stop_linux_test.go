@@ -141,7 +141,7 @@ func childrenSurvive(t *testing.T, h *agenttest.Host) {
 	for _, pid := range left {
 		h.Says(r, strconv.Itoa(pid))
 	}
-	h.Says(r, "left behind by the process")
+	h.Says(r, "orphans of the process remain")
 	h.Expect("kill", p.Spec, agentproto.CodeSuccess, "")
 	if left := h.Marked(); len(left) != 0 {
 		t.Errorf("left are %v", left)

@@ -1,6 +1,7 @@
 package procop
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/procfleet/procfleet/agent/proc"
@@ -12,22 +13,40 @@ import (
 // program. A key claims one main process and, if its spec has several instances, all of them.
 type Claims struct {
 	mu        sync.Mutex
-	byKey     map[string]proc.Identity
-	byProcess map[proc.Identity]claim
-	byPID     map[int]string
+	mains     claims
+	proven    map[string]bool // keys whose main process was identified by a pid file or a mark
+	instances claims
 	byMark    map[string]program
-
-	instances     map[string][]proc.Identity // only keys with several instances
-	byInstance    map[proc.Identity]string
-	byInstancePID map[int]string
 }
 
-// claim is the claim of a key on a process.
-type claim struct {
-	key string
-	// proven reports that a pid file or a mark identified the process. A proven claim
-	// prevails over a claim by name and path.
-	proven bool
+// claims holds the processes of each key. A process belongs to at most one key.
+type claims struct {
+	byKey     map[string][]proc.Identity
+	byProcess map[proc.Identity]string
+	byPID     map[int]string
+}
+
+func newClaims() claims {
+	return claims{byKey: map[string][]proc.Identity{}, byProcess: map[proc.Identity]string{}, byPID: map[int]string{}}
+}
+
+// set replaces the processes of a key.
+func (c *claims) set(key string, ids ...proc.Identity) {
+	for _, id := range c.byKey[key] {
+		if c.byProcess[id] == key {
+			delete(c.byProcess, id)
+		}
+		if c.byPID[id.PID] == key { // the pid may have been reused by the process of another key
+			delete(c.byPID, id.PID)
+		}
+	}
+	delete(c.byKey, key)
+	if len(ids) > 0 {
+		c.byKey[key] = ids
+	}
+	for _, id := range ids {
+		c.byProcess[id], c.byPID[id.PID] = key, key
+	}
 }
 
 // program identifies the program whose processes carry a mark, and its key.
@@ -35,15 +54,12 @@ type program struct{ key, name, setup string }
 
 // NewClaims returns an empty registry of claims.
 func NewClaims() *Claims {
-	return &Claims{
-		byKey: map[string]proc.Identity{}, byProcess: map[proc.Identity]claim{},
-		byPID: map[int]string{}, byMark: map[string]program{},
-		instances: map[string][]proc.Identity{}, byInstance: map[proc.Identity]string{}, byInstancePID: map[int]string{},
-	}
+	return &Claims{mains: newClaims(), proven: map[string]bool{}, instances: newClaims(), byMark: map[string]program{}}
 }
 
 // Conflict returns the other key whose claim on the process prevails over a claim of key;
-// "" = none. proven applies to the claim of key.
+// "" = none. A proven claim, by a pid file or a mark, prevails over a claim by name and path.
+// proven applies to the claim of key.
 func (c *Claims) Conflict(id proc.Identity, key string, proven bool) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,11 +67,11 @@ func (c *Claims) Conflict(id proc.Identity, key string, proven bool) string {
 }
 
 func (c *Claims) conflict(id proc.Identity, key string, proven bool) string {
-	if other := c.byInstance[id]; other != "" && other != key {
+	if other := c.instances.byProcess[id]; other != "" && other != key {
 		return other
 	}
-	if has := c.byProcess[id]; has.key != key && (has.proven || !proven) {
-		return has.key
+	if other := c.mains.byProcess[id]; other != key && (c.proven[other] || !proven) {
+		return other
 	}
 	return ""
 }
@@ -68,11 +84,14 @@ func (c *Claims) Claim(id proc.Identity, key string, proven bool) (conflict stri
 	if other := c.conflict(id, key, proven); other != "" {
 		return other
 	}
-	has := c.byProcess[id]
-	c.release(has.key)
+	owner := c.mains.byProcess[id]
+	proven = proven || owner == key && c.proven[key]
+	c.release(owner)
 	c.release(key)
-	c.byKey[key], c.byPID[id.PID] = id, key
-	c.byProcess[id] = claim{key: key, proven: proven || has.key == key && has.proven}
+	c.mains.set(key, id)
+	if proven {
+		c.proven[key] = true
+	}
 	return ""
 }
 
@@ -84,40 +103,22 @@ func (c *Claims) Release(key string) {
 }
 
 func (c *Claims) release(key string) {
-	id, has := c.byKey[key]
-	if !has {
-		return
-	}
-	delete(c.byKey, key)
-	delete(c.byProcess, id)
-	if c.byPID[id.PID] == key { // the pid may have been reused by the process of another key
-		delete(c.byPID, id.PID)
-	}
+	c.mains.set(key)
+	delete(c.proven, key)
 }
 
 // ClaimInstances replaces the instances of a key.
 func (c *Claims) ClaimInstances(key string, ids []proc.Identity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, id := range c.instances[key] {
-		delete(c.byInstance, id)
-		delete(c.byInstancePID, id.PID)
-	}
-	delete(c.instances, key)
-	if len(ids) == 0 {
-		return
-	}
-	c.instances[key] = ids
-	for _, id := range ids {
-		c.byInstance[id], c.byInstancePID[id.PID] = key, key
-	}
+	c.instances.set(key, ids...)
 }
 
 // OtherHas reports whether a key other than key has claimed the pid.
 func (c *Claims) OtherHas(pid int, key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	main, instance := c.byPID[pid], c.byInstancePID[pid]
+	main, instance := c.mains.byPID[pid], c.instances.byPID[pid]
 	return main != "" && main != key || instance != "" && instance != key
 }
 
@@ -125,12 +126,11 @@ func (c *Claims) OtherHas(pid int, key string) bool {
 func (c *Claims) PIDs() map[int]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pids := make(map[int]bool, len(c.byPID)+len(c.byInstancePID))
-	for pid := range c.byPID {
-		pids[pid] = true
-	}
-	for pid := range c.byInstancePID {
-		pids[pid] = true
+	pids := make(map[int]bool, len(c.mains.byPID)+len(c.instances.byPID))
+	for _, claimed := range []claims{c.mains, c.instances} {
+		for pid := range claimed.byPID {
+			pids[pid] = true
+		}
 	}
 	return pids
 }
@@ -146,11 +146,7 @@ func (c *Claims) AddMark(mark string, s *agentproto.Spec) {
 func (c *Claims) RemoveMarks(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for mark, p := range c.byMark {
-		if p.key == key {
-			delete(c.byMark, mark)
-		}
-	}
+	maps.DeleteFunc(c.byMark, func(_ string, p program) bool { return p.key == key })
 }
 
 // otherInstance reports whether another key with the same program uses the mark. The mark

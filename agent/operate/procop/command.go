@@ -131,7 +131,7 @@ func (w *work) execute(was, command proc.Identity) *Completion {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errStopped):
+	case errors.Is(err, context.Canceled):
 		return new(interrupted())
 	}
 	return new(Abnormal(err.Error()))
@@ -193,12 +193,12 @@ func (w *work) runCommand(ctx context.Context, line string, was proc.Identity) (
 		c.release()
 		return "", nil, new(interrupted())
 	case timedOut:
-		w.look(ctx)
+		w.search(ctx)
 		w.endGroup(ctx, c)
-		trouble = Join(w.timeoutText(), c.tail())
+		trouble = Join(w.timeoutText(), w.tail())
 	case exited:
 		if result := c.exec.Result(); !result.OK() {
-			trouble = Join("command failed", result.String(), c.tail())
+			trouble = Join("command failed", result.String(), w.tail())
 		}
 	}
 	c.finish()
@@ -214,23 +214,18 @@ func (w *work) warn(format string, args ...any) {
 }
 
 // tail returns the end of the latest command's output up to now, for messages: a background
-// script may write the cause of a failure after its shell has ended.
+// script may write the cause of a failure after its shell has ended. It returns "" while the
+// command runs.
 func (w *work) tail() string {
 	if w.command == nil {
 		return ""
 	}
-	return w.command.tail()
-}
-
-// tail returns the end of the output of a command that has ended, for messages; "" if the
-// command still runs.
-func (c *command) tail() string {
 	select {
-	case <-c.exec.Done():
+	case <-w.command.exec.Done():
 	default:
 		return ""
 	}
-	if out := c.exec.Output(); out != "" {
+	if out := w.command.exec.Output(); out != "" {
 		return "output tail: " + out
 	}
 	return ""

@@ -36,7 +36,6 @@ func notRunning() Completion {
 	return completion(supervise.Already, agentproto.CodeNotRunning, agentproto.ReasonNotRunning, "process is not running")
 }
 
-// commandFailed completes work whose command could not be run or failed.
 func commandFailed(parts ...string) Completion {
 	return completion(supervise.Failed, agentproto.CodeFailed, agentproto.ReasonCommandFailed, parts...)
 }
@@ -66,7 +65,7 @@ func Refused(parts ...string) Completion {
 
 // Expired refuses an operation whose deadline has passed.
 func Expired(op *journal.Op) Completion {
-	return Refused("expired, not executed: its turn came after not_after " + op.NotAfter.UTC().Format(time.RFC3339Nano))
+	return Refused("expired, not executed: not_after was " + op.NotAfter.UTC().Format(time.RFC3339Nano))
 }
 
 // UnknownAction refuses an operation whose action this agent does not know.

@@ -24,7 +24,7 @@ type Host struct {
 	Finder   *proc.Finder
 	Runner   *proc.Runner
 	Claims   *Claims
-	Groups   *Groups
+	Groups   Groups
 	Outputs  *Outputs
 	Commands Slots // bounds concurrent commands
 	Searches Slots // bounds concurrent searches of the host
@@ -53,16 +53,17 @@ type Engine struct {
 	Crash func(point string)
 }
 
-// Timing holds the intervals and timeouts of work. All fields are required.
+// Timing holds the intervals and timeouts of work. All fields are required; the defaults are
+// those of the engine.
 type Timing struct {
-	StopPoll        time.Duration // longest pause between queries of a process that should end
-	WindowPoll      time.Duration // pause between queries of a process that should start
-	Settle          time.Duration // time for which a started process must have kept its identity
-	ForegroundAfter time.Duration // least run time of a start command that is accepted as the process itself
-	KillWait        time.Duration // time within which a killed process must end
-	ReloadWait      time.Duration // longest wait between a reload and the query of the process
-	KillGrace       time.Duration // time between SIGTERM and SIGKILL for a command that timed out
-	TakeDownGrace   time.Duration // time between SIGTERM and SIGKILL for a terminated process
+	StopPoll        time.Duration // longest pause between queries of a process that should end, doubling from 5 ms; default 200 ms
+	WindowPoll      time.Duration // pause between queries of a process that should start; default 250 ms
+	Settle          time.Duration // time for which a started process must keep its identity, or in which a successor or pid file must appear; default 1 s
+	ForegroundAfter time.Duration // least run time of a start command that is accepted as the process itself; default 5 s
+	KillWait        time.Duration // time in which a killed process must end; default 5 s
+	ReloadWait      time.Duration // longest wait between a reload and the query of the process; default 2 s
+	KillGrace       time.Duration // time between SIGTERM and SIGKILL for a command that timed out; default 3 s
+	TerminateGrace  time.Duration // time between SIGTERM and SIGKILL for a terminated process; default 10 s
 }
 
 // Knowledge is the engine's knowledge of a process when it begins work on it.
@@ -129,31 +130,18 @@ func (s Slots) Acquire(ctx context.Context) bool {
 func (s Slots) Release() { <-s }
 
 // Groups is the set of the process groups of running commands. Members of these groups are
-// not managed processes.
-type Groups struct {
-	mu    sync.Mutex
-	pgids map[int]bool
-}
-
-// NewGroups returns an empty set.
-func NewGroups() *Groups { return &Groups{pgids: map[int]bool{}} }
+// not managed processes. The zero value is an empty set.
+type Groups struct{ pgids sync.Map }
 
 // Add adds the group of a command. Call remove after the command has ended.
 func (g *Groups) Add(pgid int) (remove func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.pgids[pgid] = true
-	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		delete(g.pgids, pgid)
-	}
+	g.pgids.Store(pgid, nil)
+	return func() { g.pgids.Delete(pgid) }
 }
 
 func (g *Groups) has(pgid int) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.pgids[pgid]
+	_, found := g.pgids.Load(pgid)
+	return found
 }
 
 // excluding returns a matcher of the members of all groups except own: the command of own

@@ -28,7 +28,7 @@ type Report struct {
 func (w *work) report(c Completion) Report {
 	return Report{
 		Completion: c, Outcome: w.outcome(c), Found: w.found(), Instances: w.instances(), Aliases: w.known.Aliases,
-		Evidence: append(w.evidence, w.seen.Evidence), Warnings: w.warnings, PidFileWritten: w.seen.PidFileWritten,
+		Evidence: append(w.evidence, w.probe.Evidence), Warnings: w.warnings, PidFileWritten: w.probe.PidFileWritten,
 	}
 }
 
@@ -38,7 +38,7 @@ func (w *work) outcome(c Completion) supervise.Outcome {
 	if c.Class == supervise.Refused && w.main() != w.known.Main {
 		return supervise.Outcome{Class: c.Class}
 	}
-	return supervise.Outcome{Class: c.Class, Fault: c.fault, Observation: w.sight(), Main: supervise.Identity(w.main())}
+	return supervise.Outcome{Class: c.Class, Fault: c.fault, Observation: w.observation(), Main: supervise.Identity(w.main())}
 }
 
 // Operation carries out an operation that a caller submitted.
@@ -62,7 +62,7 @@ func (o *Operation) Run(ctx context.Context) Report { return o.complete(o.attemp
 
 // Failed returns the report of an operation that panicked.
 func (o *Operation) Failed(cause string) Report {
-	o.seen = proc.Probe{Verdict: proc.Uncertain}
+	o.probe = proc.Probe{Verdict: proc.Uncertain}
 	return o.complete(Abnormal("internal error: " + cause))
 }
 
@@ -81,8 +81,19 @@ func (o *Operation) attempt(ctx context.Context) Completion {
 	if o.interrupted != nil {
 		return recovery{o.work}.operation(ctx, *o.interrupted)
 	}
-	if o.late() {
-		return o.expire(ctx)
+	late := o.late()
+	if o.op.Action == agentproto.ActionRelease && !late {
+		o.search(ctx)
+		return Succeeded()
+	}
+	// Search before an expired operation is refused, too: the state machine and the caller
+	// receive the current state.
+	bad := o.ready(ctx)
+	switch {
+	case late && (bad == nil || bad.Class != supervise.Interrupted):
+		return Expired(&o.op)
+	case bad != nil:
+		return *bad
 	}
 	switch o.op.Action {
 	case agentproto.ActionStart:
@@ -96,28 +107,13 @@ func (o *Operation) attempt(ctx context.Context) Completion {
 	case agentproto.ActionKill:
 		return shutdown{o.work}.kill(ctx)
 	case agentproto.ActionSupervise:
-		return o.register(ctx)
-	case agentproto.ActionRelease:
-		o.look(ctx)
-		return Succeeded()
+		return o.register()
 	}
 	return Abnormal(fmt.Sprintf("action %q has no procedure", o.op.Action))
 }
 
-// expire refuses the operation, but searches for the process first, so that the state
-// machine and the caller receive its current state.
-func (o *Operation) expire(ctx context.Context) Completion {
-	if bad := o.ready(ctx); bad != nil && bad.Class == supervise.Interrupted {
-		return *bad
-	}
-	return Expired(&o.op)
-}
-
 // restart replaces the process, or starts it if it does not run.
 func (o *Operation) restart(ctx context.Context) Completion {
-	if bad := o.ready(ctx); bad != nil {
-		return *bad
-	}
 	start := startup{work: o.work, was: o.main()}
 	if o.spec.RestartInPlace {
 		start.was = proc.Identity{}
@@ -136,9 +132,6 @@ func (o *Operation) restart(ctx context.Context) Completion {
 // reload runs the reload command. The command may replace the process: reload succeeds if
 // any process of the spec runs afterwards.
 func (o *Operation) reload(ctx context.Context) Completion {
-	if bad := o.ready(ctx); bad != nil {
-		return *bad
-	}
 	was := o.main()
 	if bad := o.begin(); bad != nil {
 		return *bad
@@ -149,34 +142,31 @@ func (o *Operation) reload(ctx context.Context) Completion {
 	}
 	defer release()
 	if trouble != "" {
-		o.look(ctx)
+		o.search(ctx)
 		return commandFailed(trouble)
 	}
 	begin, _ := procspec.StartWindow(o.spec)
 	if !pause(ctx, min(begin, o.host.Timing.ReloadWait)) {
 		return interrupted()
 	}
-	if o.look(ctx); o.seen.Verdict == proc.Stopped && !was.IsZero() {
+	if o.search(ctx); o.probe.Verdict == proc.Stopped && !was.IsZero() {
 		if !pause(ctx, o.host.Timing.Settle) {
 			return interrupted()
 		}
-		o.look(ctx) // a successor may have appeared
+		o.search(ctx) // a successor may have appeared
 	}
 	switch {
-	case o.seen.Verdict == proc.Uncertain:
-		return Refused("state uncertain: " + o.seen.Evidence)
+	case o.probe.Verdict == proc.Uncertain:
+		return Refused("state uncertain: " + o.probe.Evidence)
 	case o.main().IsZero() && !was.IsZero():
-		return checkFailed("process died", o.seen.Evidence, o.tail())
+		return checkFailed("process died", o.probe.Evidence, o.tail())
 	}
 	return Succeeded()
 }
 
 // register completes a supervise operation. If the process does not run, supervision starts
 // it later.
-func (o *Operation) register(ctx context.Context) Completion {
-	if bad := o.ready(ctx); bad != nil {
-		return *bad
-	}
+func (o *Operation) register() Completion {
 	if o.spec.Type != procspec.Resident && !procspec.HasSchedule(o.spec) {
 		o.warn("process_type %s: the process is not kept alive", o.spec.Type)
 	}
@@ -197,8 +187,8 @@ func (h *Host) Probe(spec *agentproto.Spec, known Knowledge) *Probe {
 // Run searches for the process. It reports success unless the state of the process
 // is indeterminate.
 func (p *Probe) Run(ctx context.Context) Report {
-	if p.look(ctx); p.seen.Verdict == proc.Uncertain {
-		return p.report(Abnormal("state uncertain: " + p.seen.Evidence))
+	if p.search(ctx); p.probe.Verdict == proc.Uncertain {
+		return p.report(Abnormal("state uncertain: " + p.probe.Evidence))
 	}
 	return p.report(Succeeded())
 }
@@ -206,7 +196,7 @@ func (p *Probe) Run(ctx context.Context) Report {
 // Observe searches for the process on behalf of supervision. A process that another key has
 // claimed is reported as indeterminate.
 func (p *Probe) Observe(ctx context.Context) Report {
-	p.look(ctx)
+	p.search(ctx)
 	_ = p.contested(p.host.Claims.Conflict(p.main(), p.spec.Key, p.proven()))
 	return p.report(Succeeded())
 }
@@ -215,9 +205,9 @@ func (p *Probe) Observe(ctx context.Context) Report {
 // to another key, and reports whether it is related to main (see [proc.Kin]).
 func (p *Probe) PidFileConflict(ctx context.Context, main proc.Identity) (other proc.Identity, kin bool) {
 	p.known.Main = proc.Identity{}
-	p.look(ctx)
+	p.search(ctx)
 	id := p.main()
-	if !p.seen.UsedPidFile || id.IsZero() || id == main || p.host.Claims.Conflict(id, p.spec.Key, true) != "" {
+	if !p.probe.UsedPidFile || id.IsZero() || id == main || p.host.Claims.Conflict(id, p.spec.Key, true) != "" {
 		return proc.Identity{}, false
 	}
 	return id, proc.Kin(main, id)

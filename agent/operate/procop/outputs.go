@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,13 +28,12 @@ type Outputs struct {
 	log  logrus.FieldLogger
 	next atomic.Int64 // starts at the current time, so that no name is used twice
 
-	mu    sync.Mutex
-	inUse map[string]bool
+	inUse sync.Map // paths of discarded files that a process has open
 }
 
 // NewOutputs returns the outputs in the folder dir.
 func NewOutputs(dir string, log logrus.FieldLogger) *Outputs {
-	o := &Outputs{dir: dir, log: log, inUse: map[string]bool{}}
+	o := &Outputs{dir: dir, log: log}
 	o.next.Store(time.Now().UnixNano())
 	return o
 }
@@ -52,9 +49,7 @@ func (o *Outputs) Path(mark string) string {
 // open is removed by Trim later.
 func (o *Outputs) Discard(path string) {
 	if proc.OutputHeld(path) {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.inUse[path] = true
+		o.inUse.Store(path, nil)
 		return
 	}
 	o.remove(path)
@@ -83,18 +78,12 @@ func (o *Outputs) Recover() error {
 // Trim truncates discarded files larger than maxOutput, and removes those that no process
 // has open.
 func (o *Outputs) Trim() {
-	o.mu.Lock()
-	paths := slices.Collect(maps.Keys(o.inUse))
-	o.mu.Unlock()
-	for _, path := range paths {
+	for key := range o.inUse.Range {
+		path, _ := key.(string)
 		if !proc.OutputHeld(path) {
 			o.remove(path)
-			o.mu.Lock()
-			delete(o.inUse, path)
-			o.mu.Unlock()
-			continue
-		}
-		if _, err := proc.TrimOutput(path, maxOutput); err != nil {
+			o.inUse.Delete(path)
+		} else if _, err := proc.TrimOutput(path, maxOutput); err != nil {
 			o.log.WithError(err).Warn("output file not truncated")
 		}
 	}

@@ -3,7 +3,6 @@ package procop
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -23,7 +22,7 @@ type recovery struct{ *work }
 func (r recovery) operation(ctx context.Context, exec journal.Exec) Completion {
 	var was before
 	if err := json.Unmarshal(exec.Before, &was); err != nil {
-		r.warn("what ran before the operation is not known: %v", err)
+		r.warn("process before the operation unknown: %v", err)
 	}
 	if procspec.StartsProcess(r.op.Action) {
 		r.began, r.beganTicks = exec.At, was.Ticks
@@ -38,7 +37,7 @@ func (r recovery) operation(ctx context.Context, exec journal.Exec) Completion {
 	case agentproto.ActionStop, agentproto.ActionKill:
 		return r.end(ctx)
 	}
-	r.look(ctx)
+	r.search(ctx)
 	return commandFailed("interrupted by agent restart, outcome unknown")
 }
 
@@ -49,12 +48,12 @@ func (r recovery) start(ctx context.Context, was before) Completion {
 	}
 	c := start.window(ctx, ctx)
 	switch {
-	case c.Class != supervise.Failed || r.seen.Verdict != proc.Stopped:
+	case c.Class != supervise.Failed || r.probe.Verdict != proc.Stopped:
 		return c
 	case procspec.LivesOn(r.spec):
-		return commandFailed("agent restarted during operation; process not running", r.seen.Evidence)
+		return commandFailed("agent restarted during operation; process not running", r.probe.Evidence)
 	}
-	return commandFailed("agent restarted during operation; whether the process ran is not known", r.seen.Evidence)
+	return commandFailed("agent restarted during operation; process may have run and ended", r.probe.Evidence)
 }
 
 func (r recovery) end(ctx context.Context) Completion {
@@ -66,7 +65,7 @@ func (r recovery) end(ctx context.Context) Completion {
 			r.warn("%v", err)
 		}
 	}
-	c := shutdown(r).awaitGone(ctx, r.seen.Procs, procspec.Milliseconds(r.spec.StopCheckMS), "")
+	c := shutdown(r).awaitGone(ctx, r.probe.Procs, procspec.Milliseconds(r.spec.StopCheckMS), "")
 	if main := r.main(); c.Class == supervise.Failed && !main.IsZero() {
 		return checkFailed(fmt.Sprintf("interrupted by agent restart; still running pid %d", main.PID))
 	}
@@ -82,11 +81,11 @@ func (r recovery) outlast(ctx context.Context, exec journal.Exec) bool {
 	}
 	deadline := exec.At.Add(procspec.OpTimeout(r.spec))
 	for proc.Alive(r.leader) {
-		if r.look(ctx); procspec.StartsProcess(r.op.Action) && (startup{work: r.work}).inCommand() {
+		if r.search(ctx); procspec.StartsProcess(r.op.Action) && (startup{work: r.work}).inCommand() {
 			break
 		}
 		if time.Now().After(deadline) {
-			if err := proc.KillGroup(ctx, r.leader, r.host.Timing.KillGrace, identities(r.seen.Procs)...); err != nil {
+			if err := proc.KillGroup(ctx, r.leader, r.host.Timing.KillGrace, identities(r.probe.Procs)...); err != nil {
 				r.warn("hung command: %v", err)
 			}
 			break
@@ -111,7 +110,7 @@ func (r recovery) unrecorded(exec journal.Exec) bool {
 func (r recovery) outlastUnrecorded(ctx context.Context, was proc.Identity) bool {
 	deadline := r.began.Add(procspec.OpTimeout(r.spec))
 	for time.Now().Before(deadline) {
-		if r.look(ctx); !r.main().IsZero() && r.main() != was || !r.commandRuns() {
+		if r.search(ctx); !r.main().IsZero() && r.main() != was || !r.commandRuns() {
 			break
 		}
 		if !pause(ctx, r.host.Timing.WindowPoll) {
@@ -128,9 +127,6 @@ func (r recovery) commandRuns() bool {
 	})
 }
 
-// errStopped is returned if the engine ended before it recorded an automatic start.
-var errStopped = errors.New("the agent is stopping")
-
 // AutoStart starts a supervised process that does not run.
 type AutoStart struct {
 	*work
@@ -142,16 +138,11 @@ type AutoStart struct {
 
 // AutoStart returns the work of an automatic start. left is the start command that an
 // earlier automatic start, of this or an earlier agent process, left running; zero = none.
-// record persists the start command that is about to run or runs, and reports false if the
-// engine ended first.
-func (h *Host) AutoStart(spec *agentproto.Spec, known Knowledge, left journal.Exec, record func(journal.Exec) bool) *AutoStart {
+// record persists the start command that is about to run or runs, and returns the error of
+// the engine's context if that ended first.
+func (h *Host) AutoStart(spec *agentproto.Spec, known Knowledge, left journal.Exec, record func(journal.Exec) error) *AutoStart {
 	a := &AutoStart{work: h.work(journal.Op{Action: agentproto.ActionStart, Spec: *spec}, known), left: left}
-	a.record = func(e journal.Exec) error {
-		if !record(e) {
-			return errStopped
-		}
-		return nil
-	}
+	a.record = record
 	return a
 }
 
@@ -201,7 +192,7 @@ func (a *AutoStart) ensure(ctx, yield context.Context) Completion {
 	switch {
 	case a.lookAlike():
 		c := Succeeded()
-		c.Message = "not started beside a look-alike: " + a.seen.Evidence
+		c.Message = "not started, since a look-alike runs: " + a.probe.Evidence
 		return c
 	case a.main().IsZero():
 		return startup{work: a.work}.bringUp(ctx, yield, procspec.StartLine(a.spec))
@@ -219,7 +210,7 @@ func (a *AutoStart) awaitLeft(ctx, yield context.Context) (Completion, bool) {
 	}
 	var was before
 	if err := json.Unmarshal(a.left.Before, &was); err != nil {
-		a.warn("when the start command began is not known: %v", err)
+		a.warn("begin of the start command unknown: %v", err)
 	}
 	a.began, a.beganTicks = a.left.At, was.Ticks
 	r := recovery{a.work}
@@ -235,8 +226,8 @@ func (a *AutoStart) awaitLeft(ctx, yield context.Context) (Completion, bool) {
 // AwaitLeft waits, before an operation, until the command of left has ended or its process
 // runs. It reports false if ctx ended first.
 func (a *AutoStart) AwaitLeft(ctx context.Context) bool {
-	hurried, hurry := context.WithCancel(ctx)
-	hurry()
-	a.awaitLeft(ctx, hurried)
+	yield, cancel := context.WithCancel(ctx)
+	cancel() // return as soon as the process is found
+	a.awaitLeft(ctx, yield)
 	return ctx.Err() == nil
 }

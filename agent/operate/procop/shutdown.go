@@ -17,9 +17,6 @@ import (
 type shutdown struct{ *work }
 
 func (s shutdown) stop(ctx context.Context) Completion {
-	if bad := s.ready(ctx); bad != nil {
-		return *bad
-	}
 	if s.found().IsZero() {
 		return notRunning()
 	}
@@ -40,7 +37,7 @@ func (s shutdown) bringDown(ctx context.Context) Completion {
 			return commandFailed(err.Error())
 		}
 	}
-	c := s.awaitGone(ctx, s.seen.Procs, procspec.OpTimeout(s.spec), "")
+	c := s.awaitGone(ctx, s.probe.Procs, procspec.OpTimeout(s.spec), "")
 	if c.Class == supervise.Failed {
 		c.Message = Join(c.Message, "SIGTERM did not end it; kill does")
 	}
@@ -48,9 +45,6 @@ func (s shutdown) bringDown(ctx context.Context) Completion {
 }
 
 func (s shutdown) kill(ctx context.Context) Completion {
-	if bad := s.ready(ctx); bad != nil {
-		return *bad
-	}
 	switch {
 	case s.found().IsZero():
 		return s.killOrphans(ctx)
@@ -61,7 +55,7 @@ func (s shutdown) kill(ctx context.Context) Completion {
 		return *bad
 	}
 	var trouble []string
-	procs := s.seen.Procs
+	procs := s.probe.Procs
 	for _, p := range procs {
 		_, err := proc.KillTree(ctx, p.Identity, s.killScope())
 		switch {
@@ -78,8 +72,8 @@ func (s shutdown) kill(ctx context.Context) Completion {
 // look-alike; command names the spec field that the refusal recommends to set.
 func (s shutdown) maySignal(command string) *Completion {
 	if s.lookAlike() {
-		return new(Refused(fmt.Sprintf("pid %d has the name and place of this process, but pid file %s does not name it: not signalled; "+
-			"restore the pid file or give %s", s.found().PID, s.spec.PidPath, command)))
+		return new(Refused(fmt.Sprintf("pid %d has the name and path of this process, but pid file %s does not name it: not signaled; "+
+			"restore the pid file or set %s", s.found().PID, s.spec.PidPath, command)))
 	}
 	if bad := s.execute(s.main(), proc.Identity{}); bad != nil {
 		return bad
@@ -102,13 +96,13 @@ func (s shutdown) killOrphans(ctx context.Context) Completion {
 	if _, err := proc.KillTree(ctx, s.known.Last, s.killScope()); err != nil {
 		return checkFailed(err.Error())
 	}
-	s.warn("process was not running; killed what it left behind: %s", orphans)
+	s.warn("process was not running; killed its orphans: %s", orphans)
 	return Succeeded()
 }
 
 // endBy runs a command that should end the process, and waits up to wait for the end.
 func (s shutdown) endBy(ctx context.Context, line string, wait time.Duration) Completion {
-	procs := s.seen.Procs
+	procs := s.probe.Procs
 	s.ending = true
 	trouble, release, bad := s.runCommand(ctx, line, s.main())
 	s.ending = false
@@ -127,7 +121,7 @@ func (s shutdown) awaitGone(ctx context.Context, procs []proc.Process, wait time
 		// Read the time before the search, so that the last search is after the deadline.
 		late := time.Now().After(deadline)
 		if !anyAlive(ids) {
-			if s.look(ctx); s.seen.Verdict != proc.Uncertain && !s.succeeded(procs) {
+			if s.search(ctx); s.probe.Verdict != proc.Uncertain && !s.succeeded(procs) {
 				return s.gone(trouble)
 			}
 		}
@@ -173,12 +167,12 @@ func (s shutdown) succeeded(gone []proc.Process) bool {
 	switch {
 	case s.main().IsZero():
 		return false
-	case !s.seen.Searched || s.spec.PidPath != "":
-		return !s.seen.Searched
-	case s.seen.Marked, len(gone) == 0:
+	case !s.probe.Searched || s.spec.PidPath != "":
+		return !s.probe.Searched
+	case s.probe.Marked, len(gone) == 0:
 		return true
 	}
-	return slices.ContainsFunc(s.seen.Procs, func(p proc.Process) bool {
+	return slices.ContainsFunc(s.probe.Procs, func(p proc.Process) bool {
 		return p.Start >= gone[0].Start && p.Session == gone[0].Session
 	})
 }
@@ -187,26 +181,26 @@ func (s shutdown) succeeded(gone []proc.Process) bool {
 // the evidence.
 func (s shutdown) gone(trouble string) Completion {
 	if id := s.found(); !id.IsZero() {
-		s.seen = proc.Probe{
+		s.probe = proc.Probe{
 			Verdict:  proc.Stopped,
-			Evidence: fmt.Sprintf("pid %d has the name and place of the process that is gone", id.PID),
+			Evidence: fmt.Sprintf("pid %d has the name and path of the process that has ended", id.PID),
 		}
 	}
 	if trouble != "" {
 		s.warn("process is gone, but: %s", trouble)
 	}
 	if orphans := s.orphans(); orphans != "" {
-		s.warn("left behind by the process: %s", orphans)
+		s.warn("orphans of the process remain: %s", orphans)
 	}
 	return Succeeded()
 }
 
 // remaining completes work whose process did not end within wait.
 func (s shutdown) remaining(ctx context.Context, ids []proc.Identity, wait time.Duration, trouble string) Completion {
-	s.look(ctx)
+	s.search(ctx)
 	still := "still running pid " + PIDList(ids)
 	if main := s.main(); !main.IsZero() && !anyAlive(ids) {
-		still = fmt.Sprintf("still running pid %d, which took the place of pid %s", main.PID, PIDList(ids))
+		still = fmt.Sprintf("still running pid %d, which replaced pid %s", main.PID, PIDList(ids))
 	}
 	if trouble != "" {
 		return commandFailed(trouble, still)

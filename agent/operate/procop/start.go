@@ -23,14 +23,11 @@ type startup struct {
 
 // start starts the process unless it runs.
 func (w *work) start(ctx context.Context) Completion {
-	if bad := w.ready(ctx); bad != nil {
-		return *bad
-	}
 	if main := w.main(); !main.IsZero() {
 		if bad := w.claim(); bad != nil {
 			return *bad
 		}
-		w.evidence = append(w.evidence, w.seen.Evidence)
+		w.evidence = append(w.evidence, w.probe.Evidence)
 		if ids := w.instances(); ids != nil {
 			return alreadyRunning(fmt.Sprintf("%s (%d/%d)", PIDList(ids), len(ids), w.spec.Instances))
 		}
@@ -38,7 +35,7 @@ func (w *work) start(ctx context.Context) Completion {
 	}
 	if w.lookAlike() {
 		c := alreadyRunning(strconv.Itoa(w.found().PID))
-		c.Message = Join(c.Message, w.seen.Evidence)
+		c.Message = Join(c.Message, w.probe.Evidence)
 		return c
 	}
 	return startup{work: w}.bringUp(ctx, ctx, procspec.StartLine(w.spec))
@@ -51,7 +48,7 @@ func (w *work) start(ctx context.Context) Completion {
 // process as soon as it is found. The wait for the command itself continues: a second
 // command must not run at the same time.
 func (s startup) bringUp(ctx, yield context.Context, line string) Completion {
-	stale := s.seen.StalePidFile
+	stale := s.probe.StalePidFile
 	if bad := s.begin(); bad != nil {
 		return *bad
 	}
@@ -77,8 +74,8 @@ func (s startup) bringUp(ctx, yield context.Context, line string) Completion {
 		c.freeSlot()
 	}
 	if result := c.exec.Result(); !result.OK() {
-		s.look(ctx)
-		failed := commandFailed("command failed", result.String(), s.runningText(), c.tail())
+		s.search(ctx)
+		failed := commandFailed("command failed", result.String(), s.runningText(), s.tail())
 		if result.Unstartable() {
 			failed.fault = supervise.BadSetup
 		}
@@ -121,7 +118,7 @@ func (s startup) foreground(ctx context.Context, ran time.Duration) bool {
 	if ran < max(end, s.host.Timing.ForegroundAfter) {
 		return false
 	}
-	s.look(ctx)
+	s.search(ctx)
 	return s.inCommand()
 }
 
@@ -129,7 +126,7 @@ func (s startup) foreground(ctx context.Context, ran time.Duration) bool {
 // for Timing.Settle.
 func (s startup) inCommand() bool {
 	main := s.main()
-	return !main.IsZero() && main != s.was && s.complete(s.was) && s.seen.Procs[0].PGID == s.leader.PID &&
+	return !main.IsZero() && main != s.was && s.complete(s.was) && s.probe.Procs[0].PGID == s.leader.PID &&
 		lasted(main, s.host.Timing.Settle)
 }
 
@@ -145,15 +142,14 @@ func (s startup) acceptForeground() Completion {
 	return Succeeded()
 }
 
-// hung completes a start whose command timed out.
 func (s startup) hung(ctx context.Context, c *command) Completion {
-	s.look(ctx)
+	s.search(ctx)
 	if s.inCommand() {
 		return s.acceptForeground()
 	}
 	s.endGroup(ctx, c)
-	s.look(ctx)
-	return commandFailed(s.timeoutText(), s.runningText(), c.tail())
+	s.search(ctx)
+	return commandFailed(s.timeoutText(), s.runningText(), s.tail())
 }
 
 // runningText returns a message that the process runs although its command failed; "" if no
@@ -178,10 +174,10 @@ const slowWindow = 30 * time.Second
 
 // sightings summarizes the searches within one start window.
 type sightings struct {
-	id      proc.Identity // process of the latest search; zero = none
-	seen    bool          // a process was found at least once
-	changes int
-	lost    time.Time // when the process disappeared; zero = it runs or never appeared
+	id       proc.Identity // process of the latest search; zero = none
+	appeared bool          // a process was found at least once
+	changes  int
+	lost     time.Time // when the process disappeared; zero = it runs or never appeared
 }
 
 func (s *sightings) add(id proc.Identity, now time.Time) {
@@ -190,12 +186,12 @@ func (s *sightings) add(id proc.Identity, now time.Time) {
 		return
 	case id.IsZero():
 		s.lost = now
-	case s.seen:
+	case s.appeared:
 		s.changes++
 	}
 	s.id = id
 	if !id.IsZero() {
-		s.seen, s.lost = true, time.Time{}
+		s.appeared, s.lost = true, time.Time{}
 	}
 }
 
@@ -209,26 +205,26 @@ func (s startup) window(ctx, yield context.Context) Completion {
 	begin, end := procspec.StartWindow(s.spec)
 	settle := s.host.Timing.Settle
 	opened := time.Now()
-	var seen sightings
+	var found sightings
 	for {
-		s.lookAfresh(ctx)
+		s.searchByPidFile(ctx)
 		id := s.main()
 		if id == s.was || !s.complete(s.was) {
 			id = proc.Identity{}
 		}
 		now := time.Now()
-		seen.add(id, now)
+		found.add(id, now)
 		passed := now.Sub(opened)
 		switch {
 		case ctx.Err() != nil, yield.Err() != nil && !id.IsZero():
 			return interrupted()
 		case passed >= end && !id.IsZero() && lasted(id, min(settle, end-begin)):
 			return s.claimed()
-		case seen.changes > maxPidChanges:
+		case found.changes > maxPidChanges:
 			return checkFailed(fmt.Sprintf("post-check: pid changed more than %d times", maxPidChanges), s.tail())
-		case passed >= begin && !seen.lost.IsZero() && now.Sub(seen.lost) >= settle, passed >= end+2*settle,
-			passed >= end+settle && id.IsZero() && seen.lost.IsZero():
-			return s.absent(seen.seen)
+		case passed >= begin && !found.lost.IsZero() && now.Sub(found.lost) >= settle, passed >= end+2*settle,
+			passed >= end+settle && id.IsZero() && found.lost.IsZero():
+			return s.absent(found.appeared)
 		}
 		if !pause(ctx, s.windowPoll(begin, passed)) {
 			return interrupted()
@@ -256,8 +252,8 @@ func (s startup) absent(appeared bool) Completion {
 	_, end := procspec.StartWindow(s.spec)
 	main := s.main()
 	switch {
-	case s.seen.Verdict == proc.Uncertain:
-		return Refused("state uncertain: " + s.seen.Evidence)
+	case s.probe.Verdict == proc.Uncertain:
+		return Refused("state uncertain: " + s.probe.Evidence)
 	case !s.complete(s.was) && !main.IsZero():
 		ids := s.instances()
 		return checkFailed(fmt.Sprintf("post-check: %d of %d instances run, pid %s", len(ids), s.spec.Instances, PIDList(ids)), s.tail())
@@ -265,10 +261,10 @@ func (s startup) absent(appeared bool) Completion {
 		return checkFailed(fmt.Sprintf("process was not replaced, pid %d", main.PID), s.tail())
 	case !main.IsZero():
 		return checkFailed(fmt.Sprintf("post-check: pid %d is not stable", main.PID), s.tail())
-	case !procspec.LivesOn(s.spec) && (appeared || s.command != nil && !s.seen.StalePidFile):
+	case !procspec.LivesOn(s.spec) && (appeared || s.command != nil && !s.probe.StalePidFile):
 		return Succeeded()
 	case appeared:
-		return checkFailed("post-check: process ended within the start window", s.seen.Evidence, s.tail())
+		return checkFailed("post-check: process ended within the start window", s.probe.Evidence, s.tail())
 	}
-	return checkFailed(fmt.Sprintf("post-check: no process within %s", end), s.seen.Evidence, s.tail())
+	return checkFailed(fmt.Sprintf("post-check: no process within %s", end), s.probe.Evidence, s.tail())
 }

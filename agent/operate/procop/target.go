@@ -22,7 +22,7 @@ type target struct {
 	spec  *agentproto.Spec
 	known Knowledge
 	args  *regexp.Regexp // compiled Spec.ArgsPattern; nil = not compiled yet, or the spec has none
-	seen  proc.Probe     // result of the latest search
+	probe proc.Probe     // result of the latest search
 
 	// began and beganTicks are the time before the start command was run: younger processes
 	// were started by the command.
@@ -31,26 +31,26 @@ type target struct {
 	leader     proc.Identity // leader of the start command's process group, of which the process may be a member
 }
 
-// look searches for the process. If this search is the first to observe the end of the known
+// search searches for the process. If this search is the first to observe the end of the known
 // process, a look-alike may have been running all the time and must not be accepted as the
-// successor: look sets known.AliveAt to the current time and repeats the search.
-func (t *target) look(ctx context.Context) {
-	t.search(ctx)
+// successor: search sets known.AliveAt to the current time and repeats the search.
+func (t *target) search(ctx context.Context) {
+	t.searchOnce(ctx)
 	if main := t.known.Main; !t.known.Watched || main.IsZero() || !t.lookAlike() || proc.Alive(main) {
 		return
 	}
 	if now, err := proc.NowTicks(); err == nil {
 		t.known.AliveAt = now
 	}
-	t.search(ctx)
+	t.searchOnce(ctx)
 }
 
-func (t *target) search(ctx context.Context) {
+func (t *target) searchOnce(ctx context.Context) {
 	spec, h := t.spec, t.host
 	if t.args == nil {
 		var err error
 		if t.args, err = procspec.CompileArgs(spec); err != nil {
-			t.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: err.Error()}
+			t.probe = proc.Probe{Verdict: proc.Uncertain, Evidence: err.Error()}
 			return
 		}
 	}
@@ -58,20 +58,20 @@ func (t *target) search(ctx context.Context) {
 		t.known.Main = proc.Identity{} // another key has claimed the process since
 	}
 	if !h.Searches.Acquire(ctx) {
-		t.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: "the agent is stopping"}
+		t.probe = proc.Probe{Verdict: proc.Uncertain, Evidence: "the agent is stopping"}
 		return
 	}
 	defer h.Searches.Release()
-	t.seen = h.Finder.Find(ctx, proc.Target{
+	t.probe = h.Finder.Find(ctx, proc.Target{
 		ProcName: spec.ProcName, SetupPath: spec.SetupPath, PidPath: spec.PidPath, Account: spec.Account, Args: t.args,
 		Known: t.known.Main, Instances: procspec.Instances(spec), Mates: t.known.Instances,
 		StartedAfter: t.beganTicks, PidFileAfter: t.began, Aliases: t.known.Aliases,
 		Exclude: h.Groups.excluding(t.leader.PID), Mark: h.Mark(spec), Command: t.leader, Foreign: t.foreign, Holder: t.holder,
 		Claimed: func(pid int) bool { return h.Claims.OtherHas(pid, spec.Key) },
 	})
-	if t.seen.Alias != "" {
+	if t.probe.Alias != "" {
 		// Clip the list so that append copies it: other work uses it too.
-		t.known.Aliases = append(slices.Clip(t.known.Aliases), t.seen.Alias)
+		t.known.Aliases = append(slices.Clip(t.known.Aliases), t.probe.Alias)
 	}
 }
 
@@ -111,26 +111,26 @@ func (t *target) main() proc.Identity {
 
 // found returns the process or, if there is none, the look-alike; zero = neither.
 func (t *target) found() proc.Identity {
-	if t.seen.Verdict != proc.Running || len(t.seen.Procs) == 0 {
+	if t.probe.Verdict != proc.Running || len(t.probe.Procs) == 0 {
 		return proc.Identity{}
 	}
-	return t.seen.Procs[0].Identity
+	return t.probe.Procs[0].Identity
 }
 
 // lookAlike reports whether the search found only a process with the right name and path
 // that the spec's pid file does not name. It may be the process or a foreign one: a second
 // one must not be started, but this one must be neither signaled nor supervised.
 func (t *target) lookAlike() bool {
-	return t.seen.Verdict == proc.Running && t.seen.Searched && !t.seen.Marked && t.spec.PidPath != ""
+	return t.probe.Verdict == proc.Running && t.probe.Searched && !t.probe.Marked && t.spec.PidPath != ""
 }
 
 // proven reports whether a pid file or a mark, rather than name and path alone, identifies
 // the process.
-func (t *target) proven() bool { return t.spec.PidPath != "" || t.seen.Marked }
+func (t *target) proven() bool { return t.spec.PidPath != "" || t.probe.Marked }
 
-// sight returns the result of the latest search for the state machine.
-func (t *target) sight() supervise.Observation {
-	switch t.seen.Verdict {
+// observation returns the result of the latest search for the state machine.
+func (t *target) observation() supervise.Observation {
+	switch t.probe.Verdict {
 	case proc.Running:
 		return supervise.Alive
 	case proc.Stopped:
@@ -143,12 +143,12 @@ func (t *target) sight() supervise.Observation {
 // ready searches for the process. It returns a refusal if the state of the process is
 // indeterminate or another key has claimed it, else nil.
 func (t *target) ready(ctx context.Context) *Completion {
-	t.look(ctx)
+	t.search(ctx)
 	if ctx.Err() != nil {
 		return new(interrupted())
 	}
-	if t.seen.Verdict == proc.Uncertain {
-		return new(Refused("state uncertain: " + t.seen.Evidence))
+	if t.probe.Verdict == proc.Uncertain {
+		return new(Refused("state uncertain: " + t.probe.Evidence))
 	}
 	return t.contested(t.host.Claims.Conflict(t.main(), t.spec.Key, t.proven()))
 }
@@ -175,7 +175,7 @@ func (t *target) contested(other string) *Completion {
 		return nil
 	}
 	c := Refused(fmt.Sprintf("pid %d belongs to key %s", t.main().PID, other))
-	t.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: c.Message}
+	t.probe = proc.Probe{Verdict: proc.Uncertain, Evidence: c.Message}
 	return &c
 }
 
@@ -184,7 +184,7 @@ func (t *target) instances() []proc.Identity {
 	if !procspec.HasInstances(t.spec) || t.main().IsZero() {
 		return nil
 	}
-	return identities(t.seen.Procs)
+	return identities(t.probe.Procs)
 }
 
 // all returns the processes that a stop ends: the main process or all instances.
@@ -210,21 +210,21 @@ func (t *target) complete(was proc.Identity) bool {
 	return n >= t.spec.Instances
 }
 
-// lookAfresh searches without the known process if the spec has a pid file, which then decides
+// searchByPidFile searches without the known process if the spec has a pid file, which then decides
 // between candidates: a launcher and its daemon run at the same time for a moment.
-func (t *target) lookAfresh(ctx context.Context) {
+func (t *target) searchByPidFile(ctx context.Context) {
 	if procspec.HasInstances(t.spec) {
-		t.look(ctx)
+		t.search(ctx)
 		return
 	}
 	known := t.known.Main
 	if t.spec.PidPath != "" {
 		t.known.Main = proc.Identity{}
 	}
-	t.look(ctx)
+	t.search(ctx)
 	t.known.Main = known
 	if t.main().IsZero() && proc.Alive(known) {
-		t.look(ctx) // the pid file names no other process
+		t.search(ctx) // the pid file names no other process
 	}
 }
 
@@ -267,17 +267,14 @@ func anyAlive(ids []proc.Identity) bool { return slices.ContainsFunc(ids, proc.A
 
 // PIDList lists the pids of the processes that are alive, or all pids if none is.
 func PIDList(ids []proc.Identity) string {
-	var alive, all []string
+	if anyAlive(ids) {
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id proc.Identity) bool { return !proc.Alive(id) })
+	}
+	var pids []string
 	for _, id := range ids {
-		all = append(all, strconv.Itoa(id.PID))
-		if proc.Alive(id) {
-			alive = append(alive, strconv.Itoa(id.PID))
-		}
+		pids = append(pids, strconv.Itoa(id.PID))
 	}
-	if len(alive) == 0 {
-		alive = all
-	}
-	return strings.Join(alive, ", ")
+	return strings.Join(pids, ", ")
 }
 
 // lasted reports whether a process has existed for at least d.

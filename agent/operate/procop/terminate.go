@@ -106,7 +106,7 @@ func (t *Termination) endTrees(ctx context.Context, roots []proc.Identity) Compl
 		}
 		members = append(members, identities(tree)...)
 	}
-	if !t.polls().awaitEnd(ctx, members, t.host.Timing.TakeDownGrace) {
+	if !t.polls().awaitEnd(ctx, members, t.host.Timing.TerminateGrace) {
 		return interrupted()
 	}
 	c := Succeeded()
@@ -114,7 +114,7 @@ func (t *Termination) endTrees(ctx context.Context, roots []proc.Identity) Compl
 		t.how = "SIGKILL"
 		c = t.killMembers(ctx, roots, members)
 	}
-	t.look(ctx)
+	t.search(ctx)
 	return c
 }
 

@@ -97,7 +97,7 @@ func checkSystem(system, action string, s *agentproto.Spec) error {
 	}
 	stops := action == agentproto.ActionStop || action == agentproto.ActionRestart && s.RestartCmd == ""
 	if system == "windows" && stops && s.StopCmd == "" {
-		return fmt.Errorf("control.stop (stop_cmd) is empty, and Windows has no SIGTERM to send in its place: give a stop command for %s, or use kill", actionNames[action])
+		return fmt.Errorf("control.stop (stop_cmd) is empty, and Windows has no SIGTERM: set a stop command for %s, or use kill", actionNames[action])
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func Unenforced(s *agentproto.Spec) []string {
 	if LivesOn(s) || s.Instances <= 1 {
 		return nil
 	}
-	return []string{fmt.Sprintf("alive.instances (instance_num) %d: the command is run once, and one process is looked at", s.Instances)}
+	return []string{fmt.Sprintf("alive.instances (instance_num) %d: the command is run once, and one process is observed", s.Instances)}
 }
 
 // Milliseconds converts a field in milliseconds to a duration.
@@ -216,12 +216,7 @@ func Budget(s *agentproto.Spec) time.Duration {
 
 // StartLine returns the command that starts a process. A spec that was registered by a
 // restart may have only a restart command.
-func StartLine(s *agentproto.Spec) string {
-	if s.StartCmd == "" {
-		return s.RestartCmd
-	}
-	return s.StartCmd
-}
+func StartLine(s *agentproto.Spec) string { return cmp.Or(s.StartCmd, s.RestartCmd) }
 
 // Account returns the user that runs the commands of a spec.
 func Account(s *agentproto.Spec) string { return cmp.Or(s.Account, proc.DefaultAccount) }

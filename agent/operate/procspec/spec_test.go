@@ -101,7 +101,7 @@ func TestWindowsNeedsAStopCommandAndShellsOfItsOwn(t *testing.T) {
 		{action: agentproto.ActionStop, system: "windows", shell: "bat", stop: "stop.bat"},
 		{action: agentproto.ActionKill, system: "windows", shell: "bat"},
 		{action: agentproto.ActionStart, system: "windows", shell: "ps1"},
-		{action: agentproto.ActionRestart, system: "windows", shell: "ps1", want: "give a stop command for restart"},
+		{action: agentproto.ActionRestart, system: "windows", shell: "ps1", want: "set a stop command for restart"},
 		{action: agentproto.ActionRestart, system: "windows", shell: "ps1", stop: "stop.ps1"},
 		{action: agentproto.ActionRestart, system: "windows", shell: "ps1", restart: "restart.ps1"},
 		{action: agentproto.ActionStart, system: "windows", want: "cmd_shell_ext"},

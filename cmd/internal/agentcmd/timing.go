@@ -34,7 +34,7 @@ func parseTiming(text string) (operate.Timing, error) {
 	for setting := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(setting, "=")
 		field := fields.FieldByNameFunc(func(field string) bool { return snakeCase(field) == name })
-		if !field.IsValid() {
+		if !field.IsValid() || !field.CanInt() {
 			return timing, fmt.Errorf("%q is not a timing of the agent", name)
 		}
 		n, err := positive(field.Type(), value)

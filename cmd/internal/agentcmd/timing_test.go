@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/operate"
+	"github.com/procfleet/procfleet/agent/operate/procop"
 )
 
 func TestTimingIsReadByFieldNames(t *testing.T) {
 	t.Parallel()
 	got, err := parseTiming("sweep=200ms,stop_poll=20ms,max_delay=2s")
-	want := operate.Timing{Sweep: 200 * time.Millisecond, StopPoll: 20 * time.Millisecond, MaxDelay: 2 * time.Second}
+	want := operate.Timing{Timing: procop.Timing{StopPoll: 20 * time.Millisecond}, Sweep: 200 * time.Millisecond, MaxDelay: 2 * time.Second}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -25,7 +26,10 @@ func TestTimingIsReadByFieldNames(t *testing.T) {
 // that cannot be written.
 func TestEveryFieldOfTheTimingCanBeSet(t *testing.T) {
 	t.Parallel()
-	for field := range reflect.TypeFor[operate.Timing]().Fields() {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[operate.Timing]()) {
+		if field.Anonymous {
+			continue // its fields are visible themselves
+		}
 		value := "3"
 		if field.Type == reflect.TypeFor[time.Duration]() {
 			value = "3ns"
