@@ -121,6 +121,10 @@ func TestOperationIsRememberedThroughAllItsSteps(t *testing.T) {
 		if r, open, known := j.Result(ops[3].ID); !known || open || r.Message != "success" {
 			t.Fatalf("acknowledged result is lost: %+v open %v known %v", r, open, known)
 		}
+		results := j.Results([]ID{ops[0].ID, ops[2].ID, ops[3].ID, {"t", 99}})
+		if len(results) != 2 || results[ops[2].ID].Message != "success" || results[ops[3].ID].Message != "success" {
+			t.Fatalf("results of the finished operations are %+v", results)
+		}
 	}
 }
 
