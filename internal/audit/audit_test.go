@@ -289,7 +289,7 @@ func TestAFloodOfRefusalsFillsNothing(t *testing.T) {
 	if told != calls || !own {
 		t.Errorf("records of %d refusals, want %d; of the application: %v", told, calls, own)
 	}
-	if most := (sorts+1)*(inFull+1) + 1; len(records) > most {
+	if most := (maxKinds+1)*(inFull+1) + 1; len(records) > most {
 		t.Errorf("%d records, at most %d", len(records), most)
 	}
 }

@@ -100,8 +100,8 @@ func (f *File) named() bool {
 	if err != nil {
 		return false
 	}
-	there, err := os.Stat(f.path)
-	return err == nil && os.SameFile(open, there)
+	current, err := os.Stat(f.path)
+	return err == nil && os.SameFile(open, current)
 }
 
 // endsTorn reports whether a file ends in the middle of a line, as after a crash

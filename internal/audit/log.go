@@ -1,3 +1,10 @@
+// Package audit writes the audit log: the caller of each change, whether it was
+// accepted, and how its task ended. Records are JSON lines, stored in up to two
+// sinks: a file of this process ([File]) and a stream shared by all processes.
+//
+// A record is durable once one of the sinks has stored it. With a required log, a
+// change waits until its record is durable ([Log.Require]); otherwise the log
+// delays no call, and reports lost records in the process's log and metrics.
 package audit
 
 import (
@@ -17,7 +24,7 @@ import (
 
 // ErrNotKept means that no sink confirmed a record. A sink may have stored it
 // nevertheless.
-var ErrNotKept = errors.New("audit: the record is not known to be kept")
+var ErrNotKept = errors.New("audit: no sink confirmed the record")
 
 // Line is an encoded record.
 type Line struct {
@@ -57,7 +64,7 @@ type Log struct {
 	files  []*writer // sinks for which HasEnds is false
 	counts *counts
 
-	strangers, callers refusals
+	unauthenticated, callers refusals
 
 	mu     sync.RWMutex // read-locked while a record is enqueued
 	closed bool
@@ -209,7 +216,7 @@ func (l *Log) enqueue(r Record, awaited bool, sinks []*writer) *entry {
 // lost logs and counts a record that no sink has stored.
 func (l *Log) lost(err error) {
 	l.counts.lost.Add(context.Background(), 1)
-	if l.counts.said.due(time.Now()) {
+	if l.counts.logged.due(time.Now()) {
 		l.cfg.Log.WithError(err).Error("audit records lost")
 	}
 }
@@ -229,7 +236,6 @@ type oncePer struct{ last atomic.Int64 }
 // complainEvery is the minimum interval between two log lines of one message.
 const complainEvery = 10 * time.Second
 
-// due reports whether the message may be logged now.
 func (o *oncePer) due(now time.Time) bool {
 	last := o.last.Load()
 	return now.UnixNano()-last >= int64(complainEvery) && o.last.CompareAndSwap(last, now.UnixNano())

@@ -29,9 +29,9 @@ const (
 func Events() []Event { return []Event{Accepted, Change, Refused, Finished} }
 
 const (
-	// maxWord is the maximum size of a string in bytes, maxListed the maximum
+	// maxText is the maximum size of a string in bytes, maxListed the maximum
 	// length of a list.
-	maxWord   = procfleet.MaxOriginPart
+	maxText   = procfleet.MaxOriginPart
 	maxListed = 20
 )
 
@@ -128,15 +128,14 @@ func (r *Record) AddTarget(t *procfleet.Target) {
 
 // bounded truncates the strings that callers supplied.
 func (r *Record) bounded() {
-	for _, word := range []*string{&r.Call, &r.Application, &r.Claimed, &r.User, &r.Address, &r.Request, &r.Business, &r.Field} {
-		*word = clip(*word)
+	for _, text := range []*string{&r.Call, &r.Application, &r.Claimed, &r.User, &r.Address, &r.Request, &r.Business, &r.Field} {
+		*text = clip(*text)
 	}
 }
 
-// clip truncates a string to maxWord.
 func clip(s string) string {
-	if len(s) <= maxWord {
+	if len(s) <= maxText {
 		return s
 	}
-	return strings.ToValidUTF8(s[:maxWord], "")
+	return strings.ToValidUTF8(s[:maxText], "")
 }

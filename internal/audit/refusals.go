@@ -6,26 +6,26 @@ import (
 )
 
 const (
-	// window is the period in which refusals of one sort are counted together,
+	// window is the period in which refusals of one kind are counted together,
 	// after the first inFull refusals, which have records of their own.
 	window = time.Minute
 	inFull = 5
-	// sorts is the number of sorts that are counted separately per window; all
-	// others with the same reason count as one sort.
-	sorts = 64
+	// maxKinds is the number of kinds that are counted separately per window; all
+	// others with the same reason count as one kind.
+	maxKinds = 64
 )
 
-// sort is the key for counting refusals together.
-type sort struct{ reason, call, application, address string }
+// refusalKind is the key for counting refusals together.
+type refusalKind struct{ reason, call, application, address string }
 
 // refusals limits the records of refused calls: in each window it admits a few
-// per sort, and counts the others.
+// per kind, and counts the others.
 type refusals struct {
 	mu   sync.Mutex
-	seen map[sort]*repeated
+	seen map[refusalKind]*repeated
 }
 
-// repeated is the state of one sort: the latest recorded refusal, the number of
+// repeated is the state of one kind: the latest recorded refusal, the number of
 // recorded refusals, and the number and time of the others.
 type repeated struct {
 	record  Record
@@ -35,15 +35,15 @@ type repeated struct {
 }
 
 // Refused stores the record of a refused call, or counts it together with others
-// of its sort. Refusals of unauthenticated callers (stranger) are counted
+// of its kind. Refusals of unauthenticated callers are counted
 // separately, so that they cannot suppress records of other callers.
-func (l *Log) Refused(r Record, stranger bool) {
+func (l *Log) Refused(r Record, unauthenticated bool) {
 	if l == nil {
 		return
 	}
 	from := &l.callers
-	if stranger {
-		from = &l.strangers
+	if unauthenticated {
+		from = &l.unauthenticated
 	}
 	if from.count(&r) {
 		l.Note(r)
@@ -54,15 +54,15 @@ func (l *Log) Refused(r Record, stranger bool) {
 func (rs *refusals) count(r *Record) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	key := sort{r.Reason, r.Call, r.Application + r.Claimed, r.Address}
+	key := refusalKind{r.Reason, r.Call, r.Application + r.Claimed, r.Address}
 	s := rs.seen[key]
-	if s == nil && len(rs.seen) >= sorts {
-		key = sort{reason: r.Reason}
+	if s == nil && len(rs.seen) >= maxKinds {
+		key = refusalKind{reason: r.Reason}
 		s = rs.seen[key]
 	}
 	if s == nil {
 		if rs.seen == nil {
-			rs.seen = make(map[sort]*repeated)
+			rs.seen = make(map[refusalKind]*repeated)
 		}
 		s = &repeated{}
 		rs.seen[key] = s
@@ -74,13 +74,13 @@ func (rs *refusals) count(r *Record) bool {
 	}
 	s.written++
 	s.record = *r
-	if key == (sort{reason: r.Reason}) { // the key has no caller: later refusals may have others
+	if key == (refusalKind{reason: r.Reason}) { // the key has no caller: later refusals may have others
 		s.record.Call, s.record.Application, s.record.Claimed, s.record.User, s.record.Address = "", "", "", "", ""
 	}
 	return true
 }
 
-// sumUp returns a record for each sort with refusals that were only counted, and
+// sumUp returns a record for each kind with refusals that were only counted, and
 // starts a new window.
 func (rs *refusals) sumUp() []Record {
 	rs.mu.Lock()
@@ -112,7 +112,7 @@ func (l *Log) recordRepeats() {
 }
 
 func (l *Log) sumUp() {
-	for _, from := range []*refusals{&l.strangers, &l.callers} {
+	for _, from := range []*refusals{&l.unauthenticated, &l.callers} {
 		for _, r := range from.sumUp() {
 			l.Note(r)
 		}

@@ -26,7 +26,7 @@ type writer struct {
 	queue  chan *entry
 	log    *Log
 	failed bool // the last batch failed
-	said   oncePer
+	logged oncePer
 }
 
 func (w *writer) run() {
@@ -58,7 +58,7 @@ func (w *writer) keep(lines []Line, awaited bool) error {
 	err := w.sink.Keep(ctx, lines, awaited)
 	log := w.log.cfg.Log.WithField("place", w.sink.Name())
 	switch {
-	case err != nil && w.said.due(time.Now()):
+	case err != nil && w.logged.due(time.Now()):
 		log.WithError(err).Error("audit records not stored")
 	case err == nil && w.failed:
 		log.Info("audit writes resumed")
@@ -84,16 +84,16 @@ func (w *writer) settle(e *entry, err error) {
 type counts struct {
 	records metric.Int64Counter
 	lost    metric.Int64Counter
-	said    oncePer
+	logged  oncePer
 }
 
 func newCounts(meter metric.Meter) (*counts, error) {
 	var c counts
 	var errs [2]error
 	c.records, errs[0] = meter.Int64Counter("procfleet_audit_records",
-		metric.WithDescription("Records of the audit log, by sink and whether that confirmed to have them."))
+		metric.WithDescription("Audit records, by sink and whether the sink stored them."))
 	c.lost, errs[1] = meter.Int64Counter("procfleet_audit_lost_records",
-		metric.WithDescription("Records of the audit log that no sink confirmed to have."))
+		metric.WithDescription("Audit records that no sink stored."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("audit: metrics: %w", err)
 	}
