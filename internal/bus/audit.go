@@ -56,7 +56,7 @@ func (p auditSink) Keep(ctx context.Context, lines []audit.Line, _ bool) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return publishError("keep audit records", err)
+		return publishError("store audit records", err)
 	}
 	return nil
 }

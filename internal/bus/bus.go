@@ -1,3 +1,17 @@
+// Package bus manages the JetStream streams of dispatchers and workers: references
+// to chunks that wait for delivery, task events, host events, and the audit log.
+//
+// A message of [StreamOps] contains only a reference to a chunk; the items are in
+// the task store. So the stream stays small, the sweep can requeue a chunk from
+// the task store, and a client with access to the bus cannot alter commands.
+//
+// Two more streams hold submissions: operations that producers publish instead of
+// sending an HTTP request, and the submissions that failed.
+//
+// The bus never drops work silently: work queues reject new messages when full
+// ([ErrFull]) and retain messages without an age limit. Hints that a task changed
+// ([Bus.Hint]) may be lost: they are sent outside the streams and only shorten the
+// polling delay of a task's watchers.
 package bus
 
 import (
@@ -162,7 +176,7 @@ func DecodeChunkRef(data []byte) (ChunkRef, error) {
 func (b *Bus) Queued(ctx context.Context, sequences []uint64) ([]bool, error) {
 	stream, err := b.js.Stream(ctx, StreamOps)
 	if err != nil {
-		return nil, publishError("look into "+StreamOps, err)
+		return nil, publishError("read "+StreamOps, err)
 	}
 	queued, oldest := make([]bool, len(sequences)), stream.CachedInfo().State.FirstSeq
 	for i, sequence := range sequences {
@@ -171,7 +185,7 @@ func (b *Bus) Queued(ctx context.Context, sequences []uint64) ([]bool, error) {
 		}
 		_, err := stream.GetMsg(ctx, sequence)
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil, publishError("look into "+StreamOps, err)
+			return nil, publishError("read "+StreamOps, err)
 		}
 		queued[i] = err == nil
 	}
@@ -289,8 +303,7 @@ const (
 )
 
 func isFull(err error) bool {
-	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == codeStoreFailed {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeStoreFailed {
 		// The store reports every failure with one code; only the text identifies limits.
 		return strings.HasPrefix(api.Description, "maximum ")
 	}
@@ -298,23 +311,21 @@ func isFull(err error) bool {
 }
 
 func hasCode(err error, codes ...jetstream.ErrorCode) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode)
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && slices.Contains(codes, api.ErrorCode)
 }
 
 func isUnavailable(err error) bool {
-	for _, unavailable := range []error{
-		context.DeadlineExceeded, context.Canceled,
-		nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected, nats.ErrConnectionClosed,
-		nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrConnectionDraining,
-		jetstream.ErrNoStreamResponse, jetstream.ErrAsyncPublishTimeout, jetstream.ErrTooManyStalledMsgs,
-		jetstream.ErrJetStreamNotEnabled, jetstream.ErrStreamNotFound,
-	} {
-		if errors.Is(err, unavailable) {
-			return true
-		}
-	}
-	var api *jetstream.APIError
-	return errors.As(err, &api) && api.Code == 503 || // JetStream has no leader or is restarting
-		hasCode(err, codeNoPeers, codeDuplicateInProcess)
+	api, isAPI := errors.AsType[*jetstream.APIError](err)
+	return isAPI && api.Code == 503 || // JetStream has no leader or is restarting
+		hasCode(err, codeNoPeers, codeDuplicateInProcess) ||
+		slices.ContainsFunc(unavailable, func(target error) bool { return errors.Is(err, target) })
+}
+
+var unavailable = []error{
+	context.DeadlineExceeded, context.Canceled,
+	nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected, nats.ErrConnectionClosed,
+	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrConnectionDraining,
+	jetstream.ErrNoStreamResponse, jetstream.ErrAsyncPublishTimeout, jetstream.ErrTooManyStalledMsgs,
+	jetstream.ErrJetStreamNotEnabled, jetstream.ErrStreamNotFound,
 }

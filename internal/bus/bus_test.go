@@ -179,9 +179,7 @@ func TestTheTraceTravelsWithTheChunk(t *testing.T) {
 func TestAFullStreamRefusesAndKeepsWhatItHas(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
-	if err := bus.Ensure(t.Context(), env.JS, bus.Options{OpsMaxBytes: 4 << 10}); err != nil {
-		t.Fatal(err)
-	}
+	resizeOps(t, env.JS, 4<<10)
 	var err error
 	for round := 0; err == nil && round < 100; round++ {
 		_, err = env.Bus.PublishChunks(t.Context(), refs(4, procfleet.LaneSmall), fmt.Sprint(round))
@@ -192,6 +190,16 @@ func TestAFullStreamRefusesAndKeepsWhatItHas(t *testing.T) {
 	info := streamInfo(t, env.JS, bus.StreamOps)
 	if info.State.FirstSeq != 1 {
 		t.Errorf("the stream begins at %d: old messages were dropped", info.State.FirstSeq)
+	}
+}
+
+// resizeOps sets the size of StreamOps, as an operator may.
+func resizeOps(t *testing.T, js jetstream.JetStream, bytes int64) {
+	t.Helper()
+	cfg := streamInfo(t, js, bus.StreamOps).Config
+	cfg.MaxBytes = bytes
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -211,7 +219,7 @@ func TestWithoutAServerPublishingFailsAsAway(t *testing.T) {
 		t.Errorf("ensure: %v, want ErrUnavailable", err)
 	}
 	if _, err := env.Bus.Queued(ctx, []uint64{1}); !errors.Is(err, bus.ErrUnavailable) {
-		t.Errorf("look into the stream: %v, want ErrUnavailable", err)
+		t.Errorf("read the stream: %v, want ErrUnavailable", err)
 	}
 }
 
@@ -287,9 +295,7 @@ func TestEnsureFromManyProcessesAtOnce(t *testing.T) {
 func TestEnsureKeepsMessagesAndTunedLimits(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
-	if err := bus.Ensure(t.Context(), env.JS, bus.Options{OpsMaxBytes: 64 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	resizeOps(t, env.JS, 64<<20)
 	if _, err := env.Bus.PublishChunks(t.Context(), refs(1, procfleet.LaneSmall), "0"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ func FuzzDecodeHostEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if e.Host.IsZero() || e.Kind == "" || len(e.Kind) > maxEventWord || len(e.Key) > procfleet.MaxKey || len(e.Message) > procfleet.MaxMessage {
+		if e.Host.IsZero() || e.Kind == "" || len(e.Kind) > maxEventText || len(e.Key) > procfleet.MaxKey || len(e.Message) > procfleet.MaxMessage {
 			t.Errorf("event %+v got through", e)
 		}
 	})

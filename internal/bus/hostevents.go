@@ -44,11 +44,11 @@ type HostEventPage struct {
 
 const (
 	// eventWindow is the number of messages that newest reads per window,
-	// eventLook the maximum number of messages read for a page, since a filter may
+	// maxInspected the maximum number of messages read for a page, since a filter may
 	// exclude nearly all of them. eventFetch messages are fetched at a time.
-	eventWindow = 1000
-	eventLook   = 10 * eventWindow
-	eventFetch  = 200
+	eventWindow  = 1000
+	maxInspected = 10 * eventWindow
+	eventFetch   = 200
 	// eventPageBytes limits the total size of the messages on a page.
 	eventPageBytes = 8 << 20
 	// eventWait is how long to wait for messages that the stream holds.
@@ -117,14 +117,14 @@ func (r *eventReader) onwards(ctx context.Context, from jetstream.ConsumerConfig
 	if r.state.Msgs == 0 || r.q.After == r.state.LastSeq {
 		return page, nil
 	}
-	looked, bytes := 0, 0
+	inspected, bytes := 0, 0
 	err := r.read(ctx, from, func(m eventMessage) bool {
-		looked++
+		inspected++
 		if m.event != nil {
 			page.Events = append(page.Events, *m.event)
 			bytes += m.bytes
 		}
-		if looked == eventLook || len(page.Events) == r.q.Limit || bytes >= eventPageBytes {
+		if inspected == maxInspected || len(page.Events) == r.q.Limit || bytes >= eventPageBytes {
 			page.Next, page.More = m.sequence, m.sequence < r.state.LastSeq
 			return false
 		}
@@ -139,8 +139,8 @@ func (r *eventReader) onwards(ctx context.Context, from jetstream.ConsumerConfig
 func (r *eventReader) newest(ctx context.Context) (HostEventPage, error) {
 	page := HostEventPage{Next: r.state.LastSeq}
 	first := r.state.FirstSeq
-	if r.state.LastSeq > eventLook {
-		first = max(first, r.state.LastSeq-eventLook+1)
+	if r.state.LastSeq > maxInspected {
+		first = max(first, r.state.LastSeq-maxInspected+1)
 	}
 	bytes, full := 0, false
 	for end := r.state.LastSeq; r.state.Msgs > 0 && end >= first && len(page.Events) < r.q.Limit && !full; {
@@ -193,15 +193,15 @@ func (r *eventReader) read(ctx context.Context, from jetstream.ConsumerConfig, v
 	if err != nil {
 		return err
 	}
-	defer r.forget(ctx, consumer.CachedInfo().Name)
+	defer r.deleteConsumer(ctx, consumer.CachedInfo().Name)
 	for pending := consumer.CachedInfo().NumPending; pending > 0; {
 		batch, err := consumer.Fetch(int(min(pending, eventFetch)), jetstream.FetchMaxWait(eventWait))
 		if err != nil {
 			return err
 		}
-		more, came := true, false
+		more, received := true, false
 		for msg := range batch.Messages() {
-			came = true
+			received = true
 			if !more {
 				continue // drain the batch
 			}
@@ -217,15 +217,15 @@ func (r *eventReader) read(ctx context.Context, from jetstream.ConsumerConfig, v
 		if !more || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !came { // otherwise missing messages would count as read
+		if !received { // otherwise missing messages would count as read
 			return fmt.Errorf("%d messages of the stream not received within %s: %w", pending, eventWait, context.DeadlineExceeded)
 		}
 	}
 	return nil
 }
 
-// forget deletes a consumer without waiting for its expiry after one minute.
-func (r *eventReader) forget(ctx context.Context, consumer string) {
+// deleteConsumer deletes a consumer without waiting for its expiry after one minute.
+func (r *eventReader) deleteConsumer(ctx context.Context, consumer string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = r.js.DeleteConsumer(ctx, StreamHostEvents, consumer)
@@ -256,8 +256,8 @@ func (r *eventReader) wanted(msg jetstream.Msg, meta *jetstream.MsgMetadata) *pr
 	return &e
 }
 
-// maxEventWord is the maximum size of Kind, AgentID and Instance in bytes.
-const maxEventWord = 128
+// maxEventText is the maximum size of Kind, AgentID and Instance in bytes.
+const maxEventText = 128
 
 // DecodeHostEvent decodes a message of an agent or worker on an event subject. m
 // contains the parts that only workers need. It never panics.
@@ -274,13 +274,13 @@ func DecodeHostEvent(data []byte, subject string) (e procfleet.HostEvent, m agen
 	}
 	// NATS permissions restrict an agent to the subjects of its own cloud area.
 	if subject[strings.LastIndexByte(subject, '.')+1:] != strconv.FormatInt(int64(host.Cloud), 10) {
-		return e, m, fmt.Errorf("bus: event of host %s came on subject %.80s of another cloud area", host, subject)
+		return e, m, fmt.Errorf("bus: event of host %s was sent on subject %.80s of another cloud area", host, subject)
 	}
-	words := []string{m.Kind, m.AgentID, m.Instance}
+	texts := []string{m.Kind, m.AgentID, m.Instance}
 	keys := []string{m.Key, m.Namespace, m.Name, m.ProcName}
 	tooLong := func(limit int) func(string) bool { return func(s string) bool { return len(s) > limit } }
-	if m.Kind == "" || slices.ContainsFunc(words, tooLong(maxEventWord)) || slices.ContainsFunc(keys, tooLong(procfleet.MaxKey)) {
-		return e, m, fmt.Errorf("bus: event of host %s has no kind, or a word that is too long", host)
+	if m.Kind == "" || slices.ContainsFunc(texts, tooLong(maxEventText)) || slices.ContainsFunc(keys, tooLong(procfleet.MaxKey)) {
+		return e, m, fmt.Errorf("bus: event of host %s has no kind, or a field that is too long", host)
 	}
 	if len(m.Message) > procfleet.MaxMessage {
 		m.Message = strings.ToValidUTF8(m.Message[:procfleet.MaxMessage], "")

@@ -12,7 +12,7 @@ import (
 )
 
 // This file serves agents of the previous release, which publish results and
-// events to streams. Remove it in the next release, with worker/olderagents.go.
+// events to streams. Remove it in the next release, with worker/collect/olderagents.go.
 
 // StreamOldResults is the stream to which agents of the previous release publish
 // results.

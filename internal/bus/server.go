@@ -28,7 +28,7 @@ func checkServer(ctx context.Context, js jetstream.JetStream) error {
 	}
 	strict, err := isStrict(ctx, js)
 	if err == nil && !strict {
-		return fmt.Errorf("JetStream of NATS server %q is not strict: it would take its own acknowledgement to a publisher for a request, "+
+		return fmt.Errorf("JetStream of NATS server %q is not strict: it could process its own acknowledgement to a publisher as a request, "+
 			"for example to purge a stream. Remove `strict: false` from the section jetstream of the configuration of each server", conn.ConnectedServerName())
 	}
 	return err

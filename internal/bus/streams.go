@@ -27,13 +27,14 @@ const (
 )
 
 const (
-	defaultOpsBytes    = 1 << 30
-	defaultEventsBytes = 256 << 20 // for StreamEvents, StreamHostEvents and StreamAudit each
-	defaultSubmitBytes = 256 << 20
-	defaultFailedBytes = 128 << 20
-	defaultTrialsBytes = 16 << 20
-	// smallestShare divides the default sizes for the smallest usable JetStream:
-	// 4, 1, 1 and 1 MiB, and at most 1 MiB for submissions.
+	// Default sizes of streams. A JetStream with less storage gets a part of them, down
+	// to 4, 1, 1 and 1 MiB, and 1 MiB or less for submissions.
+	opsBytes    = 1 << 30
+	eventsBytes = 256 << 20 // StreamEvents, StreamHostEvents and StreamAudit each
+	submitBytes = 256 << 20
+	failedBytes = 128 << 20
+	trialsBytes = 16 << 20
+	// smallestShare divides the default sizes for the smallest usable JetStream.
 	smallestShare = 256
 
 	defaultAckWait = 10 * time.Second
@@ -44,18 +45,11 @@ const (
 	noDuplicates = 100 * time.Millisecond
 )
 
-// Options configure the streams. A zero field leaves an existing stream unchanged
-// and sets the default for a new stream.
+// Options configure the streams.
 type Options struct {
-	// Replicas of each stream and consumer; a new stream by default has as many
-	// as the existing streams, or else 1.
+	// Replicas of each stream and consumer. By default, an existing stream stays
+	// unchanged, and a new stream has as many as the existing streams, or else 1.
 	Replicas int
-	// Maximum sizes in bytes; default 1 GiB, 256 MiB and 256 MiB, less if
-	// JetStream has less storage.
-	OpsMaxBytes, EventsMaxBytes, HostEventsMaxBytes int64
-	// Maximum sizes in bytes of the submissions, default 256 MiB, and of the
-	// failed submissions, default 128 MiB.
-	SubmitMaxBytes, SubmitFailedMaxBytes int64
 	// AckWait is how long a consumer may process a message without a progress
 	// acknowledgement before the message is redelivered; default 10 s.
 	AckWait time.Duration
@@ -99,10 +93,11 @@ func ensureAll(ctx context.Context, js jetstream.JetStream, o Options) error {
 	return ensureConsumer(ctx, js, StreamSubmit, submitConsumer, subjectSubmit, o)
 }
 
-// ensureStreams creates or updates each stream. A stream without a configured size
-// gets its default size divided by share.
+// ensureStreams creates or updates each stream. A new stream gets its default size
+// divided by share.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, o Options, share int64) error {
-	for _, cfg := range append(streams(o), submissionStreams(o, js.Conn().MaxPayload())...) {
+	for _, cfg := range append(streams(), submissionStreams(js.Conn().MaxPayload())...) {
+		cfg.Replicas = o.Replicas
 		if err := ensureStream(ctx, js, cfg, share); err != nil {
 			return fmt.Errorf("prepare stream %s: %w", cfg.Name, err)
 		}
@@ -110,23 +105,23 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, o Options, share
 	return nil
 }
 
-func streams(o Options) []jetstream.StreamConfig {
+func streams() []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{{
-		Name: StreamOps, Subjects: []string{opsAll}, MaxBytes: o.OpsMaxBytes,
+		Name: StreamOps, Subjects: []string{opsAll}, MaxBytes: opsBytes,
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
-		Duplicates: opsDuplicates, Replicas: o.Replicas,
+		Duplicates: opsDuplicates,
 	}, {
-		Name: StreamEvents, Subjects: []string{"procfleet.task.>"}, MaxBytes: o.EventsMaxBytes,
+		Name: StreamEvents, Subjects: []string{"procfleet.task.>"}, MaxBytes: eventsBytes,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: auditAge, // retained as long as the audit log
-		Duplicates: opsDuplicates, Replicas: o.Replicas,
+		Duplicates: opsDuplicates,
 	}, {
-		Name: StreamHostEvents, Subjects: []string{hostEventsAll}, MaxBytes: o.HostEventsMaxBytes, MaxMsgSize: maxEventMessage + eventHeaders,
+		Name: StreamHostEvents, Subjects: []string{hostEventsAll}, MaxBytes: eventsBytes, MaxMsgSize: maxEventMessage + eventHeaders,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: hostEventsAge,
-		Duplicates: opsDuplicates, Replicas: o.Replicas,
+		Duplicates: opsDuplicates,
 	}, {
-		Name: StreamAudit, Subjects: []string{auditAll}, MaxMsgSize: maxAuditMessage,
+		Name: StreamAudit, Subjects: []string{auditAll}, MaxBytes: eventsBytes, MaxMsgSize: maxAuditMessage,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: auditAge,
-		Duplicates: opsDuplicates, Replicas: o.Replicas,
+		Duplicates: opsDuplicates,
 	}}
 }
 
@@ -148,7 +143,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 				return err
 			}
 		}
-		fresh.MaxBytes = cmp.Or(want.MaxBytes, defaultBytes(want.Name)/share)
+		fresh.MaxBytes = want.MaxBytes / share
 		if err := checkSize(&fresh); err != nil {
 			return err
 		}
@@ -163,7 +158,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 // that a stream added by a new release is as durable as the others.
 func mostReplicas(ctx context.Context, js jetstream.JetStream) (int, error) {
 	most := 1
-	for _, cfg := range append(streams(Options{}), submissionStreams(Options{}, 0)...) {
+	for _, cfg := range append(streams(), submissionStreams(0)...) {
 		stream, err := js.Stream(ctx, cfg.Name)
 		switch {
 		case err == nil:
@@ -178,7 +173,7 @@ func mostReplicas(ctx context.Context, js jetstream.JetStream) (int, error) {
 func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.StreamInfo, want jetstream.StreamConfig, share int64) error {
 	next := have.Config // preserves the operator's placement, compression and description
 	if next.Retention != want.Retention || next.Storage != want.Storage {
-		return fmt.Errorf("there is a stream of this name that is not procfleet's own (retention %v, storage %v; need %v, %v): remove it, or connect procfleet to another NATS account",
+		return fmt.Errorf("a stream of this name exists and is not procfleet's own (retention %v, storage %v; need %v, %v): remove it, or connect procfleet to another NATS account",
 			next.Retention, next.Storage, want.Retention, want.Storage)
 	}
 	forbidRemoval(&next)
@@ -188,11 +183,8 @@ func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.S
 		next.MaxMsgSize = want.MaxMsgSize
 	}
 	next.Replicas = cmp.Or(want.Replicas, next.Replicas)
-	switch {
-	case want.MaxBytes != 0:
-		next.MaxBytes = want.MaxBytes
-	case share > 1 && have.State.Msgs == 0: // shrinking a stream would drop its messages
-		next.MaxBytes = min(next.MaxBytes, defaultBytes(want.Name)/share)
+	if share > 1 && have.State.Msgs == 0 { // shrinking a stream would drop its messages
+		next.MaxBytes = min(next.MaxBytes, want.MaxBytes/share)
 	}
 	if err := checkSize(&next); err != nil {
 		return err
@@ -219,21 +211,6 @@ func checkSize(cfg *jetstream.StreamConfig) error {
 		return fmt.Errorf("its size (max_bytes) is %d bytes, and one message may have more; give it at least %d", cfg.MaxBytes, leastAuditBytes)
 	}
 	return nil
-}
-
-func defaultBytes(stream string) int64 {
-	switch stream {
-	case StreamOps:
-		return defaultOpsBytes
-	case StreamSubmit:
-		return defaultSubmitBytes
-	case StreamSubmitFailed:
-		return defaultFailedBytes
-	case StreamSubmitTrials:
-		return defaultTrialsBytes
-	default:
-		return defaultEventsBytes
-	}
 }
 
 func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream, name, filter string, o Options) error {

@@ -88,7 +88,6 @@ func (b *Bus) QuietestLane(ctx context.Context, turn uint64) (procfleet.Lane, er
 	return best, nil
 }
 
-// laneOf returns the lane in a subject that [opsSubject] returned.
 func laneOf(subject string) procfleet.Lane {
 	lane, _, _ := strings.Cut(strings.TrimPrefix(subject, "procfleet.op."), ".")
 	return procfleet.Lane(lane)

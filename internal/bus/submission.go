@@ -118,7 +118,7 @@ func (b *Bus) SubmissionCounts(ctx context.Context) (waiting, failed uint64, err
 	for name, count := range map[string]*uint64{StreamSubmit: &waiting, StreamSubmitFailed: &failed} {
 		stream, err := b.js.Stream(ctx, name)
 		if err != nil {
-			return 0, 0, publishError("look into "+name, err)
+			return 0, 0, publishError("read "+name, err)
 		}
 		*count = stream.CachedInfo().State.Msgs
 	}

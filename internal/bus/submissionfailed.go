@@ -15,19 +15,19 @@ import (
 
 // Headers of a failed submission, in addition to the producer's headers.
 const (
-	HeaderError     = "Procfleet-Error"
-	HeaderErrorCode = "Procfleet-Error-Code"
-	HeaderSequence  = "Procfleet-Sequence"
-	// HeaderMessageID is the Nats-Msg-Id of the producer's message.
-	HeaderMessageID = "Procfleet-Msg-Id"
-	// HeaderBody is "cut from <n> bytes" if the body was truncated to fit into
-	// the stream, HeaderHeaders is "cut" if headers were omitted.
-	HeaderBody    = "Procfleet-Body"
-	HeaderHeaders = "Procfleet-Headers"
+	headerError     = "Procfleet-Error"
+	headerErrorCode = "Procfleet-Error-Code"
+	headerSequence  = "Procfleet-Sequence"
+	// headerMessageID is the Nats-Msg-Id of the producer's message.
+	headerMessageID = "Procfleet-Msg-Id"
+	// headerBody is "cut from <n> bytes" if the body was truncated to fit into
+	// the stream, headerHeaders is "cut" if headers were omitted.
+	headerBody    = "Procfleet-Body"
+	headerHeaders = "Procfleet-Headers"
 )
 
 const (
-	// maxReason and maxKeptID limit HeaderError and HeaderMessageID, in bytes.
+	// maxReason and maxKeptID limit headerError and headerMessageID, in bytes.
 	maxReason, maxKeptID = 2 << 10, 1 << 10
 	// maxHeaders limits the headers of a message in a stream, in bytes.
 	maxHeaders = 64<<10 - 1
@@ -45,7 +45,7 @@ func (b *Bus) SubmissionFailed(ctx context.Context, s *Submission, code, reason 
 		_, err = b.js.PublishMsg(ctx, failedMessage(s, code, reason, limit))
 	}
 	if err != nil {
-		return publishError("keep failed submission "+s.ID(), err)
+		return publishError("store failed submission "+s.ID(), err)
 	}
 	return nil
 }
@@ -73,26 +73,26 @@ func (b *Bus) failedLimit(ctx context.Context) (int, error) {
 // over large ones, and headers over the body.
 func failedMessage(s *Submission, code, reason string, limit int) *nats.Msg {
 	msg := &nats.Msg{Subject: subjectSubmitFailed, Header: nats.Header{}, Data: s.Body}
-	msg.Header.Set(HeaderError, headerText(reason, min(maxReason, limit/4)))
-	msg.Header.Set(HeaderErrorCode, headerText(code, maxReason))
-	msg.Header.Set(HeaderSequence, strconv.FormatUint(s.Sequence, 10))
+	msg.Header.Set(headerError, headerText(reason, min(maxReason, limit/4)))
+	msg.Header.Set(headerErrorCode, headerText(code, maxReason))
+	msg.Header.Set(headerSequence, strconv.FormatUint(s.Sequence, 10))
 	msg.Header.Set(jetstream.MsgIDHeader, "submission/"+s.ID())
 	if id := s.Header.Get(jetstream.MsgIDHeader); id != "" {
-		msg.Header.Set(HeaderMessageID, headerText(id, min(maxKeptID, limit/4)))
+		msg.Header.Set(headerMessageID, headerText(id, min(maxKeptID, limit/4)))
 	}
-	said := headerBytes(nats.Header{HeaderBody: {bodyCut(s)}, HeaderHeaders: {"cut"}})
+	cutHeaders := headerBytes(nats.Header{headerBody: {bodyCut(s)}, headerHeaders: {"cut"}})
 	size := headerBytes(msg.Header)
 	for _, h := range givenHeaders(s) {
-		if size+headerBytes(h) > min(maxHeaders, limit)-said {
-			msg.Header.Set(HeaderHeaders, "cut")
+		if size+headerBytes(h) > min(maxHeaders, limit)-cutHeaders {
+			msg.Header.Set(headerHeaders, "cut")
 			continue
 		}
 		size += headerBytes(h)
 		maps.Copy(msg.Header, h)
 	}
-	if size+said+len(s.Body) > limit {
-		msg.Header.Set(HeaderBody, bodyCut(s))
-		msg.Data = s.Body[:min(len(s.Body), max(0, limit-size-said))]
+	if size+cutHeaders+len(s.Body) > limit {
+		msg.Header.Set(headerBody, bodyCut(s))
+		msg.Data = s.Body[:min(len(s.Body), max(0, limit-size-cutHeaders))]
 	}
 	return msg
 }
@@ -105,7 +105,7 @@ func bodyCut(s *Submission) string { return "cut from " + strconv.Itoa(len(s.Bod
 func givenHeaders(s *Submission) []nats.Header {
 	var given []nats.Header
 	dropped := []string{
-		HeaderError, HeaderErrorCode, HeaderSequence, HeaderMessageID, HeaderBody, HeaderHeaders,
+		headerError, headerErrorCode, headerSequence, headerMessageID, headerBody, headerHeaders,
 		"Authorization", "X-Bkapi-Authorization",
 	}
 	for name, values := range s.msg.Headers() {
@@ -118,7 +118,6 @@ func givenHeaders(s *Submission) []nats.Header {
 	return given
 }
 
-// headerBytes returns the encoded size of headers.
 func headerBytes(h nats.Header) int {
 	n := len("NATS/1.0\r\n\r\n")
 	for name, values := range h {

@@ -36,23 +36,23 @@ const (
 // submissionStreams returns the configuration of the streams for submissions. The
 // server accepts messages of up to payload bytes. A submission must be smaller, so
 // that the message with the reason of its failure fits as well.
-func submissionStreams(o Options, payload int64) []jetstream.StreamConfig {
+func submissionStreams(payload int64) []jetstream.StreamConfig {
 	submit := jetstream.StreamConfig{
-		Name: StreamSubmit, Subjects: []string{subjectSubmit}, MaxBytes: o.SubmitMaxBytes,
+		Name: StreamSubmit, Subjects: []string{subjectSubmit}, MaxBytes: submitBytes,
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
-		Duplicates: opsDuplicates, Replicas: o.Replicas,
+		Duplicates: opsDuplicates,
 	}
 	if payload > 2*failedRoom {
 		submit.MaxMsgSize = int32(min(payload-failedRoom, 1<<30))
 	}
 	return []jetstream.StreamConfig{submit, {
-		Name: StreamSubmitFailed, Subjects: []string{subjectSubmitFailed}, MaxBytes: o.SubmitFailedMaxBytes,
+		Name: StreamSubmitFailed, Subjects: []string{subjectSubmitFailed}, MaxBytes: failedBytes,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: failedAge,
-		Duplicates: failedDuplicates, Replicas: o.Replicas,
+		Duplicates: failedDuplicates,
 	}, {
-		Name: StreamSubmitTrials, Subjects: []string{"procfleet.submit.trial.*.*"},
+		Name: StreamSubmitTrials, Subjects: []string{"procfleet.submit.trial.*.*"}, MaxBytes: trialsBytes,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: trialsAge,
-		Duplicates: noDuplicates, Replicas: o.Replicas,
+		Duplicates: noDuplicates,
 	}}
 }
 

@@ -37,7 +37,7 @@ func (t *Trial) Before(ctx context.Context) (int, error) {
 // Begin records the trial. After an error the trial may be recorded nevertheless.
 func (t *Trial) Begin(ctx context.Context) error {
 	if _, err := t.bus.js.Publish(ctx, trialSubject(t.s, t.name), nil); err != nil {
-		return publishError("note a trial of submission "+t.s.ID(), err)
+		return publishError("record a trial of submission "+t.s.ID(), err)
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func (t *Trial) End(ctx context.Context) error {
 		err = stream.Purge(ctx, jetstream.WithPurgeSubject(trialSubject(t.s, t.name)))
 	}
 	if err != nil {
-		return publishError("take back a trial of submission "+t.s.ID(), err)
+		return publishError("remove the record of a trial of submission "+t.s.ID(), err)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (s *site) prepare() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := bus.Ensure(t.Context(), js, bus.Options{OpsMaxBytes: 1 << 20, EventsMaxBytes: 1 << 20, HostEventsMaxBytes: 1 << 20, SubmitMaxBytes: 1 << 20, SubmitFailedMaxBytes: 1 << 20}); err != nil {
+	if err := bus.Ensure(t.Context(), js, bus.Options{}); err != nil {
 		t.Fatal(err)
 	}
 }
