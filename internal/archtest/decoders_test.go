@@ -106,6 +106,7 @@ var decoders = map[string]string{
 
 	"internal/fleetkey.parseSignature": "internal/fleetkey.FuzzVerify",
 	"internal/fleetkey.Parse":          "internal/fleetkey.FuzzParse",
+	"internal/fleetkey.parseFile":      "internal/fleetkey.FuzzParse",
 	"internal/fleetkey.File.Ring":      "internal/fleetkey.FuzzParse",
 	"internal/fleetkey.ParseIdentity":  "internal/fleetkey.FuzzParse",
 	"internal/fleetkey.HostFile.Open":  "internal/fleetkey.FuzzParse",

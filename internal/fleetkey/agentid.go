@@ -3,7 +3,6 @@ package fleetkey
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -24,7 +23,7 @@ const MaxAgentID = 128
 
 // ErrAgentIDNotHeld means that a host claims an agent id with which it was not
 // enrolled.
-var ErrAgentIDNotHeld = errors.New("the host's identity does not hold this agent id")
+var ErrAgentIDNotHeld = errors.New("this agent id is not part of the host's identity")
 
 // ValidAgentID returns an error if no host can be enrolled with the agent id.
 func ValidAgentID(id string) error {
@@ -102,12 +101,4 @@ func (d *deriver) agentIDProof(host string, generation int, agentID string) [sha
 	m.info = binary.BigEndian.AppendUint64(m.info, uint64(len(agentID)))
 	m.info = append(m.info, agentID...)
 	return [sha256.Size]byte(m.expand())
-}
-
-// prove adds the proofs of the agent id to the headers of a message.
-func (h *Host) prove(header map[string][]string) {
-	for i := range h.proofs {
-		value := h.keys[i].id + " " + strconv.Itoa(h.keys[i].generation) + " " + base64.RawStdEncoding.EncodeToString(h.proofs[i][:])
-		header[proofHeader] = append(header[proofHeader], value)
-	}
 }

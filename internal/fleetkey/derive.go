@@ -24,7 +24,6 @@ func newDeriver(secret []byte) *deriver {
 	return &deriver{macs: sync.Pool{New: func() any { return &derivation{mac: hmac.New(sha256.New, secret)} }}}
 }
 
-// hostKey derives the key of a host.
 func (d *deriver) hostKey(id, host string, generation int) hostKey {
 	m := d.begin("procfleet host v1", host, generation)
 	defer d.macs.Put(m)

@@ -65,11 +65,11 @@ func (h *Host) File() HostFile {
 	f := HostFile{Host: h.name, AgentID: h.agentID}
 	for i := range h.keys {
 		k := &h.keys[i]
-		kept := HostKeyFile{ID: k.id, Generation: k.generation, Secret: base64.StdEncoding.EncodeToString(k.secret[:])}
+		stored := HostKeyFile{ID: k.id, Generation: k.generation, Secret: base64.StdEncoding.EncodeToString(k.secret[:])}
 		if h.agentID != "" {
-			kept.AgentIDProof = base64.StdEncoding.EncodeToString(h.proofs[i][:])
+			stored.AgentIDProof = base64.StdEncoding.EncodeToString(h.proofs[i][:])
 		}
-		f.Keys = append(f.Keys, kept)
+		f.Keys = append(f.Keys, stored)
 	}
 	return f
 }
@@ -84,24 +84,24 @@ func (f *HostFile) Open() (*Host, error) {
 	case f.AgentID != "" && ValidAgentID(f.AgentID) != nil:
 		return nil, fmt.Errorf("agent_id: %w", ValidAgentID(f.AgentID))
 	case len(f.Keys) == 0 || len(f.Keys) > maxKeys:
-		return nil, fmt.Errorf("keys: there are %d, it takes 1 to %d", len(f.Keys), maxKeys)
+		return nil, fmt.Errorf("keys: got %d, need 1 to %d", len(f.Keys), maxKeys)
 	}
-	for i, kept := range f.Keys {
-		k := hostKey{id: kept.ID, generation: kept.Generation}
-		if err := validID(kept.ID); err != nil {
+	for i, stored := range f.Keys {
+		k := hostKey{id: stored.ID, generation: stored.Generation}
+		if err := validID(stored.ID); err != nil {
 			return nil, fmt.Errorf("keys[%d].id: %w", i, err)
 		}
-		if kept.Generation < 0 {
-			return nil, fmt.Errorf("keys[%d].generation: %d is negative", i, kept.Generation)
+		if stored.Generation < 0 {
+			return nil, fmt.Errorf("keys[%d].generation: %d is negative", i, stored.Generation)
 		}
-		if k.secret, err = decode32(kept.Secret); err != nil {
+		if k.secret, err = decode32(stored.Secret); err != nil {
 			return nil, fmt.Errorf("keys[%d].secret: %w", i, err)
 		}
 		h.keys = append(h.keys, k)
 		if f.AgentID == "" {
 			continue
 		}
-		proof, err := decode32(kept.AgentIDProof)
+		proof, err := decode32(stored.AgentIDProof)
 		if err != nil {
 			return nil, fmt.Errorf("keys[%d].agent_id_proof: %w", i, err)
 		}
@@ -128,7 +128,9 @@ func (h *Host) Sign(header map[string][]string, m *Message) {
 	for i := range h.keys {
 		h.keys[i].sign(header, m)
 	}
-	h.prove(header)
+	for i := range h.proofs {
+		header[proofHeader] = append(header[proofHeader], h.keys[i].headerValue(h.proofs[i][:]))
+	}
 }
 
 // Verify returns an error unless the message is verified as a server's message to
@@ -174,13 +176,13 @@ func (i *Identity) Text() ([]byte, error) {
 
 // ParseIdentity parses the stored form. The errors contain no secret.
 func ParseIdentity(text []byte) (*Identity, error) {
-	var kept identityFile
-	if err := yaml.UnmarshalStrict(text, &kept); err != nil {
-		return nil, errors.New("it is not the identity of a host: the names \"host\" and \"keys\", and at most \"agent_id\" and \"nats\" beside them")
+	var stored identityFile
+	if err := yaml.UnmarshalStrict(text, &stored); err != nil {
+		return nil, errors.New("it is not the identity of a host, which has \"host\" and \"keys\", and optionally \"agent_id\" and \"nats\"")
 	}
-	host, err := kept.Open()
+	host, err := stored.Open()
 	if err != nil {
 		return nil, err
 	}
-	return &Identity{Host: host, NATS: kept.NATS}, nil
+	return &Identity{Host: host, NATS: stored.NATS}, nil
 }

@@ -1,14 +1,28 @@
+// Package fleetkey signs and verifies messages between servers and agents: every
+// message carries an HMAC that only the host in question and the servers can
+// compute. A compromised broker can delay, drop and reorder messages, but can
+// neither command a host nor forge messages of a host.
+//
+// Servers (dispatchers and workers) have a [Ring]: the fleet's keys. An agent has a
+// [Host]: the keys of its host. The key of a host is derived from a fleet key, the
+// host and a generation. Therefore
+//
+//   - the key of one host is useless for another host;
+//   - raising a host's generation in the ring revokes its earlier keys;
+//   - keys are replaced without interruption: with two keys in the ring, servers
+//     sign with both and accept either, and hosts may have either or both.
+//
+// The signed text begins with the message's type and, for a reply, the id of the
+// request, so that a message cannot be replayed as another type or as the reply to
+// another request. Subjects are not signed, because a broker may map them; the
+// fields that must not be redirected (host, instance, time limit) are in the
+// signed body.
 package fleetkey
 
 import (
-	"crypto/rand"
-	"encoding/base64"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 )
 
 // Bounds of the content of a ring.
@@ -46,65 +60,6 @@ type Key struct {
 	Secret string `json:"secret"` // base64 of 32 random bytes
 
 	deriver *deriver // set by [File.Ring]
-}
-
-// File is the stored form of a ring: YAML in a private file.
-type File struct {
-	// Keys are one to four keys, newest first.
-	Keys []Key `json:"keys"`
-	// Generations are the generations of hosts ("<cloud>:<ip>") that were
-	// revoked at least once; all other hosts have generation 0.
-	Generations map[string]int `json:"generations,omitempty"`
-}
-
-// NewKey generates a key.
-func NewKey(id string) (Key, error) {
-	if err := validID(id); err != nil {
-		return Key{}, err
-	}
-	secret := make([]byte, keyBytes)
-	_, _ = rand.Read(secret) // never fails: it would crash the process
-	return Key{ID: id, Secret: base64.StdEncoding.EncodeToString(secret)}, nil
-}
-
-// Parse parses a ring's file. The errors contain no secret.
-func Parse(text []byte) (*Ring, error) {
-	var f File
-	if err := yaml.UnmarshalStrict(text, &f); err != nil {
-		return nil, errors.New("it is not a file of fleet keys: a list \"keys\" of ids and secrets, and at most \"generations\" beside it")
-	}
-	return f.Ring()
-}
-
-// Ring validates the file and returns the ring.
-func (f *File) Ring() (*Ring, error) {
-	if len(f.Keys) == 0 || len(f.Keys) > maxKeys {
-		return nil, fmt.Errorf("keys: there are %d, it takes 1 to %d", len(f.Keys), maxKeys)
-	}
-	r := &Ring{generations: f.Generations}
-	for i, k := range f.Keys {
-		if err := validID(k.ID); err != nil {
-			return nil, fmt.Errorf("keys[%d].id: %w", i, err)
-		}
-		if slices.ContainsFunc(r.keys, func(other Key) bool { return other.ID == k.ID }) {
-			return nil, fmt.Errorf("keys[%d].id: %q is there twice", i, k.ID)
-		}
-		secret, err := base64.StdEncoding.DecodeString(k.Secret)
-		if err != nil || len(secret) != keyBytes {
-			return nil, fmt.Errorf("keys[%d].secret: it is not the base64 of %d bytes", i, keyBytes)
-		}
-		k.deriver = newDeriver(secret)
-		r.keys = append(r.keys, k)
-	}
-	for host, generation := range f.Generations {
-		if _, _, err := parseName(host); err != nil {
-			return nil, fmt.Errorf("generations: %w", err)
-		}
-		if generation < 0 {
-			return nil, fmt.Errorf("generations: that of %s is negative", host)
-		}
-	}
-	return r, nil
 }
 
 // Host returns the current keys of the agent of a host ("<cloud>:<ip>"), or nil if
@@ -147,7 +102,23 @@ func (r *Ring) Verify(header map[string][]string, host string, m *Message) error
 	})
 }
 
-// of derives the key of a host.
 func (k *Key) of(host string, generation int) hostKey {
 	return k.deriver.hostKey(k.ID, host, generation)
+}
+
+// Generation returns how often a host was revoked; 0 if the ring is nil.
+func (r *Ring) Generation(host string) int {
+	if r == nil {
+		return 0
+	}
+	return r.generations[host]
+}
+
+// IDs returns the ids of the keys, newest first.
+func (r *Ring) IDs() []string {
+	var ids []string
+	for i := range r.keys {
+		ids = append(ids, r.keys[i].ID)
+	}
+	return ids
 }

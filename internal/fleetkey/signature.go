@@ -98,13 +98,17 @@ var heads = sync.Pool{New: func() any { return new([]byte) }}
 
 func (k *hostKey) sign(h map[string][]string, m *Message) {
 	var mac [sha256.Size]byte
+	h[signatureHeader] = append(h[signatureHeader], k.headerValue(k.mac(m, mac[:])))
+}
+
+// headerValue returns "<key id> <generation> <MAC>".
+func (k *hostKey) headerValue(mac []byte) string {
 	var buffer [maxID + 64]byte
 	value := append(buffer[:0], k.id...)
 	value = append(value, ' ')
 	value = strconv.AppendInt(value, int64(k.generation), 10)
 	value = append(value, ' ')
-	value = base64.RawStdEncoding.AppendEncode(value, k.mac(m, mac[:]))
-	h[signatureHeader] = append(h[signatureHeader], string(value))
+	return string(base64.RawStdEncoding.AppendEncode(value, mac))
 }
 
 // signature is one decoded value of the header.
