@@ -81,24 +81,22 @@ func endedEarly(a *actor) error {
 // stop stops the parts in reverse order and returns the errors of parts other than
 // the cause.
 func (g *Group) stop(cause error) error {
-	timeout := time.NewTimer(g.stopTimeout)
-	defer timeout.Stop()
+	timeout, cancel := context.WithTimeout(context.Background(), g.stopTimeout)
+	defer cancel()
 	var errs []error
 	var stuck []string
 	for _, a := range slices.Backward(g.actors) {
 		a.cancel()
-		if len(stuck) > 0 { // timeout: only check which parts have ended
-			if !ended(a) {
-				stuck = append(stuck, a.name)
-			}
-			continue
+		select {
+		case <-a.done:
+		case <-timeout.Done():
 		}
 		select {
 		case <-a.done:
 			if a.err != nil && !errors.Is(cause, a.err) {
 				errs = append(errs, fmt.Errorf("%s: %w", a.name, a.err))
 			}
-		case <-timeout.C:
+		default:
 			stuck = append(stuck, a.name)
 		}
 	}
@@ -106,15 +104,6 @@ func (g *Group) stop(cause error) error {
 		errs = append(errs, fmt.Errorf("not stopped within %v: %s", g.stopTimeout, strings.Join(stuck, ", ")))
 	}
 	return errors.Join(errs...)
-}
-
-func ended(a *actor) bool {
-	select {
-	case <-a.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // WithSignals returns a context that ends at the first SIGINT or SIGTERM; its
