@@ -77,7 +77,7 @@ var allowed = map[string][]string{
 	"internal/loopback":          {},
 	"internal/peercred":          {},
 	"internal/plaintext":         {},
-	"internal/natsconn":          {"internal/invalid", "internal/tlsfiles"},
+	"internal/natsconn":          {"internal/invalid", "internal/loopback", "internal/tlsfiles"},
 	"internal/natsauth":          {"agentproto", "internal/datafile"},
 	"internal/natsembed":         {"internal/natsauth"},
 	"internal/tlsfiles":          {"internal/datafile", "internal/invalid"},

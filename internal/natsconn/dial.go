@@ -22,10 +22,7 @@ import (
 func checkURLs(urls string) error {
 	schemes := map[bool]bool{} // keys: whether a server uses WebSocket
 	for server := range strings.SplitSeq(urls, ",") {
-		server = strings.TrimSpace(server)
-		if !strings.Contains(server, "://") {
-			server = "nats://" + server
-		}
+		server = withScheme(server)
 		u, err := url.Parse(server)
 		if err != nil || u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
 			return invalid.Fieldf("URL", "%s is not the URL of a NATS server, for example nats://10.0.0.9:4222", shown(server, urls))
@@ -36,9 +33,18 @@ func checkURLs(urls string) error {
 		schemes[strings.HasPrefix(u.Scheme, "ws")] = true
 	}
 	if len(schemes) > 1 {
-		return invalid.Fieldf("URL", "WebSocket (ws, wss) and other servers do not go together: give those of one kind")
+		return invalid.Fieldf("URL", "WebSocket URLs (ws, wss) cannot be combined with other URLs: give servers of one kind")
 	}
 	return nil
+}
+
+// withScheme returns the URL of a server, whose scheme may be missing.
+func withScheme(server string) string {
+	server = strings.TrimSpace(server)
+	if !strings.Contains(server, "://") {
+		return "nats://" + server
+	}
+	return server
 }
 
 // shown formats a server for errors, without user and password. If urls has an "@",
@@ -63,9 +69,9 @@ const outageReminder = time.Minute
 type outage struct {
 	log logrus.FieldLogger
 
-	mu   sync.Mutex
-	why  error     // cause of the outage; nil while connected
-	said time.Time // time of the last log line
+	mu     sync.Mutex
+	err    error     // cause of the outage; nil while connected
+	logged time.Time // time of the last log line
 }
 
 var errNotReached = errors.New("no server was reached")
@@ -74,11 +80,11 @@ var errNotReached = errors.New("no server was reached")
 func (o *outage) failed(err error, server string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.why = err
-	if time.Since(o.said) < outageReminder {
+	o.err = err
+	if time.Since(o.logged) < outageReminder {
 		return
 	}
-	o.said = time.Now()
+	o.logged = time.Now()
 	log := o.log.WithError(err)
 	if server != "" {
 		log = log.WithField("server", server)
@@ -90,19 +96,19 @@ func (o *outage) failed(err error, server string) {
 func (o *outage) begins(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.why = cmp.Or(err, nats.ErrConnectionClosed)
+	o.err = cmp.Or(err, nats.ErrConnectionClosed)
 }
 
 func (o *outage) ends() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.why = nil
+	o.err = nil
 }
 
 func (o *outage) cause() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.why
+	return o.err
 }
 
 // dialer dials and records failed attempts in the outage.

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
 
+	"github.com/procfleet/procfleet/internal/loopback"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
@@ -72,20 +72,11 @@ func (cfg Config) Validate() error {
 	return checkURLs(cfg.URL)
 }
 
-// OnLoopback reports whether all servers, separated by commas, are on this machine's
+// onLoopback reports whether all servers, separated by commas, are on this machine's
 // loopback.
-func OnLoopback(urls string) bool {
+func onLoopback(urls string) bool {
 	for server := range strings.SplitSeq(urls, ",") {
-		_, rest, hasScheme := strings.Cut(strings.TrimSpace(server), "://")
-		if !hasScheme {
-			rest = strings.TrimSpace(server)
-		}
-		u, err := url.Parse("nats://" + rest)
-		if err != nil {
-			return false
-		}
-		addr, err := netip.ParseAddr(u.Hostname())
-		if u.Hostname() != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
+		if u, err := url.Parse(withScheme(server)); err != nil || !loopback.Host(u.Hostname()) {
 			return false
 		}
 	}
@@ -97,7 +88,7 @@ func OnLoopback(urls string) bool {
 // [Config.Validate] rejects.
 func RefuseUnsigned(urls, flag string, allow bool) error {
 	wellFormed := checkURLs(urls) == nil
-	if allow || !wellFormed || OnLoopback(urls) {
+	if allow || !wellFormed || onLoopback(urls) {
 		return nil
 	}
 	return fmt.Errorf("is required, since NATS is not on loopback: without it messages are not signed, and any client that can publish there "+
@@ -124,7 +115,7 @@ func Connect(cfg Config) (*nats.Conn, error) {
 
 func (cfg *Config) options() []nats.Option {
 	user := &user{credentials: cfg.Credentials}
-	outage := &outage{log: cfg.log(), why: errNotReached}
+	outage := &outage{log: cfg.log(), err: errNotReached}
 	opts := []nats.Option{
 		nats.Name(cfg.Name),
 		nats.Timeout(dialTimeout),

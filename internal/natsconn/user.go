@@ -17,7 +17,6 @@ type user struct {
 	credentials func() ([]byte, error) // nil: no user
 }
 
-// token returns the user's JWT from the current credentials.
 func (u *user) token() (string, error) {
 	text, err := u.credentials()
 	if err != nil || len(text) == 0 {
@@ -34,7 +33,7 @@ func (u *user) sign(nonce []byte) ([]byte, error) {
 	}
 	key, err := nkeys.ParseDecoratedNKey(text)
 	if err != nil {
-		return nil, errors.New("there is no key of a NATS user in the credentials")
+		return nil, errors.New("the credentials contain no key of a NATS user")
 	}
 	defer key.Wipe()
 	return key.Sign(nonce)
@@ -56,7 +55,7 @@ func (u *user) explain(err error) error {
 	case token == "":
 		return fmt.Errorf("%w: the server requires credentials, and none for NATS are configured", err)
 	case !until.IsZero() && time.Now().After(until):
-		return fmt.Errorf("%w: the credentials for NATS were good until %s: %s", err, until.UTC().Format(time.RFC3339), again)
+		return fmt.Errorf("%w: the credentials for NATS expired at %s: %s", err, until.UTC().Format(time.RFC3339), again)
 	}
 	return fmt.Errorf("%w: the credentials for NATS are revoked, or were issued by another authority: %s", err, again)
 }

@@ -43,7 +43,7 @@ func TestAnAgentReportsAnUnusableIdentityAndReadsANewOne(t *testing.T) {
 	keys.replace(identity, enroll(host, "--valid", "5s"))
 	agent := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-agent"),
 		"--nats", "nats://"+listen, "--identity", identity, "--data", tempFile(t, "agent"))
-	agent.WaitOutput(t, startTimeout, "the credentials for NATS were good until")
+	agent.WaitOutput(t, startTimeout, "the credentials for NATS expired at")
 
 	keys.replace(identity, ofOther)
 	agent.WaitOutput(t, startTimeout, "it is the identity of host "+other+", and this agent runs for "+host)
