@@ -61,7 +61,7 @@ func private(path string, info os.FileInfo) error {
 		return err
 	}
 	if mode := info.Mode().Perm(); mode&0o027 != 0 && runtime.GOOS != "windows" {
-		return fmt.Errorf("%s has mode %04o: it holds secrets, and its mode must be 0600, or 0640 for a group that reads it: chmod 600 %s",
+		return fmt.Errorf("%s has mode %04o: it contains secrets, and its mode must be 0600, or 0640 for a group that reads it: chmod 600 %s",
 			path, mode, path)
 	}
 	return nil
@@ -69,7 +69,7 @@ func private(path string, info os.FileInfo) error {
 
 func ordinary(path string, info os.FileInfo) error {
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no ordinary file", path)
+		return fmt.Errorf("%s is not a regular file", path)
 	}
 	return nil
 }

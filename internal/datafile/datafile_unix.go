@@ -175,7 +175,7 @@ func belong(file *os.File, old os.FileInfo) error {
 	}
 	if (from.Uid != now.Uid || from.Gid != now.Gid) && (old != nil || os.Geteuid() == 0) {
 		if err := file.Chown(int(from.Uid), int(from.Gid)); err != nil {
-			return fmt.Errorf("keep its owner: %w", err)
+			return fmt.Errorf("preserve its owner: %w", err)
 		}
 	}
 	if old == nil {

@@ -3,14 +3,15 @@ package tlsfiles
 import (
 	"crypto/tls"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 )
 
-// lookEvery is the minimum interval between two checks of the files for changes.
-const lookEvery = time.Second
+// checkEvery is the minimum interval between two checks of the files for changes.
+const checkEvery = time.Second
 
 // source provides a TLS configuration with the current content of the files.
 type source struct {
@@ -20,10 +21,10 @@ type source struct {
 	log   logrus.FieldLogger
 
 	mu      sync.Mutex
-	looked  time.Time
+	checked time.Time // last check of the files
 	have    *tls.Config
-	of      *material
-	trouble string // error of the last reload; "" if it succeeded
+	of      *material // content from which have was built
+	failure string    // error of the last reload; "" if it succeeded
 }
 
 // open reads the files for the first time. It accepts expired and not yet valid
@@ -33,8 +34,8 @@ func open(files Files, as use, log logrus.FieldLogger, build func(*material) *tl
 	if err != nil {
 		return nil, err
 	}
-	s := &source{files: files, as: as, build: build, log: log.WithField("component", "tls"), looked: time.Now(), of: read, have: build(read)}
-	if err := read.inForce(files, s.looked); err != nil {
+	s := &source{files: files, as: as, build: build, log: log.WithField("component", "tls"), checked: time.Now(), of: read, have: build(read)}
+	if err := read.inForce(files, s.checked); err != nil {
 		s.log.WithError(err).Error("certificate expired or not yet valid")
 	}
 	return s, nil
@@ -47,43 +48,32 @@ func (s *source) config() *tls.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if now.Sub(s.looked) < lookEvery {
+	if now.Sub(s.checked) < checkEvery {
 		return s.have
 	}
-	s.looked = now
+	s.checked = now
 	read, err := s.files.read(s.as)
 	if err == nil && read.digest == s.of.digest {
-		s.trouble = ""
+		s.failure = ""
 		return s.have
 	}
 	if err == nil {
 		err = read.inForce(s.files, now)
 	}
 	if err != nil {
-		s.complain(err)
+		if err.Error() != s.failure { // log the first of equal errors
+			s.failure = err.Error()
+			s.log.WithError(err).Warn("certificate reload failed, keeping the previous certificates")
+		}
 		return s.have
 	}
-	s.trouble, s.of, s.have = "", read, s.build(read)
+	s.failure, s.of, s.have = "", read, s.build(read)
 	s.log.WithField("files", s.files.names()).Info("certificates reloaded")
 	return s.have
 }
 
-// complain logs an error of the files, unless it is the same as the last one.
-func (s *source) complain(err error) {
-	if err.Error() != s.trouble {
-		s.trouble = err.Error()
-		s.log.WithError(err).Warn("certificate reload failed, keeping the previous certificates")
-	}
-}
-
 func (f Files) names() []string {
-	var names []string
-	for _, name := range []string{f.CA, f.Cert, f.Key} {
-		if name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc([]string{f.CA, f.Cert, f.Key}, func(name string) bool { return name == "" })
 }
 
 // Client provides the TLS configuration for connections to servers.

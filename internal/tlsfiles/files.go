@@ -82,16 +82,12 @@ type material struct {
 
 func (f Files) read(as use) (*material, error) {
 	var m material
-	hash := sha256.New()
 	ca, errCA := f.readCA(&m)
 	cert, key, errOwn := f.readOwn(&m, as)
 	if err := errors.Join(errCA, errOwn); err != nil {
 		return nil, err
 	}
-	for _, text := range [][]byte{ca, cert, key} {
-		fmt.Fprintf(hash, "%d\n%s", len(text), text)
-	}
-	hash.Sum(m.digest[:0])
+	m.digest = sha256.Sum256(bytes.Join([][]byte{ca, cert, key}, []byte{0}))
 	return &m, nil
 }
 
@@ -122,9 +118,9 @@ func (f Files) readOwn(m *material, as use) (cert, key []byte, err error) {
 	case f.Cert == "" && f.Key == "":
 		return nil, nil, nil
 	case f.Cert == "":
-		return nil, nil, invalid.Fieldf("Cert", "is missing beside the key %q", f.Key)
+		return nil, nil, invalid.Fieldf("Cert", "is missing for the key %q", f.Key)
 	case f.Key == "":
-		return nil, nil, invalid.Fieldf("Key", "is missing beside the certificate %q", f.Cert)
+		return nil, nil, invalid.Fieldf("Key", "is missing for the certificate %q", f.Cert)
 	}
 	if cert, err = datafile.Read(f.Cert, maxFile); err != nil {
 		return nil, nil, invalid.Fieldf("Cert", "%w", err)

@@ -43,14 +43,14 @@ func TestWhatIsWrongWithFilesIsToldWithItsFieldAndWithoutTheKey(t *testing.T) {
 		"no such CA":         {tlsfiles.Files{CA: "/no/such/ca.pem"}, "CA", "/no/such/ca.pem: no such file"},
 		"no CA in it":        {tlsfiles.Files{CA: empty}, "CA", "has no certificate in it"},
 		"a key as the CA":    {tlsfiles.Files{CA: one.Key}, "CA", "has no certificate in it"},
-		"no key":             {tlsfiles.Files{Cert: one.Cert}, "Key", "is missing beside the certificate"},
-		"no certificate":     {tlsfiles.Files{Key: one.Key}, "Cert", "is missing beside the key"},
+		"no key":             {tlsfiles.Files{Cert: one.Cert}, "Key", "is missing for the certificate"},
+		"no certificate":     {tlsfiles.Files{Key: one.Key}, "Cert", "is missing for the key"},
 		"another's key":      {tlsfiles.Files{Cert: one.Cert, Key: other.Key}, "Key", "is not the key of the certificate"},
 		"no key in it":       {tlsfiles.Files{Cert: one.Cert, Key: one.Cert}, "Key", "has no private key in it"},
 		"an encrypted key":   {tlsfiles.Files{Cert: one.Cert, Key: encrypted}, "Key", "is encrypted"},
 		"expired":            {tlsfiles.Files{Cert: expired.Cert, Key: expired.Key}, "Cert", "expired at 20"},
 		"for servers alone":  {tlsfiles.Files{Cert: forServers.Cert, Key: forServers.Key}, "Cert", "is not for clients"},
-		"a folder as the CA": {tlsfiles.Files{CA: t.TempDir()}, "CA", "is no ordinary file"},
+		"a folder as the CA": {tlsfiles.Files{CA: t.TempDir()}, "CA", "is not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

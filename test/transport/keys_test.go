@@ -202,18 +202,18 @@ func TestPipeInPlaceOfAFileIsRejected(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a pipe as the fleet key":       {join(worker, []string{"--fleet-key", pipe}), pipe + " is no ordinary file"},
-		"a device as the fleet key":     {join(worker, []string{"--fleet-key", device}), device + " is no ordinary file"},
-		"a folder as the fleet key":     {join(worker, []string{"--fleet-key", dir}), dir + " is no ordinary file"},
+		"a pipe as the fleet key":       {join(worker, []string{"--fleet-key", pipe}), pipe + " is not a regular file"},
+		"a device as the fleet key":     {join(worker, []string{"--fleet-key", device}), device + " is not a regular file"},
+		"a folder as the fleet key":     {join(worker, []string{"--fleet-key", dir}), dir + " is not a regular file"},
 		"everybody's file as fleet key": {join(worker, []string{"--fleet-key", open}), open + " has mode 0644"},
-		"a pipe as Redis's password":    {join(worker, []string{"--redis-password-file", pipe}), pipe + " is no ordinary file"},
-		"a pipe as an identity":         {[]string{"agent", "--identity", pipe, "--data", filepath.Join(dir, "agent")}, pipe + " is no ordinary file"},
-		"a pipe as the applications":    {[]string{"app", "list", "--apps", pipe}, pipe + " is no ordinary file"},
-		"a pipe as a CA":                {join(worker, []string{"--nats-ca", pipe}), "--nats-ca: " + pipe + " is no ordinary file"},
-		"a pipe as a certificate":       {join(worker, []string{"--nats-cert", pipe, "--nats-key", open}), "--nats-cert: " + pipe + " is no ordinary file"},
-		"a pipe as a key of TLS":        {join(worker, []string{"--nats-cert", open, "--nats-key", pipe}), "--nats-key: " + pipe + " is no ordinary file"},
-		"a pipe as the configuration":   {join(worker, []string{"--config", pipe}), "--config: " + pipe + " is no ordinary file"},
-		"a pipe as the authority":       {[]string{"nats-auth", "user", "server", "--nats-auth", authority}, "authority.yaml is no ordinary file"},
+		"a pipe as Redis's password":    {join(worker, []string{"--redis-password-file", pipe}), pipe + " is not a regular file"},
+		"a pipe as an identity":         {[]string{"agent", "--identity", pipe, "--data", filepath.Join(dir, "agent")}, pipe + " is not a regular file"},
+		"a pipe as the applications":    {[]string{"app", "list", "--apps", pipe}, pipe + " is not a regular file"},
+		"a pipe as a CA":                {join(worker, []string{"--nats-ca", pipe}), "--nats-ca: " + pipe + " is not a regular file"},
+		"a pipe as a certificate":       {join(worker, []string{"--nats-cert", pipe, "--nats-key", open}), "--nats-cert: " + pipe + " is not a regular file"},
+		"a pipe as a key of TLS":        {join(worker, []string{"--nats-cert", open, "--nats-key", pipe}), "--nats-key: " + pipe + " is not a regular file"},
+		"a pipe as the configuration":   {join(worker, []string{"--config", pipe}), "--config: " + pipe + " is not a regular file"},
+		"a pipe as the authority":       {[]string{"nats-auth", "user", "server", "--nats-auth", authority}, "authority.yaml is not a regular file"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
