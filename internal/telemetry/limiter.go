@@ -35,13 +35,12 @@ var (
 
 func newLimiter(exporter sdktrace.SpanExporter, cfg *TraceConfig) (*limiter, error) {
 	g := &limiter{log: cfg.Log}
-	var err error
-	if g.exported, err = cfg.Meter.Int64Counter("procfleet_trace_exported_spans",
-		metric.WithDescription("Spans that the collector accepted.")); err != nil {
-		return nil, fmt.Errorf("trace metrics: %w", err)
-	}
-	if g.dropped, err = cfg.Meter.Int64Counter("procfleet_trace_dropped_spans",
-		metric.WithDescription("Spans that were lost, because too many waited (full) or the collector was unavailable or refused them (refused).")); err != nil {
+	var err, err2 error
+	g.exported, err = cfg.Meter.Int64Counter("procfleet_trace_exported_spans",
+		metric.WithDescription("Spans that the collector accepted."))
+	g.dropped, err2 = cfg.Meter.Int64Counter("procfleet_trace_dropped_spans",
+		metric.WithDescription("Lost spans, by reason: the queue was full (full), or the collector was unavailable or rejected them (refused)."))
+	if err := errors.Join(err, err2); err != nil {
 		return nil, fmt.Errorf("trace metrics: %w", err)
 	}
 	g.exported.Add(context.Background(), 0)
@@ -87,18 +86,17 @@ func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 	return nil // drop has logged the error; the batcher would log it again
 }
 
-// drop counts lost spans and logs the cause.
 func (g *limiter) drop(n int, why metric.AddOption, cause error) {
 	g.dropped.Add(context.Background(), int64(n), why)
 	g.lost.Add(int64(n))
-	g.trouble(cause)
+	g.logFailure(cause)
 }
 
 // quiet is the minimum interval between two log lines.
 const quiet = time.Minute
 
-// trouble logs a failed export, at most once per [quiet].
-func (g *limiter) trouble(cause error) {
+// logFailure logs a failed export, at most once per [quiet].
+func (g *limiter) logFailure(cause error) {
 	now := time.Now().UnixNano()
 	until := g.silent.Load()
 	if now < until || !g.silent.CompareAndSwap(until, now+int64(quiet)) {

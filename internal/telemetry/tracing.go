@@ -16,7 +16,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -74,7 +73,7 @@ const (
 func (cfg TraceConfig) Validate() error {
 	var errs []error
 	if !(cfg.Ratio >= 0 && cfg.Ratio <= 1) { // also true for NaN
-		errs = append(errs, invalid.Fieldf("Ratio", "%v is not a part: give a number from 0 to 1", cfg.Ratio))
+		errs = append(errs, invalid.Fieldf("Ratio", "%v is not a fraction: give a number from 0 to 1", cfg.Ratio))
 	}
 	switch target, err := endpoint(cfg.URL); {
 	case err != nil && cfg.URL != "":
@@ -184,13 +183,14 @@ func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 		return nil, err
 	}
 	// Errors of the OpenTelemetry libraries are logged in the same way.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(limiter.trouble))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(limiter.logFailure))
 	t := &Tracing{log: cfg.Log}
-	if t.own, err = provider(ctx, limiter, cfg.Ratio, semconv.ServiceName(cfg.Service), semconv.ServiceVersion(cfg.Version)); err != nil {
+	if t.own, err = provider(ctx, limiter, cfg.Ratio, resource.WithHost(),
+		resource.WithAttributes(semconv.ServiceName(cfg.Service), semconv.ServiceVersion(cfg.Version)), resource.WithFromEnv()); err != nil {
 		return nil, err
 	}
 	// Ratio 0: agents' spans are recorded only within traces that are already sampled.
-	if t.agent, err = provider(ctx, limiter, 0); err != nil {
+	if t.agent, err = provider(ctx, limiter, 0, resource.WithFromEnv(), resource.WithAttributes(semconv.ServiceName(agentService))); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -269,14 +269,9 @@ func endpoint(base string) (target string, err error) {
 }
 
 // provider creates tracers that send spans to limiter. ratio applies to spans without
-// a parent; other spans are sampled if their parent is.
-func provider(ctx context.Context, limiter *limiter, ratio float64, service ...attribute.KeyValue) (*sdktrace.TracerProvider, error) {
-	own := []resource.Option{resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(service...), resource.WithFromEnv()}
-	if len(service) == 0 {
-		own = append(own[:0:0], resource.WithTelemetrySDK(), resource.WithFromEnv(),
-			resource.WithAttributes(semconv.ServiceName(agentService)))
-	}
-	res, err := resource.New(ctx, own...)
+// a parent; other spans are sampled if their parent is. Later options take precedence.
+func provider(ctx context.Context, limiter *limiter, ratio float64, options ...resource.Option) (*sdktrace.TracerProvider, error) {
+	res, err := resource.New(ctx, append([]resource.Option{resource.WithTelemetrySDK()}, options...)...)
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}

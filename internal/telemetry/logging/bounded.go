@@ -77,7 +77,7 @@ func (b *bounded) leftOut(e *logrus.Entry) (sums []*logrus.Entry) {
 	for _, message := range slices.Sorted(maps.Keys(b.seen)) {
 		if r := b.seen[message]; r.lines > inFull {
 			sums = append(sums, &logrus.Entry{
-				Logger: e.Logger, Time: e.Time, Level: r.level, Message: "lines left out that say the same",
+				Logger: e.Logger, Time: e.Time, Level: r.level, Message: "repeated lines suppressed",
 				Data: logrus.Fields{"line": message, "lines": r.lines - inFull},
 			})
 		}

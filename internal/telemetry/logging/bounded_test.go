@@ -27,7 +27,7 @@ func TestWhoCausesWarningsDoesNotFillTheLog(t *testing.T) {
 			at.Info("task accepted")
 		}
 		log.WithTime(begin.Add(time.Second)).Error("another trouble")
-		for line, want := range map[string]int{"message refused": 100, "task accepted": 10_000, "another trouble": 1, "left out": 0} {
+		for line, want := range map[string]int{"message refused": 100, "task accepted": 10_000, "another trouble": 1, "repeated lines suppressed": 0} {
 			if got := strings.Count(out.String(), line); got != want {
 				t.Errorf("%s: %q is in %d lines, want %d", format, line, got, want)
 			}
@@ -35,7 +35,7 @@ func TestWhoCausesWarningsDoesNotFillTheLog(t *testing.T) {
 		out.Reset()
 		log.WithTime(begin.Add(time.Minute)).Warn("message refused")
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		if len(lines) != 2 || !strings.Contains(lines[0], "left out") || !strings.Contains(lines[0], "9900") || !strings.Contains(lines[1], "message refused") {
+		if len(lines) != 2 || !strings.Contains(lines[0], "repeated lines suppressed") || !strings.Contains(lines[0], "9900") || !strings.Contains(lines[1], "message refused") {
 			t.Errorf("%s: a minute later:\n%s", format, out.String())
 		}
 		for _, line := range lines {
@@ -45,7 +45,7 @@ func TestWhoCausesWarningsDoesNotFillTheLog(t *testing.T) {
 		}
 		out.Reset()
 		log.WithTime(begin.Add(2 * time.Minute)).Warn("message refused")
-		if strings.Contains(out.String(), "left out") {
+		if strings.Contains(out.String(), "repeated lines suppressed") {
 			t.Errorf("%s: told twice:\n%s", format, out.String())
 		}
 	}
