@@ -43,14 +43,6 @@ func (a *Authority) accounts() []account {
 	}
 }
 
-// accountOf returns the account of a role outside the system account.
-func (a *Authority) accountOf(role Role) nkeys.KeyPair {
-	if role == Producer {
-		return a.producers
-	}
-	return a.account
-}
-
 func exportFromFleet(claims *jwt.AccountClaims) {
 	claims.Limits.Conn, claims.Limits.LeafNodeConn = fleetConnections, leafConnections
 	unlimited := jwt.JetStreamLimits{MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit, MaxAckPending: jwt.NoLimit}

@@ -1,3 +1,16 @@
+// Package natsauth creates the NATS users of a fleet and defines their permissions,
+// by NATS' decentralized authentication: brokers know one operator and its
+// accounts, and accept every user that a key of an account has signed. So a host is
+// enrolled without contact to a broker, and no broker has a list of hosts.
+//
+// An [Authority] is a folder of keys. Permissions are not in the users' own tokens
+// but in the accounts, one set per [Role]: if a release needs another subject, it
+// changes the account ([Open]) and no user.
+//
+// A host's user is derived from a secret of the authority, the host and its
+// generation (see package fleetkey). Enrolling a host again yields the same user,
+// raising its generation a different one. So revocation needs no list of enrolled
+// hosts.
 package natsauth
 
 import (
@@ -61,7 +74,7 @@ type authorityFile struct {
 }
 
 // errExists is the error of [Create] for a folder that contains an authority.
-var errExists = errors.New("there is an authority already; all of its users would be lost with it")
+var errExists = errors.New("an authority exists already; a new one would invalidate all its users")
 
 // Create creates an authority in dir, and dir itself if it is missing. It never
 // replaces an authority.
@@ -198,7 +211,7 @@ func (a *Authority) read(file *authorityFile) (err error) {
 func openSeed(name, text string, kind nkeys.PrefixByte) (nkeys.KeyPair, error) {
 	found, _, err := nkeys.DecodeSeed([]byte(text))
 	if err != nil || found != kind {
-		return nil, fmt.Errorf("%s: it is not the seed of such a key", name)
+		return nil, fmt.Errorf("%s: it is not a seed of this kind of key", name)
 	}
 	return nkeys.FromSeed([]byte(text))
 }
@@ -213,7 +226,6 @@ func public(pair nkeys.KeyPair) string {
 	return key
 }
 
-// seed returns the private form of such a key.
 func seed(pair nkeys.KeyPair) string {
 	text, err := pair.Seed()
 	if err != nil {

@@ -60,7 +60,7 @@ func parseUsers(text []byte) (known []knownUser, err error) {
 }
 
 // errOfSystem is the error for the revocation of a user in the system account.
-var errOfSystem = errors.New("is of the system account, which has no revocations; it sees nothing of the fleet and changes nothing. Make such users with --valid")
+var errOfSystem = errors.New("is in the system account, which has no revocations; it can neither read nor change the fleet. Create such users with --valid")
 
 // UsersCalled returns the public keys of all users with the given name. A public key
 // is accepted as a name, too.
@@ -88,7 +88,7 @@ func (a *Authority) UsersCalled(name string) ([]string, error) {
 	}
 	if len(users) == 0 {
 		slices.Sort(names)
-		return nil, fmt.Errorf("no user of this authority is called %q; there are: %s. Those of older releases are known by their credentials alone",
+		return nil, fmt.Errorf("no user of this authority is named %q; known users: %s. Name users of older releases by their credentials",
 			name, strings.Join(slices.Compact(names), ", "))
 	}
 	return users, nil

@@ -609,7 +609,7 @@ func TestUsersAreFoundByTheirNameTheirKeyAndTheirCredentials(t *testing.T) {
 	if user, err := a.UserOf([]byte(first)); err != nil || user != one {
 		t.Error(user, err)
 	}
-	if _, err := a.UsersCalled("nobody"); err == nil || !strings.Contains(err.Error(), "there are: area, deployer, watcher") {
+	if _, err := a.UsersCalled("nobody"); err == nil || !strings.Contains(err.Error(), "known users: area, deployer, watcher") {
 		t.Error(err)
 	}
 	if _, err := a.UsersCalled("watcher"); err == nil || !strings.Contains(err.Error(), "no revocations") {
@@ -628,7 +628,7 @@ func TestUsersAreFoundByTheirNameTheirKeyAndTheirCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	for credentials, want := range map[string]string{
-		monitoring: "no revocations", host: "procfleet revoke --host 3:10.0.0.1", foreign: "another authority", "none": "not that of a NATS user",
+		monitoring: "no revocations", host: "procfleet revoke --host 3:10.0.0.1", foreign: "another authority", "none": "not of a NATS user",
 	} {
 		if user, err := a.UserOf([]byte(credentials)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s, %v, want %q", user, err, want)
@@ -756,7 +756,7 @@ func TestFilesOfAnotherAuthorityAreNotTaken(t *testing.T) {
 	if err := os.WriteFile(file, operator.ReplaceAll(text, append([]byte("operator: "), account[1]...)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := natsauth.Open(foreign); err == nil || !strings.Contains(err.Error(), "operator: it is not the seed of such a key") {
+	if _, err := natsauth.Open(foreign); err == nil || !strings.Contains(err.Error(), "operator: it is not a seed of this kind of key") {
 		t.Errorf("with an account's key for the operator's: %v", err)
 	}
 }

@@ -130,7 +130,6 @@ func limits(role Role) (subscriptions, payload int64) {
 	}
 }
 
-// connections returns the connection types that users of a role may use.
 func connections(role Role) []string {
 	if role == Leaf {
 		return []string{jwt.ConnectionTypeLeafnode, jwt.ConnectionTypeLeafnodeWS}

@@ -25,7 +25,6 @@ type HostUser struct {
 	Generation int // how often the host was revoked
 }
 
-// name returns the host, "<cloud>:<ip>".
 func (u *HostUser) name() string { return strconv.FormatInt(u.Cloud, 10) + ":" + u.Addr.String() }
 
 // pair derives the key of the user.
@@ -91,7 +90,10 @@ func (a *Authority) sign(role Role, claims *jwt.UserClaims, pair nkeys.KeyPair, 
 	} else {
 		signer = a.signing[role]
 		claims.SetScoped(true)
-		claims.IssuerAccount = public(a.accountOf(role))
+		claims.IssuerAccount = public(a.account)
+		if role == Producer {
+			claims.IssuerAccount = public(a.producers)
+		}
 	}
 	token, err := claims.Encode(signer)
 	if err != nil {
@@ -109,8 +111,10 @@ func (a *Authority) UserPath(role Role) string { return filepath.Join(a.dir, str
 func (a *Authority) WriteUser(role Role, revoked ...string) (made bool, err error) {
 	var credentials string
 	err = datafile.Update(a.UserPath(role), maxKeysFile, func(old []byte) (_ []byte, err error) {
-		if old != nil && !areOf(old, revoked) {
-			return old, nil
+		if old != nil {
+			if user, _, err := ParseCredentials(old); err != nil || !slices.Contains(revoked, user) {
+				return old, nil
+			}
 		}
 		credentials, err = a.NewUser(role, string(role), 0, 0)
 		return []byte(credentials), err
@@ -128,23 +132,16 @@ func ReadCredentials(file string) ([]byte, error) {
 	return text, err
 }
 
-// areOf reports whether credentials belong to one of the users; false for invalid
-// credentials.
-func areOf(credentials []byte, users []string) bool {
-	user, _, err := ParseCredentials(credentials)
-	return err == nil && slices.Contains(users, user)
-}
-
 // ParseCredentials returns the public key of the user of credentials, and the time
 // of expiry, zero if they do not expire. The errors contain no secret.
 func ParseCredentials(text []byte) (user string, until time.Time, err error) {
 	token, err := jwt.ParseDecoratedJWT(text)
 	if err != nil {
-		return "", time.Time{}, fmt.Errorf("there is no token of a NATS user in it: %w", err)
+		return "", time.Time{}, fmt.Errorf("it contains no token of a NATS user: %w", err)
 	}
 	claims, err := jwt.DecodeUserClaims(token)
 	if err != nil {
-		return "", time.Time{}, fmt.Errorf("its token is not that of a NATS user: %w", err)
+		return "", time.Time{}, fmt.Errorf("its token is not of a NATS user: %w", err)
 	}
 	if claims.Expires > 0 {
 		until = time.Unix(claims.Expires, 0)
