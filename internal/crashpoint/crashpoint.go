@@ -13,12 +13,10 @@ import (
 // "<point>:<n>" to crash when the point is reached for the n-th time.
 const Variable = "PROCFLEET_CRASH_AT"
 
-// Func must be called with the name of each point that the process reaches.
-type Func func(point string)
-
-// FromEnv returns a Func that kills the process at the point in [Variable], as by
-// SIGKILL: deferred functions do not run, and buffers are not flushed.
-func FromEnv() Func {
+// FromEnv returns a function to call with the name of each point that the process
+// reaches. It kills the process at the point in [Variable], as by SIGKILL: deferred
+// functions do not run, and buffers are not flushed.
+func FromEnv() func(point string) {
 	want, nth := parse(os.Getenv(Variable))
 	if want == "" {
 		return func(string) {}

@@ -65,7 +65,7 @@ func AdoptOpenStreams(storeDir, account string) error {
 		return err
 	}
 	if err := os.Rename(from, to); err != nil {
-		return fmt.Errorf("give the streams to the account of NATS users: %w", err)
+		return fmt.Errorf("move the streams to the account of NATS users: %w", err)
 	}
 	return nil
 }

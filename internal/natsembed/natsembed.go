@@ -64,7 +64,7 @@ func Start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded NATS: %w", err)
 	}
-	log := newLogger(cfg.Log)
+	log := &logger{log: cfg.Log.WithField("component", "nats-server"), fatal: make(chan string, 1)}
 	ns.SetLoggerV2(log, false, false, false)
 	go ns.Start() // returns after Shutdown
 	if err := awaitReady(ns, log.fatal); err != nil {
@@ -169,10 +169,6 @@ func (s *Server) Shutdown() {
 type logger struct {
 	log   logrus.FieldLogger
 	fatal chan string // first fatal line, which Start returns as its error
-}
-
-func newLogger(log logrus.FieldLogger) *logger {
-	return &logger{log: log.WithField("component", "nats-server"), fatal: make(chan string, 1)}
 }
 
 func (l *logger) line(format string, v []any) logrus.FieldLogger {

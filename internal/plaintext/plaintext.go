@@ -13,27 +13,27 @@ import (
 	"unicode/utf8"
 )
 
-// steers reports whether a character is a control character, a line separator, or
+// isControl reports whether a character is a control character, a line separator, or
 // changes the writing direction. Its escape, \u and four digits, is also valid
 // in JSON.
-func steers(r rune) bool {
+func isControl(r rune) bool {
 	return unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// Line returns text as one line: it escapes the characters of steers, and replaces
+// Line returns text as one line: it escapes the characters of isControl, and replaces
 // invalid UTF-8 by U+FFFD.
 func Line(text string) string {
-	if strings.IndexFunc(text, steers) < 0 && utf8.ValidString(text) {
+	if strings.IndexFunc(text, isControl) < 0 && utf8.ValidString(text) {
 		return text
 	}
 	return string(escape(nil, []byte(text), ""))
 }
 
-// escape appends text to b, and escapes the characters of steers except those in kept.
+// escape appends text to b, and escapes the characters of isControl except those in kept.
 func escape(b, text []byte, kept string) []byte {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
-		if steers(r) && !strings.ContainsRune(kept, r) {
+		if isControl(r) && !strings.ContainsRune(kept, r) {
 			b = fmt.Appendf(b, `\u%04x`, r)
 		} else {
 			b = utf8.AppendRune(b, r)
@@ -86,7 +86,7 @@ func Under(out io.Writer) io.Writer {
 
 // JSON escapes characters that JSON permits in strings and terminals execute.
 func JSON(document []byte) []byte {
-	if bytes.IndexFunc(document, func(r rune) bool { return r >= 0x7f && steers(r) }) < 0 {
+	if bytes.IndexFunc(document, func(r rune) bool { return r >= 0x7f && isControl(r) }) < 0 {
 		return document
 	}
 	return escape(make([]byte, 0, len(document)+16), document, "\n\t\r")

@@ -33,7 +33,7 @@ func Text(ctx context.Context) string {
 
 // Has reports whether h contains a trace, and whether that trace is sampled. It is
 // cheap enough to be called for every message.
-func Has(h nats.Header) (there, sampled bool) {
+func Has(h nats.Header) (found, sampled bool) {
 	const length, flags = 55, 53 // version 00: the flags are the last two digits
 	text := http.Header(h).Get(traceparent)
 	if len(text) < length {
