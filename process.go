@@ -172,39 +172,36 @@ func (s *ProcessSpec) AppendKey(b []byte) []byte {
 
 // Budget returns the longest time that action may take on a responsive host.
 func (s *ProcessSpec) Budget(action Action) time.Duration {
-	const look = 15 * time.Second // probing, killing a hung command, late pid files
-	op, window, stop := s.Alive.OpTimeout.Std(), s.startWindow(), s.Alive.StopCheck.Std()
+	const probes = 15 * time.Second // probing, killing a hung command, late pid files
+	op, stop := s.Alive.OpTimeout.Std(), s.Alive.StopCheck.Std()
+	window := max(s.Alive.StartCheckBegin, s.Alive.StartCheckEnd).Std()
 	switch action {
 	case ActionStart:
-		return op + window + look
+		return op + window + probes
 	case ActionStop, ActionKill:
-		return op + stop + look
+		return op + stop + probes
 	case ActionRestart:
-		return 2*op + stop + window + look
+		return 2*op + stop + window + probes
 	case ActionReload:
-		return op + look
+		return op + probes
 	default:
-		return look
+		return probes
 	}
-}
-
-func (s *ProcessSpec) startWindow() time.Duration {
-	return max(s.Alive.StartCheckBegin, s.Alive.StartCheckEnd).Std()
 }
 
 // boundArgsPattern validates [ProcessSpec.ArgsPattern], which agents compile and
 // match against every process of the program.
 func (s *ProcessSpec) boundArgsPattern() error {
-	pattern := textField{"args_pattern", s.ArgsPattern}
-	if err := boundText(pattern, MaxPath); err != nil {
+	const field = "args_pattern"
+	if err := boundText(field, s.ArgsPattern, MaxPath); err != nil {
 		return err
 	}
-	parsed, err := syntax.Parse(pattern.text, syntax.Perl)
+	parsed, err := syntax.Parse(s.ArgsPattern, syntax.Perl)
 	if err != nil {
-		return &FieldError{pattern.name, "is not a regular expression (RE2): " + problemOf(err)}
+		return &FieldError{field, "is not a regular expression (RE2): " + problemOf(err)}
 	}
 	if n := spelledOut(parsed); n > MaxPath {
-		return &FieldError{pattern.name, fmt.Sprintf("repeats too much: with every {n} written out it has %d parts, at most %d are allowed", n, MaxPath)}
+		return &FieldError{field, fmt.Sprintf("repeats too much: with every {n} written out it has %d parts, at most %d are allowed", n, MaxPath)}
 	}
 	return nil
 }

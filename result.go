@@ -55,10 +55,9 @@ func (s State) Failure() bool {
 	switch s {
 	case StateFailed, StateUnreachable, StateTimedOut, StateCancelled, StateRejected:
 		return true
-	case StatePending, StateDelivered, StateSucceeded, StateUnchanged:
+	default:
 		return false
 	}
-	return false
 }
 
 // Reason is one word for the cause of an item's state.
@@ -85,8 +84,6 @@ func (r Reason) State() State {
 		return StateSucceeded
 	case ReasonAlreadyRunning, ReasonNotRunning:
 		return StateUnchanged
-	case ReasonCommandFailed, ReasonCheckFailed, ReasonRefused:
-		return StateFailed
 	case ReasonUnreachable:
 		return StateUnreachable
 	case ReasonTimedOut:
@@ -95,8 +92,9 @@ func (r Reason) State() State {
 		return StateCancelled
 	case ReasonRejected:
 		return StateRejected
+	default: // command_failed, check_failed, refused
+		return StateFailed
 	}
-	return StateFailed
 }
 
 // Rank orders the results of one item: a result replaces a stored result of

@@ -44,7 +44,7 @@ func (s *Selection) Validate() error {
 	if _, err := path.Match(s.Name, ""); err != nil {
 		errs = append(errs, &FieldError{"name", fmt.Sprintf("%q is no pattern: a [ needs its ], and a \\ something after it", clip(s.Name))})
 	}
-	errs = append(errs, boundText(textField{"name", s.Name}, MaxKey), boundNames("sets", s.Sets), boundNames("modules", s.Modules))
+	errs = append(errs, boundText("name", s.Name, MaxKey), boundNames("sets", s.Sets), boundNames("modules", s.Modules))
 	return errors.Join(errs...)
 }
 
@@ -58,7 +58,7 @@ func boundNames(field string, names []string) error {
 		if name == "" {
 			return &FieldError{at, "is empty"}
 		}
-		if err := boundText(textField{at, name}, MaxKey); err != nil {
+		if err := boundText(at, name, MaxKey); err != nil {
 			return err
 		}
 	}

@@ -205,9 +205,9 @@ func (c Counts) Total() int {
 // Failed returns the number of items that are failed, unreachable, timed out, cancelled or rejected.
 func (c Counts) Failed() int {
 	n := 0
-	for _, s := range States() {
-		if s.Failure() {
-			n += c[s]
+	for state, items := range c {
+		if state.Failure() {
+			n += items
 		}
 	}
 	return n

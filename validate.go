@@ -65,10 +65,10 @@ func (s *ProcessSpec) ValidateBounds() error {
 		s.boundCounts(),
 		s.boundText(),
 		s.boundArgsPattern(),
-		oneOf("alive.type", string(s.Alive.Type), string(Resident), string(Once), string(Manual), string(Periodic)),
-		oneOf("control.shell", string(s.Control.Shell), "", string(ShellSh), string(ShellBat), string(ShellPs1)),
+		oneOf("alive.type", s.Alive.Type, Resident, Once, Manual, Periodic),
+		oneOf("control.shell", s.Control.Shell, "", ShellSh, ShellBat, ShellPs1),
 		s.boundLabels(),
-		s.boundOwn(),
+		s.boundUnregistered(),
 	)
 }
 
@@ -97,24 +97,43 @@ func (s *ProcessSpec) boundCounts() error {
 }
 
 func (s *ProcessSpec) boundText() error {
+	c := &s.Control
 	var errs []error
-	for _, f := range s.words() {
-		errs = append(errs, boundText(f, MaxKey))
+	for _, f := range []struct {
+		name, text string
+		limit      int
+	}{
+		{"namespace", s.Namespace, MaxKey},
+		{"name", s.Name, MaxKey},
+		{"value_key", s.ValueKey, MaxKey},
+		{"proc_name", s.ProcName, MaxKey},
+		{"account", s.Account, MaxKey},
+		{"func_id", s.FuncID, MaxKey},
+		{"instance_id", s.InstanceID, MaxKey},
+		{"contact", s.Contact, MaxKey},
+		{"setup_path", s.SetupPath, MaxPath},
+		{"pid_path", s.PidPath, MaxPath},
+		{"config_path", s.ConfigPath, MaxPath},
+		{"log_path", s.LogPath, MaxPath},
+		{"control.start", c.Start, MaxCommand},
+		{"control.stop", c.Stop, MaxCommand},
+		{"control.restart", c.Restart, MaxCommand},
+		{"control.reload", c.Reload, MaxCommand},
+		{"control.kill", c.Kill, MaxCommand},
+		{"control.version", c.Version, MaxCommand},
+		{"control.health", c.Health, MaxCommand},
+		{"alive.crontab", s.Alive.Crontab, MaxCommand},
+	} {
+		errs = append(errs, boundText(f.name, f.text, f.limit))
 	}
-	for _, f := range s.paths() {
-		errs = append(errs, boundText(f, MaxPath))
-	}
-	for _, f := range s.commands() {
-		errs = append(errs, boundText(f, MaxCommand))
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.Control.Environment)) {
-		errs = append(errs, boundText(textField{"control.env", name + "=" + s.Control.Environment[name]}, MaxCommand))
+	for _, name := range slices.Sorted(maps.Keys(c.Environment)) {
+		errs = append(errs, boundText("control.env", name+"="+c.Environment[name], MaxCommand))
 	}
 	return errors.Join(errs...)
 }
 
-// boundOwn rejects fields that only the server sets.
-func (s *ProcessSpec) boundOwn() error {
+// boundUnregistered rejects a field that only the server sets.
+func (s *ProcessSpec) boundUnregistered() error {
 	if !s.Unregistered {
 		return nil
 	}
@@ -122,55 +141,16 @@ func (s *ProcessSpec) boundOwn() error {
 }
 
 // boundText validates a text of at most limit bytes.
-func boundText(f textField, limit int) error {
+func boundText(field, text string, limit int) error {
 	switch {
-	case len(f.text) > limit:
-		return &FieldError{f.name, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(f.text), limit)}
-	case !utf8.ValidString(f.text):
-		return &FieldError{f.name, "is not valid UTF-8"}
-	case strings.ContainsRune(f.text, 0):
-		return &FieldError{f.name, "contains a NUL character"}
+	case len(text) > limit:
+		return &FieldError{field, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), limit)}
+	case !utf8.ValidString(text):
+		return &FieldError{field, "is not valid UTF-8"}
+	case strings.ContainsRune(text, 0):
+		return &FieldError{field, "contains a NUL character"}
 	}
 	return nil
-}
-
-// textField is a text field of a spec and its JSON name.
-type textField struct{ name, text string }
-
-func (s *ProcessSpec) words() []textField {
-	return []textField{
-		{"namespace", s.Namespace},
-		{"name", s.Name},
-		{"value_key", s.ValueKey},
-		{"proc_name", s.ProcName},
-		{"account", s.Account},
-		{"func_id", s.FuncID},
-		{"instance_id", s.InstanceID},
-		{"contact", s.Contact},
-	}
-}
-
-func (s *ProcessSpec) paths() []textField {
-	return []textField{
-		{"setup_path", s.SetupPath},
-		{"pid_path", s.PidPath},
-		{"config_path", s.ConfigPath},
-		{"log_path", s.LogPath},
-	}
-}
-
-func (s *ProcessSpec) commands() []textField {
-	c := &s.Control
-	return []textField{
-		{"control.start", c.Start},
-		{"control.stop", c.Stop},
-		{"control.restart", c.Restart},
-		{"control.reload", c.Reload},
-		{"control.kill", c.Kill},
-		{"control.version", c.Version},
-		{"control.health", c.Health},
-		{"alive.crontab", s.Alive.Crontab},
-	}
 }
 
 func (s *ProcessSpec) boundLabels() error {
@@ -202,21 +182,21 @@ func (s *ProcessSpec) Validate(action Action) error {
 	if s.SetupPath == "" && s.ValueKey == "" && s.Name == "" {
 		errs = append(errs, &FieldError{"setup_path", "is required unless namespace and name, or value_key, identify the process"})
 	}
-	for _, f := range []textField{{"setup_path", s.SetupPath}, {"pid_path", s.PidPath}} {
-		if f.text != "" && !IsAbsolutePath(f.text) {
-			errs = append(errs, &FieldError{f.name, fmt.Sprintf("%q is not an absolute path", clip(f.text))})
+	for _, f := range [][2]string{{"setup_path", s.SetupPath}, {"pid_path", s.PidPath}} {
+		if name, path := f[0], f[1]; path != "" && !IsAbsolutePath(path) {
+			errs = append(errs, &FieldError{name, fmt.Sprintf("%q is not an absolute path", clip(path))})
 		}
 	}
-	if missing := s.MissingCommand(action); missing != "" {
+	if missing := s.missingCommand(action); missing != "" {
 		errs = append(errs, &FieldError{missing, fmt.Sprintf("is required for %s: nothing can stand in for it", action)})
 	}
 	return errors.Join(errs...)
 }
 
-// MissingCommand returns the JSON name of the control command that action
+// missingCommand returns the JSON name of the control command that action
 // requires and the spec lacks, or "". Stop and kill have built-in defaults, and
 // restart needs only the start command.
-func (s *ProcessSpec) MissingCommand(action Action) string {
+func (s *ProcessSpec) missingCommand(action Action) string {
 	switch action {
 	case ActionStart, ActionSupervise:
 		if s.Control.Start == "" {
@@ -238,11 +218,12 @@ func (s *ProcessSpec) MissingCommand(action Action) string {
 // ValidateIdentity checks that Namespace and Name are set and within bounds.
 func (s *ProcessSpec) ValidateIdentity() error {
 	var errs []error
-	for _, f := range []textField{{"namespace", s.Namespace}, {"name", s.Name}} {
-		if f.text == "" {
-			errs = append(errs, &FieldError{f.name, "is required"})
+	for _, f := range [][2]string{{"namespace", s.Namespace}, {"name", s.Name}} {
+		name, text := f[0], f[1]
+		if text == "" {
+			errs = append(errs, &FieldError{name, "is required"})
 		}
-		errs = append(errs, boundText(f, MaxKey))
+		errs = append(errs, boundText(name, text, MaxKey))
 	}
 	return errors.Join(errs...)
 }
@@ -278,9 +259,13 @@ func percent(field string, v float64) error {
 	return &FieldError{field, fmt.Sprintf("%v is not a percentage of 0 or more", v)}
 }
 
-func oneOf(field, word string, words ...string) error {
+func oneOf[T ~string](field string, word T, words ...T) error {
 	if slices.Contains(words, word) {
 		return nil
 	}
-	return &FieldError{field, fmt.Sprintf("%q is unknown; choose one of %s", clip(word), strings.Join(words, ", "))}
+	names := make([]string, len(words))
+	for i := range words {
+		names[i] = string(words[i])
+	}
+	return &FieldError{field, fmt.Sprintf("%q is unknown; choose one of %s", clip(string(word)), strings.Join(names, ", "))}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
-	"strings"
 	"time"
 )
 
@@ -22,10 +21,7 @@ func (o *Operation) Validate() error {
 }
 
 func (o *Operation) validateAction() error {
-	if o.Action.Known() {
-		return nil
-	}
-	return &FieldError{"action", fmt.Sprintf("%q is unknown; choose one of %s", clip(string(o.Action)), wordList())}
+	return oneOf("action", o.Action, actions...)
 }
 
 // ValidateBounds checks bounds and the presence of targets only, for callers that
@@ -81,7 +77,6 @@ func (s *Submission) Validate() error {
 	return errors.Join(errs...)
 }
 
-// selectors returns the number of operations with a selection.
 func (s *Submission) selectors() int {
 	n := 0
 	for i := range s.Operations {
@@ -90,12 +85,4 @@ func (s *Submission) selectors() int {
 		}
 	}
 	return n
-}
-
-func wordList() string {
-	words := make([]string, 0, len(actions))
-	for _, a := range actions {
-		words = append(words, string(a))
-	}
-	return strings.Join(words, ", ")
 }
