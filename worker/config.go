@@ -22,7 +22,6 @@ import (
 	"github.com/procfleet/procfleet/worker/deliver"
 	"github.com/procfleet/procfleet/worker/hosts"
 	"github.com/procfleet/procfleet/worker/notify"
-	"github.com/procfleet/procfleet/worker/storecall"
 	"github.com/procfleet/procfleet/worker/sweep"
 )
 
@@ -85,8 +84,8 @@ type Limits struct {
 // Timing holds all durations of a worker. A zero field means its default, which suits
 // production; tests use shorter durations.
 type Timing struct {
-	Ask   deliver.Timing
-	Sweep sweep.Timing
+	Deliver deliver.Timing
+	Sweep   sweep.Timing
 
 	// Pull is how long one pull request for chunks waits at the NATS server; default
 	// 3 s. After an outage of the server, chunks are delayed by at most Pull + 1 s.
@@ -153,15 +152,10 @@ type limit struct {
 	defaultValue int
 }
 
-// calls returns the retry policy of calls to the store.
-func (t *Timing) calls() storecall.Policy {
-	return storecall.Policy{RetryMin: t.RetryMin, RetryMax: t.RetryMax, Timeout: t.StoreCall}
-}
-
 func (t Timing) withDefaults() Timing {
 	const ms, s = time.Millisecond, time.Second
 	return Timing{
-		Ask: t.Ask.WithDefaults(), Sweep: t.Sweep.WithDefaults(),
+		Deliver: t.Deliver.WithDefaults(), Sweep: t.Sweep.WithDefaults(),
 		Pull:           cmp.Or(t.Pull, 3*s),
 		PresenceLinger: cmp.Or(t.PresenceLinger, 20*ms),
 		ReportLinger:   cmp.Or(t.ReportLinger, 250*ms),
@@ -191,8 +185,8 @@ func (c Config) Validate() error {
 			errs = append(errs, invalid.Fieldf("Limits."+l.field, "%d is too small; it must be at least 1", *l.value))
 		}
 	}
-	if c.Timing.Ask.AcceptWindow > deliver.MaxAcceptWindow {
-		errs = append(errs, invalid.Fieldf("Timing.Ask.AcceptWindow", "%v is too long; it must be at most %v", c.Timing.Ask.AcceptWindow, deliver.MaxAcceptWindow))
+	if c.Timing.Deliver.AcceptWindow > deliver.MaxAcceptWindow {
+		errs = append(errs, invalid.Fieldf("Timing.Deliver.AcceptWindow", "%v is too long; it must be at most %v", c.Timing.Deliver.AcceptWindow, deliver.MaxAcceptWindow))
 	}
 	return errors.Join(errs...)
 }

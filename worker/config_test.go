@@ -11,7 +11,7 @@ import (
 
 func TestConfigNamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	_, err := worker.New(worker.Config{Limits: worker.Limits{Parked: -1}, Timing: worker.Timing{Ask: deliver.Timing{AcceptWindow: time.Minute}}})
+	_, err := worker.New(worker.Config{Limits: worker.Limits{Parked: -1}, Timing: worker.Timing{Deliver: deliver.Timing{AcceptWindow: time.Minute}}})
 	if err == nil {
 		t.Fatal("an empty Config is accepted")
 	}

@@ -42,7 +42,7 @@ func TestAcceptedItemsAreDeliveredAndTheChunkLeavesTheQueue(t *testing.T) {
 	if want := (agentproto.CommandItem{Item: 1, Action: "start", Fence: int64(mustNumber(t, id))}); command.Items[0] != want {
 		t.Errorf("item is %+v, want %+v", command.Items[0], want)
 	}
-	if until := time.Until(command.AcceptBefore); until > quick().Ask.AcceptWindow {
+	if until := time.Until(command.AcceptBefore); until > quick().Deliver.AcceptWindow {
 		t.Errorf("accept_before is %v ahead", until)
 	}
 }
@@ -58,7 +58,7 @@ func mustNumber(t *testing.T, id procfleet.TaskID) procfleet.Number {
 
 func TestAcceptBeforeNeverPassesTheDeadline(t *testing.T) {
 	t.Parallel()
-	e := start(t, func(c *worker.Config) { c.Timing.Ask.AcceptWindow = 10 * time.Second })
+	e := start(t, func(c *worker.Config) { c.Timing.Deliver.AcceptWindow = 10 * time.Second })
 	a := e.agent(host(1), silent)
 	task := e.store.create(procfleet.LaneSmall, 2*time.Second, chunk(procfleet.ActionStart, host(1)))
 	e.queue(task)
@@ -98,7 +98,7 @@ func results(_ int, c *agentproto.Command) *agentproto.Reply {
 func TestResultsInRepliesDoNotWaitForHostsWithoutReply(t *testing.T) {
 	t.Parallel()
 	e := start(t, unswept, func(c *worker.Config) {
-		ask := &c.Timing.Ask
+		ask := &c.Timing.Deliver
 		ask.ParkAfter, ask.Again = time.Hour, [2]time.Duration{time.Hour, time.Hour}
 	})
 	e.agent(host(1), results)
@@ -194,8 +194,8 @@ func TestARefusedInstanceIsReplacedByTheOneThatIsAnnounced(t *testing.T) {
 	t.Parallel()
 	// An answer that is late would leave it open what the former instance did.
 	e := start(t, unswept, func(cfg *worker.Config) {
-		cfg.Timing.Ask.AcceptWindow = 10 * time.Second
-		cfg.Timing.Ask.Again = [2]time.Duration{9 * time.Second, 9 * time.Second}
+		cfg.Timing.Deliver.AcceptWindow = 10 * time.Second
+		cfg.Timing.Deliver.Again = [2]time.Duration{9 * time.Second, 9 * time.Second}
 	})
 	a := e.agent(host(1), func(n int, c *agentproto.Command) *agentproto.Reply {
 		if c.Instance != "new" {
@@ -230,7 +230,7 @@ func TestHostsWithoutAgentAreUnreachableSoon(t *testing.T) {
 
 func TestAnAgentThatComesWithinTheGraceGetsItsCommand(t *testing.T) {
 	t.Parallel()
-	e := start(t, func(c *worker.Config) { c.Timing.Ask.Grace = time.Minute })
+	e := start(t, func(c *worker.Config) { c.Timing.Deliver.Grace = time.Minute })
 	e.agent(host(1), accept)
 	e.store.present(host(2), "i2") // announced a moment ago, now reconnecting
 	first := e.submit(time.Minute, chunk(procfleet.ActionStart, host(2)))
@@ -264,7 +264,7 @@ func TestChunksInGraceAreParked(t *testing.T) {
 	t.Parallel()
 	e := start(t, func(c *worker.Config) {
 		c.Limits.SmallChunks, c.Limits.Parked = 1, 1
-		c.Timing.Ask.Grace = time.Hour
+		c.Timing.Deliver.Grace = time.Hour
 	})
 	e.agent(host(1), accept)
 	e.store.present(host(2), "i2")
@@ -387,7 +387,7 @@ func TestASuspendedWorkerDoesNotGiveUpHosts(t *testing.T) {
 		asked.Add(1)
 		return nil
 	})
-	stopped := quick().Ask.AcceptWindow + 4*quick().Ask.AcceptMargin
+	stopped := quick().Deliver.AcceptWindow + 4*quick().Deliver.AcceptMargin
 	e.store.looking = func(hosts []procfleet.Host) {
 		switch {
 		case asked.Load() < 3:
@@ -489,7 +489,7 @@ func TestAReinstalledAgentGetsNoCommandsThatItsPredecessorMayHaveAccepted(t *tes
 func TestManyItemsOfOneHostGoInPartsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	// A part that is answered late must not go twice.
-	e := start(t, unswept, func(c *worker.Config) { c.Timing.Ask.Again = [2]time.Duration{patience, patience} })
+	e := start(t, unswept, func(c *worker.Config) { c.Timing.Deliver.Again = [2]time.Duration{patience, patience} })
 	inFlight := make(chan struct{}, 1)
 	a := e.agent(host(1), func(n int, c *agentproto.Command) *agentproto.Reply {
 		select {

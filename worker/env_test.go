@@ -53,7 +53,7 @@ type env struct {
 func quick() worker.Timing {
 	const ms = time.Millisecond
 	return worker.Timing{
-		Ask: deliver.Timing{
+		Deliver: deliver.Timing{
 			AcceptWindow: time.Second, AcceptMargin: 50 * ms, Again: [2]time.Duration{300 * ms, 300 * ms},
 			NoResponderAgain: 50 * ms, RefusedAgain: 20 * ms, ParkAfter: 100 * ms, Postpone: 10 * ms,
 			Grace: 5 * time.Second, ReconnectGrace: time.Second, GraceAgain: 50 * ms,

@@ -30,8 +30,8 @@ func testAreaAway(t *testing.T, lane procfleet.Lane, listening bool) {
 	const awayChunks, quickChunks = 24, 8
 	e := start(t, func(c *worker.Config) {
 		c.Limits.SmallChunks, c.Limits.BigChunks, c.Limits.Parked = 4, 4, 60 // three chunks of one host
-		c.Timing.Ask.Again = [2]time.Duration{time.Hour, time.Hour}          // silence
-		c.Timing.Ask.Grace = time.Hour                                       // no responders
+		c.Timing.Deliver.Again = [2]time.Duration{time.Hour, time.Hour}      // silence
+		c.Timing.Deliver.Grace = time.Hour                                   // no responders
 	})
 	away, answers := cloudHost(7, 1), cloudHost(7, 2)
 	if listening {
@@ -86,7 +86,7 @@ func same(n int, h procfleet.Host) []procfleet.Chunk {
 
 func TestChunksOfABigTaskDoNotWaitForSlowHostsOfAnother(t *testing.T) {
 	t.Parallel()
-	e := start(t, unswept, func(c *worker.Config) { c.Timing.Ask.ParkAfter = time.Hour })
+	e := start(t, unswept, func(c *worker.Config) { c.Timing.Deliver.ParkAfter = time.Hour })
 	e.agent(host(1), silent)
 	e.agent(host(2), results)
 	slow := e.store.create(procfleet.BigLane(0), time.Hour, chunk(procfleet.ActionStatus, host(1)))

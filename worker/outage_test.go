@@ -53,7 +53,7 @@ func startRestartable(t *testing.T, edit ...func(*worker.Config)) (e *env, down,
 // unreachable by it, not even one whose presence expired.
 func TestABrokerRestartFailsNoHost(t *testing.T) {
 	t.Parallel()
-	e, down, up := startRestartable(t, func(c *worker.Config) { c.Timing.Ask.ReconnectGrace = 30 * time.Second })
+	e, down, up := startRestartable(t, func(c *worker.Config) { c.Timing.Deliver.ReconnectGrace = 30 * time.Second })
 	silentOne := e.agent(host(1), silent)
 	e.store.present(host(2), "i2")
 	before := e.submit(time.Minute, chunk(procfleet.ActionStart, hosts(2)...))
@@ -91,7 +91,7 @@ func TestABrokerRestartFailsNoHost(t *testing.T) {
 func TestAnotherWorkerFinishesWhatADeadOneLeft(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{
-		deliver.PointBegun, deliver.PointAsked, deliver.PointBeforeDone, deliver.PointAfterDone,
+		deliver.PointBegun, deliver.PointRequested, deliver.PointBeforeDone, deliver.PointAfterDone,
 		collect.PointCollecting, collect.PointCollected, notify.PointBeforeNotify,
 	} {
 		t.Run("dead at "+point, func(t *testing.T) {

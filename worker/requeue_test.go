@@ -87,7 +87,7 @@ func TestAChunkInGraceIsNotRedelivered(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The grace must outlast a machine that is busy with other tests.
-	e.startWorker(unswept, func(c *worker.Config) { c.Timing.Ask.Grace = time.Minute })
+	e.startWorker(unswept, func(c *worker.Config) { c.Timing.Deliver.Grace = time.Minute })
 	e.store.present(host(1), "i1")
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	e.eventually(func() bool { return e.store.called("Presences") > 80 }, "the chunk is held for longer than AckWait")

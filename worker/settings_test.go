@@ -83,7 +83,7 @@ func TestAnAgentLearnsThatItsSettingsAreUnreadable(t *testing.T) {
 	e.store.mu.Lock()
 	e.store.groups[host(1)] = []catalog.HostGroups{huge}
 	e.store.mu.Unlock()
-	if reply := e.askSettings(host(1)); !strings.Contains(reply.Error, "too many") || len(reply.Settings.Groups) > 0 {
+	if reply := e.askSettings(host(1)); !strings.Contains(reply.Error, "reduce the groups") || len(reply.Settings.Groups) > 0 {
 		t.Errorf("settings that exceed a message are reported as %q", reply.Error)
 	}
 	if reply := e.askSettings(host(2)); reply.Error != "" {

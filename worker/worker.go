@@ -47,16 +47,15 @@ import (
 
 // Worker delivers chunks, collects results and sweeps. [New] returns one.
 type Worker struct {
-	cfg       Config
-	link      *agentlink.Link
-	requester *agentlink.Requester
-	inboxes   []*agentlink.Inbox
-	drainOld  func(ctx, work context.Context)
-	hints     *collect.Hints
-	notify    *notify.Notifier
-	deliver   *deliver.Deliverer
-	sweep     *sweep.Sweeper
-	log       logrus.FieldLogger
+	cfg      Config
+	link     *agentlink.Link
+	inboxes  []*agentlink.Inbox
+	drainOld func(ctx, work context.Context)
+	hints    *collect.Hints
+	notify   *notify.Notifier
+	deliver  *deliver.Deliverer
+	sweep    *sweep.Sweeper
+	log      logrus.FieldLogger
 }
 
 // New returns a worker that is inactive until [Worker.Run].
@@ -70,13 +69,15 @@ func New(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: metrics: %w", err)
 	}
 	log := cfg.Log.WithField("component", "worker")
-	calls, outage := cfg.Timing.calls(), &storecall.Outage{Log: log}
+	calls := storecall.Policy{RetryMin: cfg.Timing.RetryMin, RetryMax: cfg.Timing.RetryMax, Timeout: cfg.Timing.StoreCall}
+	outage := &storecall.Outage{Log: log}
 	w := &Worker{cfg: cfg, hints: collect.NewHints(cfg.Bus.Hint), log: log}
 	w.link = &agentlink.Link{
-		Conn: cfg.Conn, Metrics: m, Calls: calls, Auth: agentlink.NewAuthenticator(cfg.Keys, m, log),
-		Clock: &storecall.Clock{Store: cfg.Store, Policy: calls, Every: cfg.Timing.ClockSync, Outage: outage, Log: log},
+		Conn: cfg.Conn, Bus: cfg.Bus, Metrics: m, Calls: calls, Tracer: cfg.Tracer, AgentTracer: cfg.AgentTracer, Reached: cfg.Reached,
+		Requester: agentlink.NewRequester(cfg.Conn, func() { m.Troubles.Add(1, metrics.TroubleOverflowed) }),
+		Auth:      &agentlink.Authenticator{Keys: cfg.Keys, Metrics: m, Log: log},
+		Clock:     &storecall.Clock{Store: cfg.Store, Policy: calls, Every: cfg.Timing.ClockSync, Outage: outage, Log: log},
 	}
-	w.requester = agentlink.NewRequester(cfg.Conn, func() { m.Trouble(metrics.TroubleOverflowed) })
 	if err := w.connect(outage); err != nil {
 		return nil, fmt.Errorf("worker: metrics: %w", err)
 	}
@@ -87,7 +88,7 @@ func New(cfg Config) (*Worker, error) {
 func (w *Worker) connect(outage *storecall.Outage) (err error) {
 	cfg, timing, limits := &w.cfg, &w.cfg.Timing, &w.cfg.Limits
 	w.notify, err = notify.New(notify.Config{
-		Store: cfg.Store, Bus: cfg.Bus, Audit: cfg.Audit, Clock: w.link.Clock, Metrics: w.link.Metrics, Meter: cfg.Meter, Tracer: cfg.Tracer,
+		Store: cfg.Store, Bus: cfg.Bus, Audit: cfg.Audit, Clock: w.link.Clock, Metrics: w.link.Metrics, Tracer: cfg.Tracer,
 		Receivers: cfg.Receivers, CallbackTLS: cfg.CallbackTLS, Callback: timing.Callback, CallbackFor: timing.CallbackFor,
 		RetryMin: timing.Sweep.RevisitMin, RetryMax: timing.Sweep.RevisitMax,
 		Reached: cfg.Reached, Log: w.log.WithField("component", "worker.notify"),
@@ -96,27 +97,23 @@ func (w *Worker) connect(outage *storecall.Outage) (err error) {
 		return err
 	}
 	rec := collect.NewRecorder(cfg.Store, w.link.Calls, w.notify, w.hints, w.link.Metrics)
-	claims := &agentlink.IDClaims{Link: w.link, Bus: cfg.Bus, Log: w.log.WithField("component", "worker.agentid")}
+	claims := &agentlink.IDClaims{Link: w.link, Log: w.log.WithField("component", "worker.agentid")}
 	w.deliver = deliver.New(deliver.Config{
-		Store: cfg.Store, Bus: cfg.Bus, Link: w.link, Requester: w.requester, Claims: claims, Recorder: rec,
-		Tracer: cfg.Tracer, AgentTracer: cfg.AgentTracer, Timing: timing.Ask, Pull: timing.Pull,
-		SmallChunks: limits.SmallChunks, BigChunks: limits.BigChunks, Items: limits.Items, Parked: limits.Parked,
-		Reached: cfg.Reached, Log: w.log,
+		Link: w.link, Store: cfg.Store, Claims: claims, Recorder: rec, Timing: timing.Deliver, Pull: timing.Pull,
+		SmallChunks: limits.SmallChunks, BigChunks: limits.BigChunks, Items: limits.Items, Parked: limits.Parked, Log: w.log,
 	})
 	w.sweep = sweep.New(sweep.Config{
-		ID: cfg.ID, Store: cfg.Store, Bus: cfg.Bus, Audit: cfg.Audit, Link: w.link, Requester: w.requester, Recorder: rec, Notifier: w.notify,
-		Tracer: cfg.Tracer, Timing: timing.Sweep, Tasks: limits.SweepTasks, Items: limits.SweepItems,
-		Outage: outage, Log: w.log.WithField("component", "worker.sweep"),
+		Link: w.link, ID: cfg.ID, Store: cfg.Store, Audit: cfg.Audit, Recorder: rec, Notifier: w.notify,
+		Timing: timing.Sweep, Tasks: limits.SweepTasks, Items: limits.SweepItems, Outage: outage, Log: w.log.WithField("component", "worker.sweep"),
 	})
 	w.inboxes, w.drainOld = collect.New(collect.Config{
-		Link: w.link, Store: cfg.Store, Bus: cfg.Bus, Recorder: rec, Max: limits.CollectMax, Pull: timing.Pull,
-		Tracer: cfg.Tracer, AgentTracer: cfg.AgentTracer, Reached: cfg.Reached, Log: w.log.WithField("component", "worker.collect"),
+		Link: w.link, Store: cfg.Store, Recorder: rec, Max: limits.CollectMax, Pull: timing.Pull, Log: w.log.WithField("component", "worker.collect"),
 	})
 	w.inboxes = append(w.inboxes, hosts.Inboxes(hosts.Config{
-		Link: w.link, Claims: claims, Store: cfg.Store, Bus: cfg.Bus, Log: w.log,
+		Link: w.link, Claims: claims, Store: cfg.Store, Log: w.log,
 		PresenceLinger: timing.PresenceLinger, ReportLinger: timing.ReportLinger,
 	})...)
-	return agentlink.ObserveInboxes(cfg.Meter, w.link.Metrics, w.inboxes)
+	return agentlink.ObserveInboxes(w.link.Metrics, w.inboxes)
 }
 
 // Ready reports whether the worker is connected and pulls from every lane.
@@ -134,10 +131,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.link.Clock.Start(ctx) != nil {
 		return nil // stopped before the store was available
 	}
-	if err := w.requester.Start(); err != nil {
+	if err := w.link.Requester.Start(); err != nil {
 		return err
 	}
-	defer w.requester.Stop()
+	defer w.link.Requester.Stop()
 	for _, in := range w.inboxes {
 		if err := in.Start(); err != nil {
 			return err
@@ -154,7 +151,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	readQueues := func(ctx context.Context) { w.link.Metrics.Queues.Run(ctx, w.cfg.Bus) }
-	for _, service := range []func(context.Context){w.link.Clock.Run, w.hints.Run, readQueues} {
+	for _, service := range []func(context.Context){w.link.Clock.Run, readQueues} {
 		services.Go(func() { service(over) })
 	}
 	services.Go(func() {
@@ -167,6 +164,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	})
 	w.work(ctx, work)
+	w.hints.Flush()
 	return nil
 }
 

@@ -161,7 +161,7 @@ var decoders = map[string]string{
 	"worker/deliver.Deliverer.requeue":    "internal/tracecontext.FuzzExtract",
 	"worker/deliver.Deliverer.republish":  "internal/bus.FuzzDecodeChunkRef",
 
-	"worker/sweep.resender.readReply": "worker/sweep.FuzzResendReply",
+	"worker/sweep.Sweeper.readReply": "worker/sweep.FuzzResendReply",
 }
 
 // dialects is the package whose functions are all reached by one target, which

@@ -245,7 +245,7 @@ func (h *history) one(of []*node) *node { return of[h.random.IntN(len(of))] }
 var points = map[check.Kind][]string{
 	check.Dispatcher: {dispatcher.PointStored, dispatcher.PointRegistered, dispatcher.PointPublished},
 	check.Worker: {
-		deliver.PointBegun, deliver.PointAsked, deliver.PointBeforeDone, deliver.PointAfterDone,
+		deliver.PointBegun, deliver.PointRequested, deliver.PointBeforeDone, deliver.PointAfterDone,
 		collect.PointCollecting, collect.PointCollected, notify.PointBeforeNotify,
 	},
 	check.Agent: {

@@ -3,7 +3,6 @@ package agentlink
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,12 +18,9 @@ import (
 // entitled to it. Agents repeat their claims; each worker reports a claim once an hour.
 type IDClaims struct {
 	Link *Link
-	Bus  *bus.Bus
 	Log  logrus.FieldLogger
 
-	mu       sync.Mutex
-	hour     time.Time // start of the hour of reported
-	reported map[string]bool
+	reported firsts
 }
 
 // maxReportedClaims bounds the claims reported in one hour.
@@ -33,7 +29,7 @@ const maxReportedClaims = 10_000
 // Refused reports a claim of an agent id that is not part of the host's identity. It
 // returns the message for the agent.
 func (c *IDClaims) Refused(host procfleet.Host, instance, id string) string {
-	message := fmt.Sprintf("agent id %q of host %s is refused, its identity does not hold it: "+
+	message := fmt.Sprintf("agent id %q of host %s is refused, it is not part of the host's identity: "+
 		"enroll the host again with --agent-id, or start its agent without", id, host)
 	if c.first(agentproto.EventAgentIDRefused, host, id) {
 		c.Log.WithFields(logrus.Fields{"host": host.String(), "agent_id": id}).
@@ -63,19 +59,8 @@ func (c *IDClaims) Conflict(hosts []procfleet.Host, id string) string {
 	return message
 }
 
-// first reports whether a claim was not yet reported in the current hour.
 func (c *IDClaims) first(kind string, host procfleet.Host, id string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.hour) >= time.Hour {
-		c.hour, c.reported = now, make(map[string]bool)
-	}
-	claim := kind + " " + host.String() + " " + id
-	if c.reported[claim] || len(c.reported) >= maxReportedClaims {
-		return false
-	}
-	c.reported[claim] = true
-	return true
+	return c.reported.add(kind+" "+host.String()+" "+id, time.Hour, maxReportedClaims)
 }
 
 // emit publishes an event about a host, signed like the host's own events. A lost event
@@ -90,7 +75,7 @@ func (c *IDClaims) emit(host procfleet.Host, instance, kind, id, message string)
 	data, err := agentproto.Encode(event)
 	if err == nil {
 		header := c.Link.Auth.Sign(nil, host, &fleetkey.Message{Purpose: agentproto.TypeEvent, Body: data})
-		err = c.Bus.EmitHostEvent(bus.PublishedEvent{ID: event.ID, Host: host, Header: header, Body: data})
+		err = c.Link.Bus.EmitHostEvent(bus.PublishedEvent{ID: event.ID, Host: host, Header: header, Body: data})
 	}
 	if err != nil {
 		c.Log.WithError(err).WithField("host", host.String()).Warn("event not published")

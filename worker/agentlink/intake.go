@@ -21,9 +21,9 @@ import (
 )
 
 // Intake replies with receipts to the requests of one inbox. A receipt confirms that a
-// request is stored, or gives the time after which the agent resends it. While Keep
+// request is stored, or gives the time after which the agent resends it. While Store
 // fails, nothing is queued: every request gets a busy receipt at once, except for one
-// batch per pause that retries Keep.
+// batch per pause that retries Store.
 type Intake struct {
 	Name string // name of the inbox
 	Link *Link
@@ -32,9 +32,9 @@ type Intake struct {
 	// Open decodes and verifies a message. It counts and logs an invalid message and
 	// returns nil; such a message gets no reply.
 	Open func(msg *nats.Msg) *Request
-	// Keep stores requests and replies to them. An error means that storing is
+	// Store stores requests and replies to them. An error means that storing is
 	// unavailable; left are the requests without a reply.
-	Keep func(ctx context.Context, requests []*Request) (left []*Request, err error)
+	Store func(ctx context.Context, requests []*Request) (left []*Request, err error)
 
 	breaker breaker
 }
@@ -64,7 +64,7 @@ func (in *Intake) Take(ctx context.Context, msgs []*nats.Msg) {
 		in.busy(requests, metrics.BusyUnavailable)
 		return
 	}
-	left, err := in.Keep(ctx, requests)
+	left, err := in.Store(ctx, requests)
 	in.breaker.report(err, in.Link.Calls)
 	in.busy(left, metrics.BusyUnavailable)
 }
@@ -92,7 +92,6 @@ func (in *Intake) OpenAll(msgs []*nats.Msg) []*Request {
 	return requests
 }
 
-// busy sends receipts that request a resend later.
 func (in *Intake) busy(requests []*Request, cause string) {
 	in.Link.Metrics.Busy(in.Name, cause, len(requests))
 	for _, r := range requests {
@@ -176,7 +175,6 @@ func (b *breaker) allow() bool {
 	return true
 }
 
-// refuses reports whether allow would return false.
 func (b *breaker) refuses() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

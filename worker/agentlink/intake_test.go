@@ -21,7 +21,7 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// newIntake returns an intake of which Keep stores every request.
+// newIntake returns an intake of which Store stores every request.
 func newIntake(t *testing.T, conn *nats.Conn) *Intake {
 	t.Helper()
 	m, err := metrics.New(metricnoop.Meter{})
@@ -30,7 +30,7 @@ func newIntake(t *testing.T, conn *nats.Conn) *Intake {
 	}
 	in := &Intake{Name: "test", Log: testenv.Silent(), Link: &Link{
 		Conn: conn, Metrics: m, Clock: storecall.ClockAt(time.Now()),
-		Auth:  NewAuthenticator(func() *fleetkey.Ring { return nil }, m, testenv.Silent()),
+		Auth:  &Authenticator{Keys: func() *fleetkey.Ring { return nil }, Metrics: m, Log: testenv.Silent()},
 		Calls: storecall.Policy{RetryMin: 50 * time.Millisecond, RetryMax: 3 * time.Second},
 	}}
 	host, err := procfleet.ParseHost("0:10.0.0.1")
@@ -40,7 +40,7 @@ func newIntake(t *testing.T, conn *nats.Conn) *Intake {
 	in.Open = func(msg *nats.Msg) *Request {
 		return &Request{Msg: msg, Kind: agentproto.TypeEvent, ID: "id", Host: host, Receipt: true}
 	}
-	in.Keep = func(_ context.Context, requests []*Request) ([]*Request, error) {
+	in.Store = func(_ context.Context, requests []*Request) ([]*Request, error) {
 		for _, r := range requests {
 			in.Reply(r, &agentproto.Receipt{Event: r.ID})
 		}
@@ -152,8 +152,8 @@ func TestAFullInboxRepliesBusyAtOnceAndAnotherKeepsWorking(t *testing.T) {
 	conn := testenv.StartNATS(t).Conn
 	big, small := newIntake(t, conn), newIntake(t, conn)
 	stuck := gated{make(chan struct{}), make(chan struct{})}
-	keep := big.Keep
-	big.Keep = func(ctx context.Context, requests []*Request) ([]*Request, error) {
+	keep := big.Store
+	big.Store = func(ctx context.Context, requests []*Request) ([]*Request, error) {
 		select {
 		case stuck.entered <- struct{}{}:
 		case <-stuck.release:
@@ -211,8 +211,8 @@ func TestAnInboxThatStopsWorksOffWhatIsQueued(t *testing.T) {
 	conn := testenv.StartNATS(t).Conn
 	in := newIntake(t, conn)
 	entered, release := make(chan struct{}, 10), make(chan struct{})
-	keep := in.Keep
-	in.Keep = func(ctx context.Context, requests []*Request) ([]*Request, error) {
+	keep := in.Store
+	in.Store = func(ctx context.Context, requests []*Request) ([]*Request, error) {
 		entered <- struct{}{}
 		<-release
 		return keep(ctx, requests)
@@ -270,7 +270,7 @@ func TestAnInboxStopsUnderLoad(t *testing.T) {
 			stop()
 		}
 		publish()
-		for box.waiting() == 0 { // the next one is there before this one is done
+		for box.waiting.Load() == 0 { // the next one is there before this one is done
 			select {
 			case <-box.closed:
 				return
@@ -300,7 +300,7 @@ func TestWhileTheStoreIsUnavailableEachRequestIsAnsweredAtOnce(t *testing.T) {
 	in := newIntake(t, conn)
 	in.Link.Calls.RetryMin, in.Link.Calls.RetryMax = time.Hour, time.Hour
 	attempts := 0
-	in.Keep = func(_ context.Context, requests []*Request) ([]*Request, error) {
+	in.Store = func(_ context.Context, requests []*Request) ([]*Request, error) {
 		attempts++
 		return requests, errors.New("unavailable")
 	}

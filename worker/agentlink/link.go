@@ -13,21 +13,29 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/worker/metrics"
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// Link holds the shared dependencies of all exchanges with agents.
+// Link holds the dependencies that the parts of a worker share.
 type Link struct {
-	Conn    *nats.Conn
-	Auth    *Authenticator
-	Clock   *storecall.Clock
-	Metrics *metrics.Metrics
-	Calls   storecall.Policy
+	Conn      *nats.Conn
+	Bus       *bus.Bus
+	Requester *Requester
+	Auth      *Authenticator
+	Clock     *storecall.Clock
+	Calls     storecall.Policy // of calls to the store
+	Metrics   *metrics.Metrics
+	// Tracer creates the spans of this worker, AgentTracer the spans of operations that
+	// agents report; nil creates none.
+	Tracer, AgentTracer trace.Tracer
+	Reached             func(point string) // called at named points; tests kill the process there
 }
 
 // Reply publishes a signed reply to the agent of a host.
@@ -45,28 +53,20 @@ func (l *Link) ReceiptTimeout(ctx context.Context) (context.Context, context.Can
 // Authenticator signs messages to agents and verifies messages from agents. Without
 // keys it signs nothing and accepts every message. It is safe for concurrent use.
 type Authenticator struct {
-	keys    func() *fleetkey.Ring
-	metrics *metrics.Metrics
-	log     logrus.FieldLogger
+	Keys    func() *fleetkey.Ring // returns the fleet's current keys, or nil
+	Metrics *metrics.Metrics
+	Log     logrus.FieldLogger
 
-	mu     sync.Mutex
-	minute time.Time               // start of the minute of logged
-	logged map[procfleet.Host]bool // hosts with a log line in that minute
+	logged firsts // hosts with a log line
 }
 
 // maxLoggedHosts bounds the hosts with a log line per minute.
 const maxLoggedHosts = 1000
 
-// NewAuthenticator returns an authenticator. keys returns the fleet's current keys or
-// nil.
-func NewAuthenticator(keys func() *fleetkey.Ring, m *metrics.Metrics, log logrus.FieldLogger) *Authenticator {
-	return &Authenticator{keys: keys, metrics: m, log: log}
-}
-
 // Sign returns a copy of header with the signatures of a message to the agent of a
 // host. Without keys it returns header itself.
 func (a *Authenticator) Sign(header nats.Header, host procfleet.Host, m *fleetkey.Message) nats.Header {
-	ring := a.keys()
+	ring := a.Keys()
 	if ring == nil {
 		return header
 	}
@@ -77,12 +77,12 @@ func (a *Authenticator) Sign(header nats.Header, host procfleet.Host, m *fleetke
 }
 
 // HasKeys reports whether messages are signed and verified.
-func (a *Authenticator) HasKeys() bool { return a.keys() != nil }
+func (a *Authenticator) HasKeys() bool { return a.Keys() != nil }
 
 // Verify returns an error unless the message's signature proves that the agent of the
 // host sent it. It counts each failure, and logs one per minute and host.
 func (a *Authenticator) Verify(header nats.Header, host procfleet.Host, m *fleetkey.Message) error {
-	ring := a.keys()
+	ring := a.Keys()
 	if ring == nil {
 		return nil
 	}
@@ -90,30 +90,39 @@ func (a *Authenticator) Verify(header nats.Header, host procfleet.Host, m *fleet
 	if err == nil {
 		return nil
 	}
-	a.metrics.Rejected(m.Purpose, err)
-	if a.firstInMinute(host) {
-		a.log.WithError(err).WithFields(logrus.Fields{"host": host.String(), "type": m.Purpose, "remedy": Remedy(err)}).Warn("message rejected: signature verification failed")
+	a.Metrics.Rejected(m.Purpose, err)
+	if a.logged.add(host.String(), time.Minute, maxLoggedHosts) {
+		a.Log.WithError(err).WithFields(logrus.Fields{"host": host.String(), "type": m.Purpose, "remedy": Remedy(err)}).Warn("message rejected: signature verification failed")
 	}
 	return err
 }
 
-func (a *Authenticator) firstInMinute(host procfleet.Host) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if now := time.Now(); now.Sub(a.minute) >= time.Minute {
-		a.minute, a.logged = now, make(map[procfleet.Host]bool)
+// firsts records the keys of the current period, so that each key is reported once per
+// period. It is safe for concurrent use.
+type firsts struct {
+	mu    sync.Mutex
+	begun time.Time // start of the period
+	keys  map[string]bool
+}
+
+// add reports whether a key is new in the current period, which has at most limit keys.
+func (f *firsts) add(key string, period time.Duration, limit int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := time.Now(); now.Sub(f.begun) >= period {
+		f.begun, f.keys = now, make(map[string]bool)
 	}
-	if a.logged[host] || len(a.logged) >= maxLoggedHosts {
+	if f.keys[key] || len(f.keys) >= limit {
 		return false
 	}
-	a.logged[host] = true
+	f.keys[key] = true
 	return true
 }
 
 // VerifiedAgentID returns id if the identity that signed a verified message of a host
 // has this agent id, else "".
 func (a *Authenticator) VerifiedAgentID(header nats.Header, host procfleet.Host, id string) string {
-	if a.keys().VerifyAgentID(header, host.String(), id) != nil {
+	if a.Keys().VerifyAgentID(header, host.String(), id) != nil {
 		return ""
 	}
 	return id

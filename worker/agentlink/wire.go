@@ -145,7 +145,7 @@ func ParseHost(text, subject string) (procfleet.Host, error) {
 	}
 	area := subject[strings.LastIndexByte(subject, '.')+1:]
 	if area != strconv.FormatInt(int64(host.Cloud), 10) {
-		return procfleet.Host{}, fmt.Errorf("host %s came on subject %s of another cloud area", host, Cut(subject, MaxName))
+		return procfleet.Host{}, fmt.Errorf("host %s sent on subject %s of another cloud area", host, Cut(subject, MaxName))
 	}
 	return host, nil
 }

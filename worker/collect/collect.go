@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
@@ -28,7 +27,7 @@ type Store interface {
 	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 }
 
-// Points at which [Config].Reached is called.
+// Points at which [agentlink.Link].Reached is called.
 const (
 	PointCollecting = "worker.collecting" // results are received but not stored
 	PointCollected  = "worker.collected"  // results are stored but no receipt is sent
@@ -36,17 +35,12 @@ const (
 
 // Config holds the dependencies and settings of the collectors.
 type Config struct {
-	Link     *agentlink.Link
+	*agentlink.Link
 	Store    Store
-	Bus      *bus.Bus
 	Recorder *Recorder
 	Max      int           // maximum messages in a batch
 	Pull     time.Duration // wait of one pull request to the old results stream
-	// Tracer creates the spans of this worker, AgentTracer the spans of operations that
-	// agents report; nil creates none.
-	Tracer, AgentTracer trace.Tracer
-	Reached             func(point string)
-	Log                 logrus.FieldLogger
+	Log      logrus.FieldLogger
 }
 
 // New returns the inboxes of results, and a function that stores the contents of the
@@ -77,7 +71,7 @@ const maxCollectBytes = 8 << 20
 func newCollector(cfg *Config, lane string, hosts *itemHosts, traces *resultTrace) *collector {
 	in := &agentlink.Intake{Name: "results_" + lane, Link: cfg.Link, Log: cfg.Log}
 	c := &collector{Intake: in, cfg: cfg, lane: lane, hosts: hosts, traces: traces}
-	c.Open, c.Keep = c.openResults, c.collect
+	c.Open, c.Store = c.openResults, c.collect
 	return c
 }
 
@@ -100,7 +94,7 @@ func (c *collector) openResults(msg *nats.Msg) *agentlink.Request {
 	})
 	if err != nil {
 		c.Log.WithError(err).WithField("subject", msg.Subject).Error("results dropped")
-		c.Link.Metrics.DroppedResults(metrics.NotUnderstood)
+		c.Link.Metrics.DroppedResults.Add(1, metrics.NotUnderstood)
 		return nil
 	}
 	if c.Link.Auth.Verify(msg.Header, r.Host, &fleetkey.Message{Purpose: agentproto.TypeResults, Body: msg.Data}) != nil {
@@ -134,7 +128,7 @@ func (c *collector) collect(ctx context.Context, requests []*agentlink.Request) 
 		}
 		if err != nil {
 			c.Log.WithError(err).WithFields(logrus.Fields{"host": r.Host.String(), "task": r.Task}).Error("results refused by the store")
-			c.Link.Metrics.DroppedResults(metrics.NotStored)
+			c.Link.Metrics.DroppedResults.Add(1, metrics.NotStored)
 			r.Refused = true
 			c.Reply(r, &agentproto.Receipt{Task: string(r.Task), RetryAfterMS: agentlink.RetryRefused.Milliseconds()})
 		}
@@ -154,7 +148,7 @@ func (c *collector) store(ctx context.Context, requests []*agentlink.Request) er
 	return agentlink.Guarded(func() error {
 		callCtx, cancel := c.Link.ReceiptTimeout(ctx)
 		defer cancel()
-		if err := c.keepOwn(callCtx, requests); err != nil {
+		if err := c.dropForeign(callCtx, requests); err != nil {
 			return err
 		}
 		batches, at := group(requests)

@@ -82,7 +82,7 @@ func (o *itemHosts) load(ctx context.Context, task procfleet.TaskID, missing []i
 	}
 	hosts, err := o.store.Owners(ctx, task, items)
 	if err != nil {
-		return fmt.Errorf("look up the hosts of items of task %s: %w", task, err)
+		return fmt.Errorf("read the hosts of items of task %s: %w", task, err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,9 +106,9 @@ func (o *itemHosts) load(ctx context.Context, task procfleet.TaskID, missing []i
 // combines concurrent calls into shared round trips.
 const maxLookups = 64
 
-// keepOwn removes from each request the results of items that belong to other hosts;
+// dropForeign removes from each request the results of items that belong to other hosts;
 // these are counted, logged and rejected.
-func (c *collector) keepOwn(ctx context.Context, requests []*agentlink.Request) error {
+func (c *collector) dropForeign(ctx context.Context, requests []*agentlink.Request) error {
 	if !c.Link.Auth.HasKeys() {
 		return nil // the host in a message is not verified either
 	}
@@ -120,14 +120,14 @@ func (c *collector) keepOwn(ctx context.Context, requests []*agentlink.Request) 
 	lookups.SetLimit(maxLookups)
 	for _, requests := range ofTask {
 		lookups.Go(func() error {
-			return agentlink.Guarded(func() error { return c.keepOwnOfTask(ctx, requests) })
+			return agentlink.Guarded(func() error { return c.dropForeignOfTask(ctx, requests) })
 		})
 	}
 	return lookups.Wait()
 }
 
-// keepOwnOfTask does the work of keepOwn for requests of one task.
-func (c *collector) keepOwnOfTask(ctx context.Context, requests []*agentlink.Request) error {
+// dropForeignOfTask does the work of dropForeign for requests of one task.
+func (c *collector) dropForeignOfTask(ctx context.Context, requests []*agentlink.Request) error {
 	for n, r := range requests {
 		hosts, err := c.hosts.of(ctx, r.Task, r.Results)
 		if errors.Is(err, taskstore.ErrNotFound) {
@@ -142,13 +142,13 @@ func (c *collector) keepOwnOfTask(ctx context.Context, requests []*agentlink.Req
 		if err != nil {
 			return err
 		}
-		c.keepOwnResults(r, hosts)
+		c.dropForeignResults(r, hosts)
 	}
 	return nil
 }
 
-// keepOwnResults is keepOwn for one request; hosts[n] is the host of r.Results[n].
-func (c *collector) keepOwnResults(r *agentlink.Request, hosts []procfleet.Host) {
+// dropForeignResults is dropForeign for one request; hosts[n] is the host of r.Results[n].
+func (c *collector) dropForeignResults(r *agentlink.Request, hosts []procfleet.Host) {
 	own := make([]procfleet.Result, 0, len(r.Results))
 	for n := range r.Results {
 		if hosts[n] == r.Host {

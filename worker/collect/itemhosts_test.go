@@ -51,7 +51,7 @@ func TestReceiptsDoNotWaitForOneLookupAfterAnother(t *testing.T) {
 					requests[n] = &agentlink.Request{Task: at.task(n), Results: []procfleet.Result{{Item: 7}}}
 				}
 				began := time.Now()
-				if err := c.keepOwn(t.Context(), requests); err != nil {
+				if err := c.dropForeign(t.Context(), requests); err != nil {
 					t.Fatal(err)
 				}
 				if lasted := time.Since(began); lasted != at.lasts || store.lookups.Load() != at.lookups {
@@ -80,7 +80,7 @@ func TestAgentsHearThatTheStoreHangsBeforeTheyRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &collector{
 			Intake: signedIntake(),
-			hosts:  newItemHosts(hangingStore{}), cfg: &Config{Reached: func(string) {}},
+			hosts:  newItemHosts(hangingStore{}), cfg: &Config{Link: &agentlink.Link{Reached: func(string) {}}},
 		}
 		requests := []*agentlink.Request{{Task: procfleet.Number(1).TaskID(), Results: []procfleet.Result{{Item: 7}}}}
 		began := time.Now()
@@ -97,6 +97,6 @@ func TestAgentsHearThatTheStoreHangsBeforeTheyRepeat(t *testing.T) {
 // signedIntake is of a fleet with keys, and of the default timeout of the store.
 func signedIntake() *agentlink.Intake {
 	keys := func() *fleetkey.Ring { return &fleetkey.Ring{} }
-	link := &agentlink.Link{Auth: agentlink.NewAuthenticator(keys, nil, nil), Calls: storecall.Policy{Timeout: 10 * time.Second}}
+	link := &agentlink.Link{Auth: &agentlink.Authenticator{Keys: keys}, Calls: storecall.Policy{Timeout: 10 * time.Second}}
 	return &agentlink.Intake{Link: link, Log: testenv.Silent()}
 }

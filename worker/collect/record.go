@@ -33,7 +33,7 @@ type Recorder struct {
 
 const maxDirty = 10_000
 
-// NewRecorder returns a recorder. The caller runs [Hints.Run].
+// NewRecorder returns a recorder.
 func NewRecorder(store Store, calls storecall.Policy, notifier *notify.Notifier, hints *Hints, m *metrics.Metrics) *Recorder {
 	return &Recorder{Hints: hints, store: store, calls: calls, notifier: notifier, metrics: m, dirty: map[procfleet.TaskID]bool{}}
 }
@@ -103,17 +103,16 @@ const hintEvery = 100 * time.Millisecond
 type Hints struct {
 	send func(id procfleet.TaskID, over bool) error
 
-	begun   chan struct{} // signals that changed is no longer empty
-	mu      sync.Mutex
-	changed map[procfleet.TaskID]struct{}
+	mu        sync.Mutex
+	changed   map[procfleet.TaskID]struct{}
+	scheduled bool // a timer will call Flush
 }
 
 // NewHints returns a Hints that publishes with send.
 func NewHints(send func(procfleet.TaskID, bool) error) *Hints {
-	return &Hints{send: send, begun: make(chan struct{}, 1), changed: make(map[procfleet.TaskID]struct{})}
+	return &Hints{send: send, changed: make(map[procfleet.TaskID]struct{})}
 }
 
-// recorded publishes the changes made by a batch of results.
 func (h *Hints) recorded(id procfleet.TaskID, r taskstore.Recorded) {
 	switch {
 	case r.Completed:
@@ -127,11 +126,9 @@ func (h *Hints) recorded(id procfleet.TaskID, r taskstore.Recorded) {
 func (h *Hints) Change(id procfleet.TaskID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.changed) == 0 {
-		select {
-		case h.begun <- struct{}{}:
-		default:
-		}
+	if !h.scheduled {
+		h.scheduled = true
+		time.AfterFunc(hintEvery, h.Flush)
 	}
 	h.changed[id] = struct{}{}
 }
@@ -144,26 +141,11 @@ func (h *Hints) over(id procfleet.TaskID) {
 	_ = h.send(id, true) // an error is ignored, because watchers also query the store
 }
 
-// Run publishes pending changes periodically until ctx ends, and then once more.
-func (h *Hints) Run(ctx context.Context) {
-	defer h.flush()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.begun:
-		}
-		if storecall.Pause(ctx, hintEvery) != nil {
-			return
-		}
-		h.flush()
-	}
-}
-
-func (h *Hints) flush() {
+// Flush publishes the scheduled hints. Call it when no changes follow.
+func (h *Hints) Flush() {
 	h.mu.Lock()
 	changed := h.changed
-	h.changed = make(map[procfleet.TaskID]struct{})
+	h.changed, h.scheduled = make(map[procfleet.TaskID]struct{}), false
 	h.mu.Unlock()
 	for id := range changed {
 		_ = h.send(id, false) // ignored as in over

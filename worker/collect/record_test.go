@@ -1,7 +1,6 @@
 package collect
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -37,22 +36,15 @@ func (s *sentHints) all() []sentHint {
 	return slices.Clone(s.sent)
 }
 
-// runHints runs hints in a bubble of synctest.
-func runHints(t *testing.T) (h *Hints, sent *sentHints, stop func()) {
-	t.Helper()
-	sent = &sentHints{}
-	h = NewHints(sent.send)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { h.Run(ctx) })
-	return h, sent, func() { cancel(); running.Wait() }
+func newTestHints() (*Hints, *sentHints) {
+	sent := &sentHints{}
+	return NewHints(sent.send), sent
 }
 
 func TestChangesAreHintedAtTenTimesASecondAndAlwaysAfterTheLast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, sent, stop := runHints(t)
-		defer stop()
+		h, sent := newTestHints()
 		for range 1000 { // one second of changes
 			h.recorded("a", taskstore.Recorded{Applied: 1})
 			time.Sleep(time.Millisecond)
@@ -73,8 +65,7 @@ func TestChangesAreHintedAtTenTimesASecondAndAlwaysAfterTheLast(t *testing.T) {
 func TestTheEndOfATaskIsPublishedAtOnceAndAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, sent, stop := runHints(t)
-		defer stop()
+		h, sent := newTestHints()
 		h.Change("a")
 		h.recorded("a", taskstore.Recorded{Applied: 1, Completed: true})
 		if got := sent.all(); !slices.Equal(got, []sentHint{{"a", true}}) {
@@ -90,9 +81,9 @@ func TestTheEndOfATaskIsPublishedAtOnceAndAlone(t *testing.T) {
 func TestWhatChangedNothingIsNotHintedAt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, sent, stop := runHints(t)
+		h, sent := newTestHints()
 		h.recorded("a", taskstore.Recorded{Known: true})
-		stop()
+		h.Flush()
 		if got := sent.all(); len(got) != 0 {
 			t.Errorf("hints: %v", got)
 		}
@@ -102,9 +93,9 @@ func TestWhatChangedNothingIsNotHintedAt(t *testing.T) {
 func TestTheLastChangesAreHintedAtWhenAWorkerStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, sent, stop := runHints(t)
+		h, sent := newTestHints()
 		h.Change("a")
-		stop()
+		h.Flush()
 		if got := sent.all(); !slices.Equal(got, []sentHint{{"a", false}}) {
 			t.Errorf("hints: %v", got)
 		}

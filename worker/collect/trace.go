@@ -39,21 +39,21 @@ type failedItems struct {
 // reset.
 const maxFailedTasks = 1024
 
-// recorded creates the spans of messages whose results are stored. taken is when they
+// recorded creates the spans of messages whose results are stored. received is when they
 // were removed from the inbox.
-func (t *resultTrace) recorded(ctx context.Context, taken time.Time, messages []*agentlink.Request) {
+func (t *resultTrace) recorded(ctx context.Context, received time.Time, messages []*agentlink.Request) {
 	if t.cfg.Tracer == nil {
 		return
 	}
 	stored := time.Now()
 	for _, m := range messages {
-		there, sampled := tracecontext.Has(m.Msg.Header)
-		if !there || !sampled && !t.failedOne(ctx, m) {
+		found, sampled := tracecontext.Has(m.Msg.Header)
+		if !found || !sampled && !t.failedOne(ctx, m) {
 			continue
 		}
 		ctx := tracecontext.With(tracecontext.Extract(ctx, m.Msg.Header), true)
 		AgentSpans(ctx, t.cfg.AgentTracer, m.Task, m.Results, sampled)
-		_, span := tracecontext.Start(ctx, t.cfg.Tracer, "results record", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(taken),
+		_, span := tracecontext.Start(ctx, t.cfg.Tracer, "results record", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(received),
 			trace.WithAttributes(tracecontext.KeyTask.String(string(m.Task)), tracecontext.KeyItems.Int(len(m.Results)),
 				attribute.Int("procfleet.messages", len(messages))))
 		span.End(trace.WithTimestamp(stored))
@@ -87,7 +87,7 @@ func (t *resultTrace) failedOne(ctx context.Context, m *agentlink.Request) bool 
 // load reads from the store whether a task is traced, because the trace header of an
 // untraced item does not show it. It returns nil if the task cannot be read.
 func (t *resultTrace) load(ctx context.Context, id procfleet.TaskID) *failedItems {
-	ctx, cancel := t.cfg.Link.Calls.WithTimeout(ctx)
+	ctx, cancel := t.cfg.Calls.WithTimeout(ctx)
 	defer cancel()
 	task, err := t.cfg.Store.Task(ctx, id)
 	if err != nil {

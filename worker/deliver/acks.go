@@ -3,48 +3,23 @@ package deliver
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/procfleet/procfleet/worker/storecall"
 )
 
 // ackExtender sends in-progress acknowledgements for the messages that this worker
 // handles, so that the server does not redeliver them to another worker.
 type ackExtender struct {
-	shortened chan struct{} // signals that interval became shorter
+	ackWaits chan time.Duration // ack waits of opened consumers
 
-	mu       sync.Mutex
-	interval time.Duration // pause between extensions; zero until a consumer is open
-	msgs     map[jetstream.Msg]struct{}
+	mu   sync.Mutex
+	msgs map[jetstream.Msg]struct{}
 }
 
 func newAckExtender() *ackExtender {
-	return &ackExtender{shortened: make(chan struct{}, 1), msgs: map[jetstream.Msg]struct{}{}}
-}
-
-// adjust sets the interval to a third of a consumer's ack wait, if that is shorter.
-func (e *ackExtender) adjust(ackWait time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	interval := ackWait / 3
-	if interval <= 0 || e.interval > 0 && e.interval <= interval {
-		return
-	}
-	e.interval = interval
-	select {
-	case e.shortened <- struct{}{}:
-	default:
-	}
-}
-
-func (e *ackExtender) current() time.Duration {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.interval
+	return &ackExtender{ackWaits: make(chan time.Duration), msgs: map[jetstream.Msg]struct{}{}}
 }
 
 func (e *ackExtender) add(m jetstream.Msg) {
@@ -59,16 +34,21 @@ func (e *ackExtender) remove(m jetstream.Msg) {
 	delete(e.msgs, m)
 }
 
-// run extends the ack wait of all messages periodically until ctx ends.
+// run extends the ack wait of all messages until ctx ends, at intervals of a third of
+// the shortest ack wait.
 func (e *ackExtender) run(ctx context.Context) {
-	ticker := time.NewTicker(time.Hour) // placeholder: no consumer is open yet, so there are no messages
+	interval := time.Hour // until a consumer is open
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.shortened:
-			ticker.Reset(e.current())
+		case wait := <-e.ackWaits:
+			if third := wait / 3; third > 0 && third < interval {
+				interval = third
+				ticker.Reset(interval)
+			}
 		case <-ticker.C:
 			e.extend()
 		}
@@ -85,27 +65,19 @@ func (e *ackExtender) extend() {
 	}
 }
 
-// connection records when this worker last reconnected to the broker, so that missing
-// replies during a disconnect are not counted against the hosts.
-type connection struct {
-	conn          *nats.Conn
-	clock         *storecall.Clock
-	reconnectedAt atomic.Pointer[time.Time]
-}
-
 // reconnected returns when the connection was last re-established, in store time, or
 // the zero Time if it was never lost.
-func (c *connection) reconnected() time.Time {
-	if at := c.reconnectedAt.Load(); at != nil {
+func (d *Deliverer) reconnected() time.Time {
+	if at := d.reconnectedAt.Load(); at != nil {
 		return *at
 	}
 	return time.Time{}
 }
 
-// run watches the connection until ctx ends.
-func (c *connection) run(ctx context.Context) {
-	changes := c.conn.StatusChanged(nats.CONNECTED)
-	defer c.conn.RemoveStatusListener(changes)
+// recordReconnects records the time of each reconnection until ctx ends.
+func (d *Deliverer) recordReconnects(ctx context.Context) {
+	changes := d.cfg.Conn.StatusChanged(nats.CONNECTED)
+	defer d.cfg.Conn.RemoveStatusListener(changes)
 	for {
 		select {
 		case <-ctx.Done():
@@ -114,8 +86,8 @@ func (c *connection) run(ctx context.Context) {
 			if !open { // the connection is closed permanently
 				return
 			}
-			now := c.clock.Now()
-			c.reconnectedAt.Store(&now)
+			now := d.cfg.Clock.Now()
+			d.reconnectedAt.Store(&now)
 		}
 	}
 }

@@ -84,8 +84,8 @@ func (c *commands) encode(h *hostRequest, items []int, id string, now, acceptBef
 	return agentproto.EncodeCommand(&command)
 }
 
-// keepOnly frees the specs that none of the hosts needs; hosts may have nil elements.
-func (c *commands) keepOnly(hosts []*hostRequest) {
+// freeSpecs frees the specs that none of the hosts needs; hosts may have nil elements.
+func (c *commands) freeSpecs(hosts []*hostRequest) {
 	specs := make([]json.RawMessage, len(c.specs))
 	for _, h := range hosts {
 		if h == nil {

@@ -34,7 +34,7 @@ func FuzzReply(f *testing.F) {
 		f.Fatal(err)
 	}
 	link := &agentlink.Link{
-		Auth:  agentlink.NewAuthenticator(func() *fleetkey.Ring { return nil }, m, testenv.Silent()),
+		Auth:  &agentlink.Authenticator{Keys: func() *fleetkey.Ring { return nil }, Metrics: m, Log: testenv.Silent()},
 		Clock: storecall.ClockAt(time.Now()), Metrics: m,
 	}
 	d := &Deliverer{cfg: Config{Link: link, Timing: Timing{}.WithDefaults()}}

@@ -86,7 +86,6 @@ func (h *hostRequest) observe(p *taskstore.Presence) (replaced bool) {
 	return replaced
 }
 
-// sent records that a request was sent and schedules the next.
 func (h *hostRequest) sent(now, acceptBefore time.Time, t *Timing) {
 	h.sentAt, h.acceptBefore = now, acceptBefore
 	h.firstSent = cmp.Or(h.firstSent, now)
@@ -98,7 +97,6 @@ func (h *hostRequest) sent(now, acceptBefore time.Time, t *Timing) {
 	h.again = acceptBefore.Add(t.AcceptMargin)
 }
 
-// exhausted reports whether all attempts had no reply and the last accept_before has passed.
 func (h *hostRequest) exhausted(now time.Time, t *Timing) bool {
 	return h.noReplies > len(t.Again) && !now.Before(h.acceptBefore.Add(t.AcceptMargin))
 }
@@ -169,7 +167,6 @@ func (h *hostRequest) replied(item int) bool {
 	return true
 }
 
-// nextPart resets the state of the finished part.
 func (h *hostRequest) nextPart() {
 	h.noReplies, h.noResponders, h.refusals = 0, 0, 0
 	h.unreplied, h.grace = false, false

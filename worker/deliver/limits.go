@@ -43,15 +43,20 @@ func newInFlightLimit(chunks, busy, items int, parked *parkedLimiter) *inFlightL
 	}
 }
 
-// acquire waits for a free slot. It returns an error if ctx ends.
+func acquire(ctx context.Context, s *semaphore.Weighted, n int) error {
+	if err := s.Acquire(ctx, int64(n)); err != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
 func (l *inFlightLimit) acquire(ctx context.Context) (*slot, error) {
-	if err := l.chunks.Acquire(ctx, 1); err != nil {
-		return nil, context.Cause(ctx)
+	if err := acquire(ctx, l.chunks, 1); err != nil {
+		return nil, err
 	}
 	return &slot{limit: l}, nil
 }
 
-// tryAcquire returns a free slot, or nil if all are in use.
 func (l *inFlightLimit) tryAcquire() *slot {
 	if !l.chunks.TryAcquire(1) {
 		return nil
@@ -70,20 +75,17 @@ func (s *slot) admit(cloud procfleet.CloudArea) (ok bool) {
 // acquireItems waits until n more items fit into the limit of items in flight.
 func (s *slot) acquireItems(ctx context.Context, n int) error {
 	weight := min(n, s.limit.maxItems)
-	if err := s.limit.items.Acquire(ctx, int64(weight)); err != nil {
-		return context.Cause(ctx)
+	err := acquire(ctx, s.limit.items, weight)
+	if err == nil {
+		s.items = weight
 	}
-	s.items = weight
-	return nil
+	return err
 }
 
-// acquireBusy waits until the chunk may be processed.
 func (s *slot) acquireBusy(ctx context.Context) error {
-	if err := s.limit.busy.Acquire(ctx, 1); err != nil {
-		return context.Cause(ctx)
-	}
-	s.busy = true
-	return nil
+	err := acquire(ctx, s.limit.busy, 1)
+	s.busy = err == nil
+	return err
 }
 
 // releaseBusy lets another chunk be processed while this chunk waits for slow hosts.
@@ -105,7 +107,6 @@ func (s *slot) park() bool {
 	return true
 }
 
-// release returns the slot's units to the limits.
 func (s *slot) release() {
 	s.releaseBusy()
 	if s.parked {

@@ -12,7 +12,6 @@ import (
 	"github.com/procfleet/procfleet/worker/metrics"
 )
 
-// settle marks a host without open items as settled.
 func (dl *delivery) settle(h *hostRequest) {
 	if dl.hosts[h.index] != nil {
 		dl.hosts[h.index] = nil
@@ -20,12 +19,10 @@ func (dl *delivery) settle(h *hostRequest) {
 	}
 }
 
-// end adds a server-made result for item i of the chunk.
 func (dl *delivery) end(i int, code procfleet.Code, reason procfleet.Reason, message string) {
-	dl.results = append(dl.results, agentlink.ServerResult(dl.begun.Chunk.First+i, code, reason, message, dl.cfg.Link.Clock.Now()))
+	dl.results = append(dl.results, agentlink.ServerResult(dl.begun.Chunk.First+i, code, reason, message, dl.cfg.Clock.Now()))
 }
 
-// giveUp ends all open items of a host with the given outcome.
 func (dl *delivery) giveUp(h *hostRequest, code procfleet.Code, reason procfleet.Reason, message string) {
 	dl.trace.gaveUp(h, dl.begun.Chunk.Items[h.todo[0]].Action, reason, message)
 	for _, i := range h.todo {
@@ -63,19 +60,19 @@ func (dl *delivery) endUnroutable(ctx context.Context) error {
 		ids[n] = dl.begun.Chunk.Items[i].Target.AgentID
 	}
 	var claimants [][]procfleet.Host
-	err := dl.cfg.Link.Calls.Retry(ctx, func(ctx context.Context) (err error) {
+	err := dl.cfg.Calls.Retry(ctx, func(ctx context.Context) (err error) {
 		claimants, err = dl.cfg.Store.Claimants(ctx, ids)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("look up the claimants of %d agent ids: %w", len(ids), err)
+		return fmt.Errorf("read the claimants of %d agent ids: %w", len(ids), err)
 	}
 	for n, i := range dl.unroutable {
 		if len(claimants[n]) < 2 {
 			dl.end(i, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, unknownTarget(&dl.begun.Chunk.Items[i].Target))
 			continue
 		}
-		dl.cfg.Link.Metrics.Trouble(metrics.TroubleAgentIDConflict)
+		dl.cfg.Metrics.Troubles.Add(1, metrics.TroubleAgentIDConflict)
 		dl.end(i, procfleet.CodeFailed, procfleet.ReasonRefused, dl.cfg.Claims.Conflict(claimants[n], ids[n]))
 	}
 	dl.unroutable = nil

@@ -23,7 +23,7 @@ func (d *Deliverer) Run(ctx, work context.Context) {
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	services.Go(func() { d.acks.run(over) })
-	services.Go(func() { d.conn.run(over) })
+	services.Go(func() { d.recordReconnects(over) })
 	for _, lane := range procfleet.Lanes() {
 		pull := d.pullBig
 		if lane == procfleet.LaneSmall {
@@ -43,7 +43,7 @@ type pullFunc func(ctx, work context.Context, consumer jetstream.Consumer) error
 // backs off; only the first of consecutive errors is logged.
 func (d *Deliverer) pull(ctx, work context.Context, lane procfleet.Lane, pull pullFunc) {
 	log := d.cfg.Log.WithField("consumer", "deliver-"+string(lane))
-	wait, failing := d.cfg.Link.Calls.Backoff(), false
+	wait, failing := d.cfg.Calls.Backoff(), false
 	var consumer jetstream.Consumer
 	for ctx.Err() == nil {
 		var err error
@@ -57,7 +57,7 @@ func (d *Deliverer) pull(ctx, work context.Context, lane procfleet.Lane, pull pu
 		case err == nil && failing:
 			log.Info("pulling resumed")
 			failing = false
-			wait.Reset()
+			wait = d.cfg.Calls.Backoff()
 		case err != nil && ctx.Err() == nil:
 			if !failing {
 				log.WithError(err).Warn("pulling failed, retrying")
@@ -76,7 +76,7 @@ func (d *Deliverer) open(ctx context.Context, lane procfleet.Lane) (jetstream.Co
 	if err != nil {
 		return nil, err
 	}
-	d.acks.adjust(consumer.CachedInfo().Config.AckWait)
+	d.acks.ackWaits <- consumer.CachedInfo().Config.AckWait // received until all lanes have ended
 	d.pulling.Add(1)
 	return consumer, nil
 }

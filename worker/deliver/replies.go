@@ -19,14 +19,14 @@ func (dl *delivery) handleReply(r agentlink.Reply) {
 		return
 	}
 	h := dl.hosts[r.Host]
-	now := dl.cfg.Link.Clock.Now()
+	now := dl.cfg.Clock.Now()
 	if r.NoResponders {
-		if r.Try == h.try && !h.hadNoResponders(now, dl.conn.reconnected(), &dl.cfg.Timing) {
-			dl.cfg.Link.Metrics.Trouble(metrics.TroubleNoResponders)
+		if r.Try == h.try && !h.hadNoResponders(now, dl.reconnected(), &dl.cfg.Timing) {
+			dl.cfg.Metrics.Troubles.Add(1, metrics.TroubleNoResponders)
 			dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.noRespondersMessage(now, &dl.cfg.Timing))
 			return
 		}
-		dl.cfg.Link.Metrics.Trouble(metrics.TroubleGrace)
+		dl.cfg.Metrics.Troubles.Add(1, metrics.TroubleGrace)
 		dl.wakeBy(h.again)
 		return
 	}
@@ -49,7 +49,7 @@ func (dl *delivery) handleReply(r agentlink.Reply) {
 // verified reports whether a reply is from the host's agent. An unverified reply is
 // treated as no reply, because the agent's own may still arrive.
 func (dl *delivery) verified(h *hostRequest, r *agentlink.Reply) bool {
-	err := dl.cfg.Link.Auth.Verify(r.Header, h.host, &fleetkey.Message{
+	err := dl.cfg.Auth.Verify(r.Header, h.host, &fleetkey.Message{
 		Purpose: agentproto.TypeReply, Answers: dl.batch.ReplySubject(r.Host, r.Try), Body: r.Data,
 	})
 	if err != nil {
@@ -64,7 +64,7 @@ func (dl *delivery) handleRefusal(h *hostRequest, try int, reply *agentproto.Rep
 	if try != h.try {
 		return
 	}
-	dl.cfg.Link.Metrics.Trouble(metrics.TroubleRefused)
+	dl.cfg.Metrics.Troubles.Add(1, metrics.TroubleRefused)
 	if h.wasRefused(reply.Refused, now, &dl.cfg.Timing) {
 		dl.wakeBy(h.again)
 		return
@@ -98,7 +98,7 @@ func (dl *delivery) handleItems(h *hostRequest, header nats.Header, reply *agent
 		result.Item = item.Item
 		results = append(results, result)
 	}
-	dl.cfg.Link.Auth.RemoveUnverifiedAgentIDs(header, h.host, results)
+	dl.cfg.Auth.RemoveUnverifiedAgentIDs(header, h.host, results)
 	dl.addResults(h, results, now)
 	switch {
 	case h.settled():
@@ -138,7 +138,7 @@ func (dl *delivery) flush(ctx context.Context, done bool) error {
 	if len(dl.accepted) == 0 && (completed || !done) {
 		return nil
 	}
-	err := dl.cfg.Link.Calls.Retry(ctx, func(ctx context.Context) error {
+	err := dl.cfg.Calls.Retry(ctx, func(ctx context.Context) error {
 		return dl.cfg.Store.Delivered(ctx, dl.ref.Task, dl.ref.Chunk, dl.accepted, done)
 	})
 	if err != nil {
@@ -148,7 +148,7 @@ func (dl *delivery) flush(ctx context.Context, done bool) error {
 	if len(dl.accepted) > 0 {
 		dl.cfg.Recorder.Hints.Change(dl.ref.Task)
 	}
-	dl.cfg.Link.Metrics.Delivered.Add(ctx, int64(len(dl.accepted)))
+	dl.cfg.Metrics.Delivered.Add(ctx, int64(len(dl.accepted)))
 	dl.accepted = nil
 	return nil
 }

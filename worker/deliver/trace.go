@@ -21,7 +21,6 @@ const (
 	keyOutcome = attribute.Key("procfleet.outcome")
 )
 
-// traceChunk starts the span of one delivery of a chunk.
 func (d *Deliverer) traceChunk(ctx context.Context, ref bus.ChunkRef, delivered uint64) (context.Context, trace.Span) {
 	ctx, span := tracecontext.Start(ctx, d.cfg.Tracer, "chunk deliver", trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {
@@ -113,17 +112,20 @@ func (t *requestTrace) operated(h *hostRequest, action procfleet.Action, results
 	t.failed++
 	span := t.start(h, action, t.begun)
 	collect.AgentSpans(below(span), t.agents, t.task, results, false)
-	span.SetAttributes(tracecontext.KeyItems.Int(len(results)), keyTries.Int(h.try), keyOutcome.String("answered"))
-	span.End()
+	span.SetAttributes(tracecontext.KeyItems.Int(len(results)))
+	t.finish(h, span, "answered")
 }
 
-// settled ends the span of a host that has replied to all items.
 func (t *requestTrace) settled(h *hostRequest) {
 	if span := t.spans[h.index]; span != nil {
-		span.SetAttributes(keyTries.Int(h.try), keyOutcome.String("answered"))
-		span.End()
-		delete(t.spans, h.index)
+		t.finish(h, span, "answered")
 	}
+}
+
+func (t *requestTrace) finish(h *hostRequest, span trace.Span, outcome string) {
+	span.SetAttributes(keyTries.Int(h.try), keyOutcome.String(outcome))
+	span.End()
+	delete(t.spans, h.index)
 }
 
 // gaveUp ends the span of a host whose items were ended by the server. An untraced host
@@ -137,10 +139,9 @@ func (t *requestTrace) gaveUp(h *hostRequest, action procfleet.Action, reason pr
 		span = t.start(h, action, t.begun)
 	}
 	t.failed++
-	span.SetAttributes(keyTries.Int(h.try), keyOutcome.String(string(reason)), attribute.String("procfleet.reason", string(reason)))
+	span.SetAttributes(attribute.String("procfleet.reason", string(reason)))
 	tracecontext.Fail(span, message)
-	span.End()
-	delete(t.spans, h.index)
+	t.finish(h, span, string(reason))
 }
 
 // end ends the open spans of a delivery that was aborted.

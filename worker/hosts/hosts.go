@@ -33,7 +33,6 @@ type Config struct {
 	Link   *agentlink.Link
 	Claims *agentlink.IDClaims
 	Store  Store
-	Bus    *bus.Bus
 	Log    logrus.FieldLogger // parent logger; Inboxes adds a component like "worker.presence"
 	// PresenceLinger and ReportLinger are how long a batch waits for more messages
 	// after its first.
@@ -42,23 +41,73 @@ type Config struct {
 
 // Inboxes returns one inbox for each kind of message; the caller runs them.
 func Inboxes(cfg Config) []*agentlink.Inbox {
-	log := func(kind string) logrus.FieldLogger { return cfg.Log.WithField("component", "worker."+kind) }
-	p := &presence{link: cfg.Link, store: cfg.Store, claims: cfg.Claims, log: log("presence")}
-	r := &reports{link: cfg.Link, store: cfg.Store, log: log("reports")}
-	s := &settings{link: cfg.Link, store: cfg.Store, log: log("settings")}
-	return []*agentlink.Inbox{p.inbox(cfg.PresenceLinger), r.inbox(cfg.ReportLinger), s.inbox(), newEvents(cfg.Link, cfg.Bus, log("events")).inbox()}
+	m := cfg.Link.Metrics
+	of := func(component, messageType string, counter metrics.Counter) receiver {
+		log := cfg.Log.WithField("component", "worker."+component)
+		return receiver{link: cfg.Link, store: cfg.Store, log: log, messageType: messageType, counter: counter}
+	}
+	p := &presence{receiver: of("presence", agentproto.TypePresence, m.Announcements), claims: cfg.Claims}
+	r := &reports{of("reports", agentproto.TypeProcesses, m.Reports)}
+	s := &settings{of("settings", agentproto.TypeSettingsRequest, m.Settings)}
+	e := newEvents(of("events", agentproto.TypeEvent, m.Events))
+	return []*agentlink.Inbox{p.inbox(cfg.PresenceLinger), r.inbox(cfg.ReportLinger), s.inbox(), e.inbox()}
 }
+
+// receiver has the common parts of all kinds of messages.
+type receiver struct {
+	link        *agentlink.Link
+	store       Store
+	log         logrus.FieldLogger
+	messageType string
+	counter     metrics.Counter // messages by outcome
+
+	failing bool // the last batch could not be processed
+}
+
+// verified reports whether a message was decoded, with the given error, and is from the
+// agent of host. It logs and counts all other messages.
+func (r *receiver) verified(msg *nats.Msg, host procfleet.Host, err error) bool {
+	if err != nil {
+		r.log.WithError(err).WithField("subject", msg.Subject).Warn("agent message dropped")
+	} else {
+		err = r.link.Auth.Verify(msg.Header, host, &fleetkey.Message{Purpose: r.messageType, Body: msg.Data})
+	}
+	if err != nil {
+		r.counter.Add(1, metrics.Dropped)
+	}
+	return err == nil
+}
+
+// write stores a batch of n messages with the given call to the store. It counts the
+// outcome, logs the first of consecutive failures, and reports success.
+func (r *receiver) write(ctx context.Context, n int, call func(context.Context) error) bool {
+	ctx, cancel := r.link.Calls.WithTimeout(ctx)
+	defer cancel()
+	err := call(ctx)
+	if err != nil && !r.failing {
+		r.log.WithError(err).WithField("messages", n).Warn("agent messages not stored, agents will repeat them")
+	}
+	if r.failing = err != nil; r.failing {
+		r.counter.Add(n, metrics.NotStored)
+		return false
+	}
+	r.counter.Add(n, metrics.Stored)
+	return true
+}
+
+// overflowed counts a message that exceeds the limits of its inbox.
+func (r *receiver) overflowed(*nats.Msg) { r.counter.Add(1, metrics.Overflowed) }
 
 // events verifies the events that agents send, publishes them to the stream of host
 // events, and sends receipts once the stream has stored them.
 type events struct {
+	receiver
 	*agentlink.Intake
-	bus *bus.Bus
 }
 
-func newEvents(link *agentlink.Link, b *bus.Bus, log logrus.FieldLogger) *events {
-	h := &events{Intake: &agentlink.Intake{Name: "events", Link: link, Log: log}, bus: b}
-	h.Open, h.Keep = h.open, h.publish
+func newEvents(r receiver) *events {
+	h := &events{receiver: r, Intake: &agentlink.Intake{Name: "events", Link: r.link, Log: r.log}}
+	h.Open, h.Store = h.open, h.publish
 	return h
 }
 
@@ -75,15 +124,9 @@ func (h *events) inbox() *agentlink.Inbox {
 func (h *events) open(msg *nats.Msg) *agentlink.Request {
 	e, m, err := bus.DecodeHostEvent(msg.Data, msg.Subject)
 	if err == nil && (m.ID == "" || len(m.ID) > agentlink.MaxName) {
-		err = errors.New("event without an id, or with one that is too long")
+		err = errors.New("event id is missing or too long")
 	}
-	if err != nil {
-		h.Log.WithError(err).WithField("subject", msg.Subject).Warn("event of host dropped")
-		h.Link.Metrics.Events(1, metrics.Dropped)
-		return nil
-	}
-	if h.Link.Auth.Verify(msg.Header, e.Host, &fleetkey.Message{Purpose: agentproto.TypeEvent, Body: msg.Data}) != nil {
-		h.Link.Metrics.Events(1, metrics.Dropped)
+	if !h.verified(msg, e.Host, err) {
 		return nil
 	}
 	return &agentlink.Request{Msg: msg, Kind: agentproto.TypeEvent, ID: m.ID, Host: e.Host, Receipt: m.Receipt}
@@ -98,21 +141,21 @@ func (h *events) publish(ctx context.Context, requests []*agentlink.Request) (le
 	for i, r := range requests {
 		events[i] = bus.PublishedEvent{ID: r.ID, Host: r.Host, Header: r.Msg.Header, Body: r.Msg.Data}
 	}
-	h.bus.PublishHostEvents(ctx, events)
+	h.link.Bus.PublishHostEvents(ctx, events)
 	for i, r := range requests {
 		switch e := &events[i]; {
 		case e.Err == nil:
-			h.Link.Metrics.Events(1, metrics.Stored)
+			h.counter.Add(1, metrics.Stored)
 			h.Reply(r, &agentproto.Receipt{Event: r.ID})
 		case errors.Is(e.Err, bus.ErrUnavailable), errors.Is(e.Err, bus.ErrFull):
 			left, err = append(left, r), e.Err
 		default:
 			h.Log.WithError(e.Err).WithField("host", r.Host.String()).Error("event refused by the stream")
-			h.Link.Metrics.Events(1, metrics.Refused)
+			h.counter.Add(1, metrics.Refused)
 			h.Reply(r, &agentproto.Receipt{Event: r.ID, RetryAfterMS: agentlink.RetryRefused.Milliseconds()})
 		}
 	}
-	h.Link.Metrics.Events(len(left), metrics.NotStored)
+	h.counter.Add(len(left), metrics.NotStored)
 	return left, err
 }
 

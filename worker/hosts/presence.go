@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/fleetkey"
@@ -18,12 +17,8 @@ import (
 // presence stores announcements of agents in batches and replies with the store's time.
 // After a lost announcement, the agent repeats it within 30 s.
 type presence struct {
-	link   *agentlink.Link
-	store  Store
+	receiver
 	claims *agentlink.IDClaims
-	log    logrus.FieldLogger
-
-	failing bool // the last batch could not be stored
 }
 
 // inbox returns the inbox of announcements. An announcement has about 300 bytes.
@@ -31,7 +26,7 @@ func (p *presence) inbox(linger time.Duration) *agentlink.Inbox {
 	return &agentlink.Inbox{
 		Link: p.link, Subject: agentproto.PresenceAll, Name: "presence", Log: p.log,
 		Limit: 8192, LimitBytes: 16 << 20, Batch: 500, BatchBytes: 4 << 20, Linger: linger,
-		Take: inBatch(p.add, p.announce), Overflow: func(*nats.Msg) { p.link.Metrics.Announcements(1, metrics.Overflowed) },
+		Take: inBatch(p.add, p.announce), Overflow: p.overflowed,
 	}
 }
 
@@ -60,19 +55,13 @@ func (r *received) announcements() []taskstore.Announcement {
 
 func (p *presence) add(batch []received, msg *nats.Msg) []received {
 	message, a, err := decodePresence(msg.Data, msg.Subject)
-	if err != nil {
-		p.log.WithError(err).WithField("subject", msg.Subject).Warn("announcement dropped")
-		p.link.Metrics.Announcements(1, metrics.Dropped)
-		return batch
-	}
-	if p.link.Auth.Verify(msg.Header, a.Host, &fleetkey.Message{Purpose: agentproto.TypePresence, Body: msg.Data}) != nil {
-		p.link.Metrics.Announcements(1, metrics.Dropped)
+	if !p.verified(msg, a.Host, err) {
 		return batch
 	}
 	r := received{announcement: a, id: message.ID, reply: msg.Reply, other: message.Other}
 	// Without signatures the time can be forged, so a check would be useless.
 	if p.link.Auth.HasKeys() && p.link.Clock.Now().Sub(message.Sent).Abs() > presenceWindow {
-		p.link.Metrics.Announcements(1, metrics.Stale)
+		p.counter.Add(1, metrics.Stale)
 		p.answer(&r, true)
 		return batch
 	}
@@ -118,17 +107,10 @@ func (p *presence) announce(ctx context.Context, batch []received) {
 	for i := range batch {
 		announcements = append(announcements, batch[i].announcements()...)
 	}
-	callCtx, cancel := p.link.Calls.WithTimeout(ctx)
-	defer cancel()
-	err := p.store.Announce(callCtx, announcements)
-	if err != nil && !p.failing { // log the first of consecutive failures
-		p.log.WithError(err).WithField("announcements", len(batch)).Warn("announcements not stored, agents will repeat them")
-	}
-	if p.failing = err != nil; p.failing {
-		p.link.Metrics.Announcements(len(batch), metrics.NotStored)
+	stored := p.write(ctx, len(batch), func(ctx context.Context) error { return p.store.Announce(ctx, announcements) })
+	if !stored {
 		return
 	}
-	p.link.Metrics.Announcements(len(batch), metrics.Stored)
 	for i := range batch {
 		p.answer(&batch[i], false)
 	}

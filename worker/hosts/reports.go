@@ -6,32 +6,23 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/worker/agentlink"
-	"github.com/procfleet/procfleet/worker/metrics"
 )
 
 // reports stores process reports of agents in batches. Reports are complete, so the
 // agent's next report makes up for a lost one.
-type reports struct {
-	link  *agentlink.Link
-	store Store
-	log   logrus.FieldLogger
-
-	failing bool // the last batch could not be stored
-}
+type reports struct{ receiver }
 
 // inbox returns the inbox of reports. A report has about 400 bytes per process.
 func (r *reports) inbox(linger time.Duration) *agentlink.Inbox {
 	return &agentlink.Inbox{
 		Link: r.link, Subject: agentproto.ProcessesAll, Name: "process_reports", Log: r.log,
 		Limit: 32 << 10, LimitBytes: 64 << 20, Batch: 1000, BatchBytes: 8 << 20, Linger: linger,
-		Take: inBatch(r.add, r.write), Overflow: func(*nats.Msg) { r.link.Metrics.Reports(1, metrics.Overflowed) },
+		Take: inBatch(r.add, r.record), Overflow: r.overflowed,
 	}
 }
 
@@ -41,13 +32,7 @@ const reportAhead = time.Minute
 
 func (r *reports) add(batch []catalog.Report, msg *nats.Msg) []catalog.Report {
 	report, err := decodeReport(msg.Data, msg.Subject, r.link.Clock.Now())
-	if err != nil {
-		r.log.WithError(err).WithField("subject", msg.Subject).Warn("report dropped")
-		r.link.Metrics.Reports(1, metrics.Dropped)
-		return batch
-	}
-	if r.link.Auth.Verify(msg.Header, report.Host, &fleetkey.Message{Purpose: agentproto.TypeProcesses, Body: msg.Data}) != nil {
-		r.link.Metrics.Reports(1, metrics.Dropped)
+	if !r.verified(msg, report.Host, err) {
 		return batch
 	}
 	report.AgentID = r.link.Auth.VerifiedAgentID(msg.Header, report.Host, report.AgentID)
@@ -113,16 +98,6 @@ func reportedProcess(p *agentproto.ManagedProcess) catalog.ReportedProcess {
 	return r
 }
 
-func (r *reports) write(ctx context.Context, batch []catalog.Report) {
-	ctx, cancel := r.link.Calls.WithTimeout(ctx)
-	defer cancel()
-	err := r.store.Report(ctx, batch)
-	if err != nil && !r.failing { // log the first of consecutive failures
-		r.log.WithError(err).WithField("reports", len(batch)).Warn("reports not stored, agents will send new ones")
-	}
-	if r.failing = err != nil; r.failing {
-		r.link.Metrics.Reports(len(batch), metrics.NotStored)
-		return
-	}
-	r.link.Metrics.Reports(len(batch), metrics.Stored)
+func (r *reports) record(ctx context.Context, batch []catalog.Report) {
+	r.write(ctx, len(batch), func(ctx context.Context) error { return r.store.Report(ctx, batch) })
 }

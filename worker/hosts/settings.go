@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
@@ -19,13 +18,7 @@ import (
 
 // settings replies to agents with the settings of their hosts, in batches. An agent
 // that gets no reply repeats its request.
-type settings struct {
-	link  *agentlink.Link
-	store Store
-	log   logrus.FieldLogger
-
-	failing bool // the settings of the last batch could not be read
-}
+type settings struct{ receiver }
 
 // inbox returns the inbox of settings requests. A request has about 200 bytes, and
 // after a change every agent sends one within 2 s.
@@ -33,7 +26,7 @@ func (s *settings) inbox() *agentlink.Inbox {
 	return &agentlink.Inbox{
 		Link: s.link, Subject: agentproto.SettingsAll, Name: "settings", Log: s.log,
 		Limit: 32 << 10, LimitBytes: 16 << 20, Batch: 500, BatchBytes: 4 << 20,
-		Take: inBatch(s.add, s.answer), Overflow: func(*nats.Msg) { s.link.Metrics.Settings(metrics.Overflowed) },
+		Take: inBatch(s.add, s.answer), Overflow: s.overflowed,
 	}
 }
 
@@ -49,13 +42,7 @@ func (s *settings) add(batch []request, msg *nats.Msg) []request {
 	if err == nil && !agentproto.ToAgent(msg.Reply) {
 		err = errors.New("the message has no reply subject of an agent")
 	}
-	if err != nil {
-		s.log.WithError(err).WithField("subject", msg.Subject).Warn("settings request dropped")
-		s.link.Metrics.Settings(metrics.Dropped)
-		return batch
-	}
-	if s.link.Auth.Verify(msg.Header, host, &fleetkey.Message{Purpose: agentproto.TypeSettingsRequest, Body: msg.Data}) != nil {
-		s.link.Metrics.Settings(metrics.Dropped)
+	if !s.verified(msg, host, err) {
 		return batch
 	}
 	return append(batch, request{host, message.ID, msg.Reply})
@@ -138,7 +125,7 @@ func (s *settings) send(to request, reply *agentproto.SettingsReply) {
 	if err == nil && int64(len(data)) > s.link.Conn.MaxPayload()-fleetkey.HeaderRoom {
 		s.log.WithField("host", to.host.String()).WithField("bytes", len(data)).Error("settings too large for a message")
 		reply.Settings = agentproto.Settings{}
-		reply.Error = fmt.Sprintf("the settings have %d bytes, a message takes %d: there are too many groups or freezes", len(data), s.link.Conn.MaxPayload())
+		reply.Error = fmt.Sprintf("the settings have %d bytes, a message at most %d: reduce the groups or freezes", len(data), s.link.Conn.MaxPayload())
 		data, err = s.encode(to, reply)
 	}
 	if err == nil {
@@ -147,11 +134,11 @@ func (s *settings) send(to request, reply *agentproto.SettingsReply) {
 	switch {
 	case err != nil:
 		s.log.WithError(err).WithField("host", to.host.String()).Warn("settings reply not sent")
-		s.link.Metrics.Settings(metrics.NotAnswered)
+		s.counter.Add(1, metrics.NotAnswered)
 	case reply.Error != "":
-		s.link.Metrics.Settings(metrics.NotKnown)
+		s.counter.Add(1, metrics.NotKnown)
 	default:
-		s.link.Metrics.Settings(metrics.Answered)
+		s.counter.Add(1, metrics.Answered)
 	}
 }
 

@@ -25,21 +25,18 @@ type shardGauges struct {
 	overdue atomic.Int64 // nanoseconds by which the most overdue task of the last round exceeded its deadline
 }
 
-func (g *SweepGauges) register(meter metric.Meter) error {
+func (g *SweepGauges) register(m *Metrics) error {
 	total := func(name, text string, of func(*shardGauges) int64) error {
-		_, err := meter.Int64ObservableGauge("procfleet_worker_sweep_"+name, metric.WithDescription(text),
-			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-				n := int64(0)
-				for i := range g {
-					n += of(&g[i])
-				}
-				o.Observe(n)
-				return nil
-			}))
-		return err
+		return m.Gauge("sweep_"+name, text, func(o metric.Int64Observer) {
+			n := int64(0)
+			for i := range g {
+				n += of(&g[i])
+			}
+			o.Observe(n)
+		})
 	}
 	longest := func(name, text string, of func(*shardGauges) int64) error {
-		_, err := meter.Float64ObservableGauge("procfleet_worker_sweep_"+name, metric.WithUnit("s"), metric.WithDescription(text),
+		_, err := m.meter.Float64ObservableGauge("procfleet_worker_sweep_"+name, metric.WithUnit("s"), metric.WithDescription(text),
 			metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
 				most := int64(0)
 				for i := range g {
@@ -51,17 +48,17 @@ func (g *SweepGauges) register(meter metric.Meter) error {
 		return err
 	}
 	return errors.Join(
-		total("leases", "Shards of the sweep that this worker holds.", func(s *shardGauges) int64 {
+		total("leases", "Shards of the sweep whose lease this worker has.", func(s *shardGauges) int64 {
 			if s.leased.Load() {
 				return 1
 			}
 			return 0
 		}),
-		total("due_tasks", "Visits that were due in the last rounds of the shards held here, at most as many as fit a round.",
+		total("due_tasks", "Visits that were due in the last rounds of this worker's shards, limited to the size of a round.",
 			func(s *shardGauges) int64 { return s.due.Load() }),
-		longest("overdue_seconds", "How far the most overdue open task of the last rounds was past its deadline.",
+		longest("overdue_seconds", "Time of the most overdue open task of the last rounds past its deadline.",
 			func(s *shardGauges) int64 { return s.overdue.Load() }),
-		longest("lag_seconds", "How long the oldest visit of the last rounds had been due; overdue tasks end as much later.",
+		longest("lag_seconds", "Delay of the oldest visit of the last rounds; overdue tasks end later by it.",
 			func(s *shardGauges) int64 { return s.lag.Load() }))
 }
 
@@ -104,27 +101,24 @@ type queueDepth struct {
 	held    atomic.Int64 // messages that were pulled but not acknowledged
 }
 
-func (g *QueueGauges) register(meter metric.Meter) error {
+func (g *QueueGauges) register(m *Metrics) error {
 	for _, lane := range procfleet.Lanes() {
 		g.depths = append(g.depths, &queueDepth{lane: lane, labels: metric.WithAttributeSet(attribute.NewSet(
 			attribute.String("queue", "ops"), attribute.String("lane", string(lane))))})
 	}
 	gauge := func(name, text string, value func(*queueDepth) int64) error {
-		_, err := meter.Int64ObservableGauge("procfleet_worker_queue_"+name, metric.WithDescription(text),
-			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-				for _, q := range g.depths {
-					if q.known.Load() {
-						o.Observe(value(q), q.labels)
-					}
+		return m.Gauge("queue_"+name, text, func(o metric.Int64Observer) {
+			for _, q := range g.depths {
+				if q.known.Load() {
+					o.Observe(value(q), q.labels)
 				}
-				return nil
-			}))
-		return err
+			}
+		})
 	}
 	return errors.Join(
-		gauge("waiting_messages", "Messages that no worker has pulled, by queue and lane; the same figure from every worker.",
+		gauge("waiting_messages", "Messages that no worker has pulled, by queue and lane; every worker reports the same value.",
 			func(q *queueDepth) int64 { return q.waiting.Load() }),
-		gauge("held_messages", "Messages that workers hold and have not acknowledged, by queue and lane; the same figure from every worker.",
+		gauge("held_messages", "Messages that workers have pulled and not acknowledged, by queue and lane; every worker reports the same value.",
 			func(q *queueDepth) int64 { return q.held.Load() }))
 }
 

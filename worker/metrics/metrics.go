@@ -26,17 +26,34 @@ type Metrics struct {
 	Notified   metric.Int64Counter // tasks whose notification was sent
 	RefusedIDs metric.Int64Counter // announcements with a refused agent id
 
-	results, ended, troubles, swept, callbacks               metric.Int64Counter
-	announced, reported, settings, hostEvents                metric.Int64Counter
-	rejected, droppedResults, busyReplies, subscriptionDrops metric.Int64Counter
+	Announcements, Reports, Events, Settings Counter // messages of agents, by outcome
+	DroppedResults                           Counter // messages of results not stored although the store is available
+	InboxDrops                               Counter // messages dropped by the subscription of an inbox
+	Troubles                                 Counter // missing replies, and replies other than an acceptance
+	SweepActions, Callbacks                  Counter
 
-	lag   metric.Float64Histogram
-	batch metric.Int64Histogram
+	serverResults                  Counter
+	results, rejected, busyReplies metric.Int64Counter
+	lag                            metric.Float64Histogram
+	batch                          metric.Int64Histogram
 
 	Chunks atomic.Int64 // chunks in flight, including parked chunks
 	Parked atomic.Int64 // parked chunks
 	Sweeps SweepGauges
 	Queues QueueGauges
+
+	meter metric.Meter
+}
+
+// Counter counts by the value of one label.
+type Counter struct {
+	metric.Int64Counter
+	label string
+}
+
+// Add adds n to the series with the label value.
+func (c Counter) Add(n int, value string) {
+	c.Int64Counter.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String(c.label, value)))
 }
 
 var (
@@ -46,96 +63,110 @@ var (
 
 // New registers the metrics with meter.
 func New(meter metric.Meter) (*Metrics, error) {
-	m := &Metrics{}
-	errs := m.counters(meter)
+	m := &Metrics{meter: meter}
+	errs := append(m.counters(), m.labeledCounters()...)
 	var err, err2 error
 	m.lag, err = meter.Float64Histogram("procfleet_worker_result_lag_seconds", metric.WithUnit("s"),
-		metric.WithDescription("From an agent's finish, by its corrected clock, to the result being stored, by the store's clock; of the oldest result in each batch."),
+		metric.WithDescription("Time from an agent's finish, by its corrected clock, until the result is stored, by the store's clock; of the oldest result in each batch."),
 		metric.WithExplicitBucketBoundaries(lagBuckets...))
 	m.batch, err2 = meter.Int64Histogram("procfleet_worker_collect_batch_results",
 		metric.WithDescription("Results of one task in one call to the store."), metric.WithExplicitBucketBoundaries(batchBuckets...))
-	errs = append(errs, Gauge(meter, "chunks_in_flight", "Chunks being delivered, parked ones included.", &m.Chunks),
-		Gauge(meter, "chunks_parked", "Chunks parked because their hosts are slow.", &m.Parked), err, err2, m.Sweeps.register(meter), m.Queues.register(meter))
+	errs = append(errs, err, err2, m.Sweeps.register(m), m.Queues.register(m),
+		m.GaugeOf("chunks_in_flight", "Chunks in delivery, including parked chunks.", &m.Chunks),
+		m.GaugeOf("chunks_parked", "Chunks parked because their hosts are slow.", &m.Parked))
 	return m, errors.Join(errs...)
 }
 
-// Gauge registers a gauge procfleet_worker_<name> that reports value.
-func Gauge(meter metric.Meter, name, text string, value *atomic.Int64) error {
-	_, err := meter.Int64ObservableGauge("procfleet_worker_"+name, metric.WithDescription(text),
+// Gauge registers a gauge procfleet_worker_<name> whose values observe reports.
+func (m *Metrics) Gauge(name, text string, observe func(metric.Int64Observer)) error {
+	_, err := m.meter.Int64ObservableGauge("procfleet_worker_"+name, metric.WithDescription(text),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(value.Load())
+			observe(o)
 			return nil
 		}))
 	return err
 }
 
-func (m *Metrics) counters(meter metric.Meter) (errs []error) {
+// GaugeOf is [Metrics.Gauge] for one value without labels.
+func (m *Metrics) GaugeOf(name, text string, value *atomic.Int64) error {
+	return m.Gauge(name, text, func(o metric.Int64Observer) { o.Observe(value.Load()) })
+}
+
+func (m *Metrics) counter(to *metric.Int64Counter, name, text string) (err error) {
+	*to, err = m.meter.Int64Counter("procfleet_worker_"+name, metric.WithDescription(text))
+	return err
+}
+
+// counters registers the counters without a label. They begin with zero, because a rate
+// omits the first event otherwise.
+func (m *Metrics) counters() (errs []error) {
 	for _, c := range []struct {
 		to         *metric.Int64Counter
 		name, text string
 	}{
 		{&m.Delivered, "items_delivered", "Items that an agent accepted."},
 		{&m.Recorded, "results_recorded", "Results that became their item's result."},
-		{&m.results, "results", "Results of agents and of the server given to the store, by state and reason, repeats included."},
-		{&m.ended, "server_results", "Results made by the server because no agent reported one, by reason."},
 		{&m.Completed, "tasks_completed", "Tasks whose last open item got its result."},
-		{&m.troubles, "host_troubles", "Replies other than a host's acceptance, by trouble."},
 		{&m.Visits, "sweep_visits", "Visits of the sweep to tasks."},
-		{&m.swept, "sweep_actions", "Actions of the sweep, by action."},
 		{&m.Notified, "tasks_told", "Completion notifications sent."},
-		{&m.callbacks, "callbacks", "Attempts of callbacks, by outcome."},
-		{&m.announced, "announcements", "Announcements of agents, by outcome."},
-		{&m.reported, "process_reports", "Reports of agents on their processes, by outcome."},
-		{&m.settings, "settings_questions", "Settings requests of agents, by outcome."},
-		{&m.rejected, "messages_refused", "Messages whose signature was not verified, by type and reason."},
-		{&m.RefusedIDs, "agent_ids_refused", "Announcements with an agent id that the host's identity does not hold."},
-		{&m.droppedResults, "dropped_result_messages", "Messages of results that could not be decoded or that the store refused; their agents may send them again."},
-		{&m.hostEvents, "host_events", "Events of hosts for the stream of host events, by outcome."},
-		{&m.busyReplies, "busy_replies", "Requests of agents that were not stored and are to be sent again later, by inbox and cause."},
-		{&m.subscriptionDrops, "inbox_dropped_messages", "Messages of agents that arrived faster than this worker could refuse them, by inbox; agents send them again."},
+		{&m.RefusedIDs, "agent_ids_refused", "Announcements with an agent id that is not part of the host's identity."},
 	} {
-		var err error
-		*c.to, err = meter.Int64Counter("procfleet_worker_"+c.name, metric.WithDescription(c.text))
-		errs = append(errs, err)
+		errs = append(errs, m.counter(c.to, c.name, c.text))
+		(*c.to).Add(context.Background(), 0)
 	}
-	m.begin()
 	return errs
 }
 
-// begin creates every series with zero, because a rate omits the first event otherwise.
-func (m *Metrics) begin() {
-	ctx := context.Background()
-	for _, c := range []metric.Int64Counter{m.Delivered, m.Recorded, m.Completed, m.Notified, m.Visits, m.RefusedIDs} {
-		c.Add(ctx, 0)
-	}
-	each := func(c metric.Int64Counter, label string, values ...string) {
-		for _, value := range values {
-			count(c, 0, label, value)
+// labeledCounters registers the counters with labels. The series of known label values
+// begin with zero.
+func (m *Metrics) labeledCounters() (errs []error) {
+	for _, c := range []struct {
+		to                *Counter
+		name, text, label string
+		values            []string
+	}{
+		{
+			&m.serverResults, "server_results", "Results made by the server because no agent reported one, by reason.", "reason",
+			[]string{string(procfleet.ReasonUnreachable), string(procfleet.ReasonTimedOut), string(procfleet.ReasonRefused), string(procfleet.ReasonCommandFailed)},
+		},
+		{
+			&m.Troubles, "host_troubles", "Missing replies of hosts, and replies other than an acceptance, by trouble.", "trouble",
+			[]string{TroubleNoResponders, TroubleGrace, TroubleRefused, TroubleNoReply, TroubleConflict, TroubleAgentIDConflict, TroubleOverflowed},
+		},
+		{
+			&m.SweepActions, "sweep_actions", "Actions of the sweep, by action.", "action",
+			[]string{SweepForget, SweepNotify, SweepDispatch, SweepRequeue, SweepResend, SweepOverdue},
+		},
+		{&m.Callbacks, "callbacks", "Attempts of callbacks, by outcome.", "outcome", []string{CallbackOK, CallbackFailed, CallbackRefused}},
+		{&m.Announcements, "announcements", "Announcements of agents, by outcome.", "outcome", []string{Stored, NotStored, Dropped, Stale, Overflowed}},
+		{&m.Reports, "process_reports", "Process reports of agents, by outcome.", "outcome", []string{Stored, NotStored, Dropped, Overflowed}},
+		{&m.Events, "host_events", "Events of hosts for the stream of host events, by outcome.", "outcome", []string{Stored, NotStored, Dropped, Refused}},
+		{&m.Settings, "settings_questions", "Settings requests of agents, by outcome.", "outcome", []string{Answered, NotKnown, NotAnswered, Dropped, Overflowed}},
+		{
+			&m.DroppedResults, "dropped_result_messages", "Messages of results that were malformed or rejected by the store, by reason; agents may resend them.", "reason",
+			[]string{NotUnderstood, NotStored},
+		},
+		{&m.InboxDrops, "inbox_dropped_messages", "Agents' messages dropped because they arrived faster than this worker could reject them, by inbox; agents resend them.", "inbox", nil},
+	} {
+		c.to.label = c.label
+		errs = append(errs, m.counter(&c.to.Int64Counter, c.name, c.text))
+		for _, value := range c.values {
+			c.to.Add(0, value)
 		}
 	}
-	each(m.ended, "reason", string(procfleet.ReasonUnreachable), string(procfleet.ReasonTimedOut),
-		string(procfleet.ReasonRefused), string(procfleet.ReasonCommandFailed))
-	each(m.troubles, "trouble", TroubleNoResponders, TroubleGrace, TroubleRefused, TroubleNoReply, TroubleConflict, TroubleAgentIDConflict, TroubleOverflowed)
-	each(m.swept, "action", SweepForget, SweepNotify, SweepDispatch, SweepRequeue, SweepResend, SweepOverdue)
-	each(m.callbacks, "outcome", CallbackOK, CallbackFailed, CallbackRefused)
-	each(m.announced, "outcome", Stored, NotStored, Dropped, Stale, Overflowed)
-	each(m.reported, "outcome", Stored, NotStored, Dropped, Overflowed)
-	each(m.droppedResults, "reason", NotUnderstood, NotStored)
-	each(m.hostEvents, "outcome", Stored, NotStored, Dropped, Refused)
-	each(m.settings, "outcome", Answered, NotKnown, NotAnswered, Dropped, Overflowed)
+	errs = append(errs,
+		m.counter(&m.results, "results", "Results of agents and of the server passed to the store, by state and reason, repeats included."),
+		m.counter(&m.busyReplies, "busy_replies", "Agents' requests that were not stored and that agents will resend, by inbox and cause."),
+		m.counter(&m.rejected, "messages_refused", "Messages whose signature was not verified, by type and reason."))
 	for _, messageType := range []string{
 		agentproto.TypeReply, agentproto.TypeResendReply, agentproto.TypeResults,
 		agentproto.TypePresence, agentproto.TypeProcesses, agentproto.TypeSettingsRequest, agentproto.TypeEvent,
 	} {
 		for _, reason := range fleetkey.Reasons() {
-			m.rejected.Add(ctx, 0, metric.WithAttributes(
-				attribute.String("type", agentproto.ShortType(messageType)), attribute.String("reason", reason)))
+			m.reject(0, messageType, reason)
 		}
 	}
-}
-
-func count(c metric.Int64Counter, n int, label, value string) {
-	c.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String(label, value)))
+	return errs
 }
 
 // Outcomes of messages from agents. Agents resend messages that are not stored.
@@ -154,18 +185,6 @@ const (
 	NotAnswered = "not_answered" // reply not sent
 )
 
-func (m *Metrics) Announcements(n int, outcome string) { count(m.announced, n, "outcome", outcome) }
-
-func (m *Metrics) Reports(n int, outcome string) { count(m.reported, n, "outcome", outcome) }
-
-func (m *Metrics) Events(n int, outcome string) { count(m.hostEvents, n, "outcome", outcome) }
-
-func (m *Metrics) Settings(outcome string) { count(m.settings, 1, "outcome", outcome) }
-
-// DroppedResults counts a message of results that is not stored although the store is
-// available. reason is NotUnderstood or NotStored.
-func (m *Metrics) DroppedResults(reason string) { count(m.droppedResults, 1, "reason", reason) }
-
 // Causes of busy receipts.
 const (
 	BusyFull        = "full"        // the inbox is full
@@ -177,13 +196,14 @@ func (m *Metrics) Busy(inbox, cause string, n int) {
 	m.busyReplies.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("inbox", inbox), attribute.String("cause", cause)))
 }
 
-// InboxDropped counts n messages dropped by the subscription of an inbox.
-func (m *Metrics) InboxDropped(inbox string, n int) { count(m.subscriptionDrops, n, "inbox", inbox) }
-
 // Rejected counts a message with an unverified signature.
 func (m *Metrics) Rejected(messageType string, err error) {
-	m.rejected.Add(context.Background(), 1, metric.WithAttributes(
-		attribute.String("type", agentproto.ShortType(messageType)), attribute.String("reason", fleetkey.Reason(err))))
+	m.reject(1, messageType, fleetkey.Reason(err))
+}
+
+func (m *Metrics) reject(n int64, messageType, reason string) {
+	m.rejected.Add(context.Background(), n, metric.WithAttributes(
+		attribute.String("type", agentproto.ShortType(messageType)), attribute.String("reason", reason)))
 }
 
 // Values of the label "trouble": why a host did not accept a command.
@@ -199,24 +219,15 @@ const (
 	TroubleOverflowed = "overflowed" // reply dropped because of a full buffer; the host gets another request
 )
 
-// Trouble counts a missing reply, or a reply other than an acceptance.
-func (m *Metrics) Trouble(what string) { count(m.troubles, 1, "trouble", what) }
-
 // Actions of the sweep.
 const (
 	SweepForget   = "forget"   // index entries removed because they have no task
 	SweepNotify   = "notify"   // pending completion notifications
 	SweepDispatch = "dispatch" // tasks that their dispatcher did not finish publishing
 	SweepRequeue  = "requeue"  // chunks that were lost from the stream
-	SweepResend   = "resend"   // hosts that were asked to resend results
+	SweepResend   = "resend"   // resend requests to hosts
 	SweepOverdue  = "overdue"  // items ended at the deadline
 )
-
-func (m *Metrics) Sweep(action string, n int) {
-	if n > 0 {
-		count(m.swept, n, "action", action)
-	}
-}
 
 // Outcomes of callbacks.
 const (
@@ -225,14 +236,13 @@ const (
 	CallbackRefused = "refused" // receiver not allowed; not retried
 )
 
-func (m *Metrics) Callback(outcome string) { count(m.callbacks, 1, "outcome", outcome) }
-
+// Results counts results that are passed to the store.
 func (m *Metrics) Results(ctx context.Context, results []procfleet.Result) {
 	byReason := make(map[procfleet.Reason]int64, 1)
 	for i := range results {
 		byReason[results[i].Reason]++
 		if results[i].Rank == procfleet.RankServer {
-			count(m.ended, 1, "reason", string(results[i].Reason))
+			m.serverResults.Add(1, string(results[i].Reason))
 		}
 	}
 	for reason, n := range byReason {

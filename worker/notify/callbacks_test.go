@@ -25,13 +25,13 @@ func TestAllReceiversTogetherAreBounded(t *testing.T) {
 	q.offer(ctx, "another", "its task")
 	q.mu.Lock()
 	running, waiting := 0, 0
-	for host, r := range q.by {
+	for host, r := range q.receivers {
 		running, waiting = running+r.running, waiting+len(r.waiting)
 		if r.running == 0 {
 			t.Errorf("%s is not called", host)
 		}
 	}
-	receivers := len(q.by)
+	receivers := len(q.receivers)
 	if q.waiting.Load() != int64(waiting) || q.running.Load() != int64(running) {
 		t.Errorf("%d waiting and %d running were counted, want %d and %d", q.waiting.Load(), q.running.Load(), waiting, running)
 	}
@@ -71,7 +71,7 @@ func TestACallbackBeyondTheLimitIsMadeLater(t *testing.T) {
 	}
 	offer()
 	q.calls.Wait()
-	if int(calls.Load()) <= taken || q.waiting.Load() != 0 || q.running.Load() != 0 || len(q.by) != 0 {
-		t.Errorf("%d calls after %d, %d waiting, %d running, %d receivers", calls.Load(), taken, q.waiting.Load(), q.running.Load(), len(q.by))
+	if int(calls.Load()) <= taken || q.waiting.Load() != 0 || q.running.Load() != 0 || len(q.receivers) != 0 {
+		t.Errorf("%d calls after %d, %d waiting, %d running, %d receivers", calls.Load(), taken, q.waiting.Load(), q.running.Load(), len(q.receivers))
 	}
 }

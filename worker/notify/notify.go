@@ -4,15 +4,12 @@ package notify
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
@@ -44,7 +41,6 @@ type Config struct {
 	Audit       *audit.Log // nil records nothing
 	Clock       *storecall.Clock
 	Metrics     *metrics.Metrics
-	Meter       metric.Meter
 	Tracer      trace.Tracer
 	Receivers   Receivers
 	CallbackTLS *tlsfiles.Client // nil means the system's certificate authorities
@@ -64,9 +60,9 @@ type Notifier struct {
 	callbacks *callbackQueues
 	stepped   storecall.SteppedClock // end times of tasks with a callback
 
-	queue chan procfleet.TaskID
-	mu    sync.Mutex
-	taken map[procfleet.TaskID]bool // tasks that are queued or being notified
+	queue   chan procfleet.TaskID
+	mu      sync.Mutex
+	pending map[procfleet.TaskID]bool // tasks that are queued or being notified
 }
 
 // maxCallbacks bounds the concurrent callbacks of one receiver.
@@ -86,9 +82,9 @@ func New(cfg Config) (*Notifier, error) {
 		transport = cfg.CallbackTLS.Transport(cfg.Receivers.transport())
 	}
 	n := &Notifier{
-		cfg:   cfg,
-		queue: make(chan procfleet.TaskID, notifyQueue),
-		taken: map[procfleet.TaskID]bool{},
+		cfg:     cfg,
+		queue:   make(chan procfleet.TaskID, notifyQueue),
+		pending: map[procfleet.TaskID]bool{},
 		http: &http.Client{
 			Transport: transport, Timeout: cfg.Callback,
 			// Follow no redirects: the event must only reach the caller's URL.
@@ -96,7 +92,7 @@ func New(cfg Config) (*Notifier, error) {
 		},
 	}
 	n.callbacks = newCallbackQueues(n.callBack)
-	return n, n.callbacks.register(cfg.Meter)
+	return n, n.callbacks.register(cfg.Metrics)
 }
 
 // Close waits for the running callbacks. Call it after all calls of Run have returned.
@@ -110,12 +106,12 @@ func (n *Notifier) Close() {
 func (n *Notifier) Soon(id procfleet.TaskID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.taken[id] {
+	if n.pending[id] {
 		return
 	}
 	select {
 	case n.queue <- id:
-		n.taken[id] = true
+		n.pending[id] = true
 	default:
 	}
 }
@@ -124,7 +120,7 @@ func (n *Notifier) release(ids []procfleet.TaskID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, id := range ids {
-		delete(n.taken, id)
+		delete(n.pending, id)
 	}
 }
 
@@ -222,7 +218,6 @@ func (n *Notifier) notify(ctx context.Context, tasks []procfleet.Task) {
 	}
 }
 
-// publish publishes the event of a task's end unless the store has it as published.
 func (n *Notifier) publish(ctx context.Context, task *procfleet.Task) *completion {
 	e := &completion{task: task, wait: func() error { return nil }}
 	e.ctx, e.span = n.traceEnd(ctx, task)
@@ -232,19 +227,6 @@ func (n *Notifier) publish(ctx context.Context, task *procfleet.Task) *completio
 		e.wait = n.cfg.Bus.PublishFinished(e.ctx, &event)
 	}
 	return e
-}
-
-// offerCallback queues the callback of a task and reports whether the task has one.
-func (n *Notifier) offerCallback(ctx context.Context, e *completion) bool {
-	target, err := url.Parse(e.task.Callback)
-	if err != nil || target.Host == "" {
-		return false
-	}
-	if !e.task.EventPublished {
-		e.err = n.cfg.Store.Published(e.ctx, e.task.ID)
-	}
-	n.callbacks.offer(ctx, target.Host, e.task.ID) // even if Published failed: then only the event may be repeated
-	return true
 }
 
 // notified records that tasks were notified, in the trace of the first task.
@@ -280,43 +262,6 @@ func (n *Notifier) settle(ctx context.Context, task *procfleet.Task) error {
 	return n.cfg.Store.Settle(ctx, taskstore.Visit{Task: task.ID})
 }
 
-// callBack makes the callback of a task whose notification is pending. It returns only
-// errors of the receiver.
-func (n *Notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
-	var log logrus.FieldLogger = n.cfg.Log.WithField("task", id)
-	task, err := n.cfg.Store.Task(ctx, id)
-	if err != nil {
-		if !errors.Is(err, taskstore.ErrNotFound) && ctx.Err() == nil {
-			log.WithError(err).Warn("callback deferred: task unreadable")
-		}
-		return nil
-	}
-	if !task.NotifyPending {
-		return nil
-	}
-	ctx, span := n.traceEnd(ctx, &task)
-	event := bus.FinishedEvent(task)
-	failed := n.call(ctx, &task, &event)
-	tracecontext.End(span, failed)
-	log = tracecontext.Log(ctx, log)
-	switch {
-	case refused(failed):
-		log.WithError(failed).Error("callback refused")
-		failed = nil // a refused address does not mean that the receiver fails
-	case failed != nil && !n.givesUp(&task):
-		log.WithError(failed).Warn("callback failed, retrying")
-		return failed
-	case failed != nil:
-		log.WithError(failed).Error("callback failed, giving up")
-	}
-	e := &completion{ctx: ctx, task: &task}
-	if n.notified([]*completion{e}); e.err != nil && ctx.Err() == nil {
-		log.WithError(e.err).Warn("completion notification pending")
-	}
-	return failed
-}
-
-// traceEnd starts the span of a task's notification.
 func (n *Notifier) traceEnd(ctx context.Context, task *procfleet.Task) (context.Context, trace.Span) {
 	return tracecontext.Start(tracecontext.FromText(ctx, task.Trace), n.cfg.Tracer, "task notify", trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(tracecontext.KeyTask.String(string(task.ID)), tracecontext.KeyState.String(string(task.State)),

@@ -124,7 +124,6 @@ func (e *refusedReceiverError) Error() string {
 	return fmt.Sprintf("%s is at %s, a local address that callbacks must not reach; if they may, start workers with --callback-allow %[1]s", e.host, e.addr)
 }
 
-// refused reports whether err is a [refusedReceiverError].
 func refused(err error) bool {
 	_, is := errors.AsType[*refusedReceiverError](err)
 	return is

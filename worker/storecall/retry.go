@@ -58,9 +58,6 @@ func (b *Backoff) Wait(ctx context.Context) error {
 	return Pause(ctx, Jitter(d))
 }
 
-// Reset sets the next pause to RetryMin.
-func (b *Backoff) Reset() { b.next = 0 }
-
 var errTimeout = errors.New("the task store did not answer in time")
 
 // WithTimeout returns a context with the timeout of one call.
@@ -119,7 +116,7 @@ func ReadTasks(ctx context.Context, store TaskReader, log logrus.FieldLogger, id
 			return nil, fmt.Errorf("read task %s: %w", id, err)
 		default:
 			tasks[i].ID = id
-			log.WithError(err).WithField("task", id).Error("task unreadable, visit postponed")
+			log.WithError(err).WithField("task", id).Error("task unreadable, skipped")
 		}
 	}
 	return tasks, nil
@@ -154,7 +151,7 @@ func (o *Outage) Failed(now time.Time, err error) {
 		return
 	}
 	o.logged = now
-	o.Log.WithError(err).WithField("away_for", now.Sub(o.since).Round(time.Second).String()).Warn("task store unavailable, retrying")
+	o.Log.WithError(err).WithField("unavailable_for", now.Sub(o.since).Round(time.Second).String()).Warn("task store unavailable, retrying")
 }
 
 // Succeeded records successful calls, the first of which started at began. Calls that
@@ -165,6 +162,6 @@ func (o *Outage) Succeeded(began, now time.Time) {
 	if o.since.IsZero() || began.Before(o.since) || now.Sub(o.failed) < outageQuiet {
 		return
 	}
-	o.Log.WithField("away_for", o.failed.Sub(o.since).Round(time.Second).String()).Info("task store recovered")
+	o.Log.WithField("unavailable_for", o.failed.Sub(o.since).Round(time.Second).String()).Info("task store recovered")
 	o.since = time.Time{}
 }

@@ -42,7 +42,7 @@ func (s *Sweeper) lastCall(ctx context.Context, r *repair) (time.Duration, error
 		r.begun, r.cursor, r.denied = true, "", map[int]bool{}
 	}
 	if r.task.Counts[procfleet.StateDelivered] > 0 {
-		if err := s.requestResends(ctx, r, everyItem); err != nil {
+		if err := s.requestResends(ctx, r, true); err != nil {
 			return 0, err
 		}
 		r.moved = true
@@ -95,9 +95,9 @@ func (s *Sweeper) requestPending(ctx context.Context, r *repair) (more bool, err
 }
 
 func (s *Sweeper) requestPendingOfChunk(ctx context.Context, r *repair, chunk int, hosts []*itemsOfHost) error {
-	s.cfg.Link.Metrics.Sweep(metrics.SweepResend, len(hosts))
+	s.cfg.Metrics.SweepActions.Add(len(hosts), metrics.SweepResend)
 	var known []int
-	for _, reply := range s.resends.sendAll(ctx, &r.task, hosts) {
+	for _, reply := range s.sendResends(ctx, &r.task, hosts) {
 		known = append(known, reply.known...)
 		for _, item := range reply.unknown {
 			r.denied[item] = true
@@ -128,12 +128,11 @@ func (s *Sweeper) pending(ctx context.Context, task *procfleet.Task, chunk int) 
 	return pending, nil
 }
 
-// endDelivered ends all delivered items as timed out.
 func (s *Sweeper) endDelivered(ctx context.Context, task *procfleet.Task) error {
 	return s.endAll(ctx, task, procfleet.StateDelivered, func(item *procfleet.ItemResult) procfleet.Result {
 		return agentlink.ServerResult(item.Index, procfleet.CodeFailed, procfleet.ReasonTimedOut,
 			fmt.Sprintf("%s: timed out after %v, agent of host %s accepted, no result: query the status to see whether it happened",
-				item.Item.Action, allowed(task), item.Item.Target.Key()), s.cfg.Link.Clock.Now())
+				item.Item.Action, allowed(task), item.Item.Target.Key()), s.cfg.Clock.Now())
 	})
 }
 
@@ -170,7 +169,7 @@ func (s *Sweeper) end(ctx context.Context, task *procfleet.Task, results []procf
 	}
 	recorded, err := s.cfg.Recorder.Record(ctx, task.ID, results)
 	if err == nil {
-		s.cfg.Link.Metrics.Sweep(metrics.SweepOverdue, recorded.Applied)
+		s.cfg.Metrics.SweepActions.Add(recorded.Applied, metrics.SweepOverdue)
 	}
 	return recorded.Applied, err
 }
@@ -202,7 +201,6 @@ func (s *Sweeper) endAll(ctx context.Context, task *procfleet.Task, state procfl
 	}
 }
 
-// allowed returns the time between a task's creation and its deadline.
 func allowed(task *procfleet.Task) time.Duration {
 	return task.Deadline.Sub(task.CreatedAt).Round(time.Millisecond)
 }
@@ -213,5 +211,5 @@ func (s *Sweeper) unreachable(task *procfleet.Task, item *procfleet.ItemResult, 
 	if !never {
 		message = fmt.Sprintf("no reply from the agent of host %s within %v, unknown whether it received the command: query the status, then repeat if needed", host, allowed(task))
 	}
-	return agentlink.ServerResult(item.Index, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, message, s.cfg.Link.Clock.Now())
+	return agentlink.ServerResult(item.Index, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, message, s.cfg.Clock.Now())
 }

@@ -50,7 +50,7 @@ func (s *Sweeper) reconcile(ctx context.Context, r *repair, age time.Duration) e
 		}
 	}
 	if s.needsResults(&r.task, age) {
-		return s.requestResends(ctx, r, onlyLost(&r.task, r.now))
+		return s.requestResends(ctx, r, false)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (s *Sweeper) dispatch(ctx context.Context, task *procfleet.Task, now time.T
 	if err := s.cfg.Store.Dispatched(ctx, task.ID, all); err != nil {
 		return fmt.Errorf("store as dispatched: %w", err)
 	}
-	s.cfg.Link.Metrics.Sweep(metrics.SweepDispatch, 1)
+	s.cfg.Metrics.SweepActions.Add(1, metrics.SweepDispatch)
 	s.cfg.Log.WithField("task", task.ID).Info("task recovered from a dead dispatcher")
 	return nil
 }
@@ -113,7 +113,7 @@ func (s *Sweeper) requeue(ctx context.Context, task *procfleet.Task, now time.Ti
 			return fmt.Errorf("store chunk %d as published again: %w", chunk.Chunk, err)
 		}
 	}
-	s.cfg.Link.Metrics.Sweep(metrics.SweepRequeue, len(lost))
+	s.cfg.Metrics.SweepActions.Add(len(lost), metrics.SweepRequeue)
 	s.cfg.Log.WithField("task", task.ID).WithField("chunks", len(lost)).Info("lost chunks republished")
 	return nil
 }

@@ -58,7 +58,6 @@ func (sh *shard) begin(task *procfleet.Task, now time.Time, overdue bool) *repai
 	return &repair{progress: known, task: *task, now: now, weight: weight}
 }
 
-// finish releases the slots of a repair.
 func (sh *shard) finish(r *repair) {
 	sh.repairs.release(r.weight)
 	sh.mu.Lock()
@@ -69,7 +68,6 @@ func (sh *shard) finish(r *repair) {
 	}
 }
 
-// forgetProgress deletes the state of tasks without a running repair.
 func (sh *shard) forgetProgress() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -92,7 +90,7 @@ func (sh *shard) run(ctx context.Context, r *repair) {
 	switch {
 	case errors.Is(err, bus.ErrUnavailable): // first, because Unavailable may match it too
 		after = sh.cfg.Timing.RevisitMin
-		sh.busAgain.Store(sh.cfg.Link.Clock.Now().Add(after).UnixNano())
+		sh.busAgain.Store(sh.cfg.Clock.Now().Add(after).UnixNano())
 		log.Warn("task recovery deferred: JetStream unavailable")
 	case storecall.Unavailable(err):
 		sh.cfg.Outage.Failed(time.Now(), err)
@@ -112,7 +110,6 @@ func (s *Sweeper) revisit(ctx context.Context, id procfleet.TaskID, after time.D
 	return nil
 }
 
-// busAvailable reports whether JetStream may be used at the store time now.
 func (s *Sweeper) busAvailable(now time.Time) bool { return now.UnixNano() >= s.busAgain.Load() }
 
 // repairSlots bounds the repairs of a worker by the items that they have in memory.

@@ -18,14 +18,14 @@ func FuzzResendReply(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	auth := agentlink.NewAuthenticator(func() *fleetkey.Ring { return nil }, nil, testenv.Silent())
-	q := &resender{&Config{Link: &agentlink.Link{Auth: auth}}}
+	auth := &agentlink.Authenticator{Keys: func() *fleetkey.Ring { return nil }, Log: testenv.Silent()}
+	s := &Sweeper{cfg: Config{Link: &agentlink.Link{Auth: auth}}}
 	f.Fuzz(func(t *testing.T, index int, data []byte) {
 		if index < 0 {
 			return // no reply subject has this
 		}
 		batch := agentlink.NewRequester(nil, func() {}).Begin(1)
-		reply, _ := q.readReply(batch, &agentlink.Reply{Host: index, Data: data}, []*itemsOfHost{{host: host, items: []int{10, 11}}})
+		reply, _ := s.readReply(batch, &agentlink.Reply{Host: index, Data: data}, []*itemsOfHost{{host: host, items: []int{10, 11}}})
 		for _, item := range append(reply.unknown, reply.known...) {
 			if item != 10 && item != 11 {
 				t.Errorf("item %d was not in the request", item)

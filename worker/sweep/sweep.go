@@ -18,7 +18,6 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/audit"
-	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker/agentlink"
@@ -41,20 +40,17 @@ type Store interface {
 
 // Config holds the dependencies and settings of a [Sweeper].
 type Config struct {
-	ID        string // id of this worker as holder of leases
-	Store     Store
-	Bus       *bus.Bus
-	Audit     *audit.Log // nil records nothing
-	Link      *agentlink.Link
-	Requester *agentlink.Requester
-	Recorder  *collect.Recorder
-	Notifier  *notify.Notifier
-	Tracer    trace.Tracer
-	Timing    Timing
-	Tasks     int // tasks visited in one round of a shard
-	Items     int // items of tasks being repaired
-	Outage    *storecall.Outage
-	Log       logrus.FieldLogger
+	*agentlink.Link
+	ID       string // id of this worker as holder of leases
+	Store    Store
+	Audit    *audit.Log // nil records nothing
+	Recorder *collect.Recorder
+	Notifier *notify.Notifier
+	Timing   Timing
+	Tasks    int // tasks visited in one round of a shard
+	Items    int // items of tasks being repaired
+	Outage   *storecall.Outage
+	Log      logrus.FieldLogger
 }
 
 // Sweeper visits every open task periodically, repairs tasks after lost messages, and
@@ -65,7 +61,6 @@ type Config struct {
 // that a slow host delays no other task.
 type Sweeper struct {
 	cfg     Config
-	resends resender
 	repairs *repairSlots
 	stepped storecall.SteppedClock
 
@@ -77,7 +72,7 @@ type Sweeper struct {
 
 // New returns a sweeper that is inactive until [Sweeper.Run].
 func New(cfg Config) *Sweeper {
-	return &Sweeper{cfg: cfg, resends: resender{&cfg}, repairs: newRepairSlots(cfg.Items)}
+	return &Sweeper{cfg: cfg, repairs: newRepairSlots(cfg.Items)}
 }
 
 // shard is this worker's state of one shard of the sweep index. Only the goroutine of
@@ -120,10 +115,10 @@ func (s *Sweeper) runShard(ctx, work context.Context, number int) {
 				next = 0
 			}
 		case storecall.Unavailable(err):
-			next = storecall.Jitter(s.cfg.Link.Calls.RetryMax)
+			next = storecall.Jitter(s.cfg.Calls.RetryMax)
 			s.cfg.Outage.Failed(time.Now(), err)
 		default:
-			next = storecall.Jitter(s.cfg.Link.Calls.RetryMax)
+			next = storecall.Jitter(s.cfg.Calls.RetryMax)
 			if !failing { // log the first of consecutive failures
 				s.cfg.Log.WithError(err).WithField("shard", number).Warn("sweep round failed, retrying")
 			}
@@ -142,15 +137,15 @@ func (sh *shard) leaseName() string { return "sweep/" + strconv.Itoa(sh.number) 
 
 // round visits due tasks if this worker holds the lease; more reports if others are due.
 func (sh *shard) round(ctx context.Context) (more bool, err error) {
-	held, err := sh.lease(ctx)
-	if err != nil || !held {
+	acquired, err := sh.lease(ctx)
+	if err != nil || !acquired {
 		return false, err
 	}
 	due, err := sh.cfg.Store.Due(ctx, sh.number, sh.cfg.Tasks)
 	if err != nil {
 		return false, fmt.Errorf("list due tasks: %w", err)
 	}
-	sh.cfg.Link.Metrics.Sweeps.Round(sh.number, due, sh.cfg.Link.Clock.Now())
+	sh.cfg.Metrics.Sweeps.Round(sh.number, due, sh.cfg.Clock.Now())
 	if err := sh.visit(ctx, due); err != nil {
 		return false, err
 	}
@@ -168,12 +163,12 @@ func (sh *shard) lease(ctx context.Context) (bool, error) {
 	case !sh.leased.IsZero() && now.Sub(sh.leased) < sh.cfg.Timing.LeaseTTL/3:
 		return true, nil
 	}
-	held, err := sh.cfg.Store.Lease(ctx, sh.leaseName(), sh.cfg.ID, sh.cfg.Timing.LeaseTTL)
+	acquired, err := sh.cfg.Store.Lease(ctx, sh.leaseName(), sh.cfg.ID, sh.cfg.Timing.LeaseTTL)
 	if err != nil {
 		sh.leased = time.Time{}
 		return false, fmt.Errorf("lease shard %d: %w", sh.number, err)
 	}
-	if !held {
+	if !acquired {
 		sh.forget()
 		return false, nil
 	}
@@ -195,11 +190,10 @@ func (sh *shard) release(ctx context.Context) error {
 
 func (sh *shard) forget() {
 	sh.leased = time.Time{}
-	sh.cfg.Link.Metrics.Sweeps.Forget(sh.number)
+	sh.cfg.Metrics.Sweeps.Forget(sh.number)
 	sh.forgetProgress()
 }
 
-// traceSweep starts the span of a sweep action, in the trace of the task.
 func (s *Sweeper) traceSweep(ctx context.Context, task *procfleet.Task, action string) (context.Context, trace.Span) {
 	return tracecontext.Start(tracecontext.FromText(ctx, task.Trace), s.cfg.Tracer, "sweep "+action,
 		trace.WithAttributes(tracecontext.KeyTask.String(string(task.ID))))

@@ -38,7 +38,7 @@ func (sh *shard) visit(ctx context.Context, due []taskstore.Visit) error {
 	for i := range due {
 		sh.decideSafely(&p, due[i], &tasks[i])
 	}
-	sh.cfg.Link.Metrics.Visits.Add(ctx, int64(len(due)))
+	sh.cfg.Metrics.Visits.Add(ctx, int64(len(due)))
 	return sh.carryOut(ctx, &p)
 }
 
@@ -103,10 +103,10 @@ func (sh *shard) decide(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 		sh.decideDone(p, visit, task)
 		return
 	}
-	now := sh.cfg.Link.Clock.Now()
+	now := sh.cfg.Clock.Now()
 	deadline := sh.stepped.Deadline(task, now)
 	if late := now.Sub(deadline); late > 0 {
-		sh.cfg.Link.Metrics.Sweeps.Overdue(sh.number, late)
+		sh.cfg.Metrics.Sweeps.Overdue(sh.number, late)
 		p.later(id, sh.cfg.Timing.RevisitMin)
 		if r := sh.begin(task, now, true); r != nil {
 			r.do = func(ctx context.Context) error { return sh.giveUp(ctx, r, late) }
@@ -133,11 +133,11 @@ func (sh *shard) decide(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 // the time of creation; a time far in the future means that the store's clock was ahead.
 func (sh *shard) decideAbsent(p *plan, visit taskstore.Visit) {
 	number, err := visit.Task.Number()
-	if err == nil && sh.cfg.Link.Clock.Now().Sub(number.Time()).Abs() < sh.cfg.Timing.AbsentAge {
+	if err == nil && sh.cfg.Clock.Now().Sub(number.Time()).Abs() < sh.cfg.Timing.AbsentAge {
 		p.later(visit.Task, sh.cfg.Timing.RevisitMin)
 		return
 	}
-	sh.cfg.Link.Metrics.Sweep(metrics.SweepForget, 1)
+	sh.cfg.Metrics.SweepActions.Add(1, metrics.SweepForget)
 	p.settle = append(p.settle, visit)
 }
 
@@ -147,7 +147,7 @@ func (sh *shard) decideDone(p *plan, visit taskstore.Visit, task *procfleet.Task
 		p.settle = append(p.settle, visit)
 		return
 	}
-	sh.cfg.Link.Metrics.Sweep(metrics.SweepNotify, 1)
+	sh.cfg.Metrics.SweepActions.Add(1, metrics.SweepNotify)
 	p.later(task.ID, sh.cfg.Notifier.CallbackPause(task))
 	p.notify = append(p.notify, task.ID)
 }
