@@ -270,3 +270,17 @@ func TestNoCallerSaysThatAProcessIsUnregistered(t *testing.T) {
 		t.Errorf("ValidateBounds() = %v", s.ValidateBounds())
 	}
 }
+
+func TestCountsSeparateOpenAndFailedItems(t *testing.T) {
+	t.Parallel()
+	counts := Counts{}
+	for _, state := range States() {
+		counts[state] = 1
+	}
+	if counts.Open() != 2 || counts.Failed() != 5 || counts.Total() != len(States()) {
+		t.Errorf("of one item in each state %d are open, %d failed, %d in total", counts.Open(), counts.Failed(), counts.Total())
+	}
+	if State("unknown").Failure() {
+		t.Error("an unknown state counts as a failure")
+	}
+}
