@@ -124,9 +124,9 @@ func TestEmbeddedIsMeasured(t *testing.T) {
 func TestBenchRefusesToGuessWhatIsSecure(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"--start --fleet-key fleet.key": "--start makes certificates, credentials and keys of its own",
-		"--start --nats-creds a.creds":  "--start makes certificates, credentials and keys of its own",
-		"--secure all":                  "--secure is what --start is to start",
+		"--start --fleet-key fleet.key": "--start creates certificates, credentials and keys",
+		"--start --nats-creds a.creds":  "--start creates certificates, credentials and keys",
+		"--secure all":                  "--secure requires --start",
 		"--start --secure al":           `"al" is not keys, credentials, tls, all or none`,
 	} {
 		code, _, stderr := call(t, append([]string{"fanout"}, strings.Fields(args)...)...)

@@ -21,6 +21,7 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
+	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
 
 // Config holds the settings shared by all benchmarks. Log is required.
@@ -68,20 +69,21 @@ type lab struct {
 	natsAuth          string // directory of the keys and credentials of the started NATS server
 }
 
-// inLab opens a lab, runs do, and closes the lab.
-func inLab(ctx context.Context, cfg Config, do func(*lab) error) (err error) {
+// inLab opens a lab, measures the tables of a report in it, and closes the lab.
+func inLab(ctx context.Context, cfg Config, measure func(*lab) ([]*Table, error)) (report Report, err error) {
 	l := &lab{Config: cfg}
 	if l.plant, err = newPlant(cfg.Procfleet); err != nil {
-		return err
+		return report, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
 	if err := l.open(ctx); err != nil {
-		return err
+		return report, err
 	}
-	if err = do(l); err != nil {
-		err = errors.Join(err, l.plant.deaths())
+	tables, err := measure(l)
+	if err != nil {
+		return report, errors.Join(err, l.plant.failures())
 	}
-	return err
+	return l.report(ctx, tables...), nil
 }
 
 func (l *lab) open(ctx context.Context) (err error) {
@@ -94,6 +96,9 @@ func (l *lab) open(ctx context.Context) (err error) {
 		}
 	}
 	if err := l.openNATS(); err != nil {
+		return err
+	}
+	if l.redisTLS, err = l.RedisTLS.Open(l.Log); err != nil {
 		return err
 	}
 	options, err := redis.ParseURL(l.Redis)
@@ -112,7 +117,7 @@ func (l *lab) open(ctx context.Context) (err error) {
 
 // openNATS connects to NATS but not to Redis.
 func (l *lab) openNATS() (err error) {
-	if err := l.readFiles(); err != nil {
+	if l.natsTLS, err = l.NATSTLS.Open(l.Log); err != nil {
 		return err
 	}
 	if l.conn, err = l.connect(); err != nil {
@@ -125,15 +130,6 @@ func (l *lab) openNATS() (err error) {
 	return err
 }
 
-// readFiles reads the certificates for NATS and Redis.
-func (l *lab) readFiles() (err error) {
-	if l.natsTLS, err = l.NATSTLS.Open(l.Log); err != nil {
-		return err
-	}
-	l.redisTLS, err = l.RedisTLS.Open(l.Log)
-	return err
-}
-
 // connect opens a new connection to NATS.
 func (l *lab) connect() (*nats.Conn, error) {
 	cfg := natsconn.Config{URL: l.NATS, TLS: l.natsTLS, InboxPrefix: natsauth.ServerInbox, Name: "bench", Log: l.Log}
@@ -141,6 +137,11 @@ func (l *lab) connect() (*nats.Conn, error) {
 		cfg.Credentials = func() ([]byte, error) { return natsauth.ReadCredentials(l.NATSCreds) }
 	}
 	return natsconn.Connect(cfg)
+}
+
+// openStore opens the task store in Redis.
+func (l *lab) openStore(ctx context.Context) (*redisstore.Store, error) {
+	return redisstore.Open(ctx, redisstore.Options{URL: l.Redis, TLS: l.redisTLS, Log: l.Log})
 }
 
 func (l *lab) close() error {

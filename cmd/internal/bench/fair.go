@@ -27,45 +27,42 @@ type Fair struct {
 
 // Validate reports all invalid settings.
 func (f Fair) Validate() error {
-	return errors.Join(f.Config.Validate(), atLeast("--tasks", f.Tasks, 2), checkSizes("--hosts", []int{f.Hosts}),
-		atLeast("--samples", f.Samples, 1), checkSizes("--area", []int{f.Area}))
+	return errors.Join(f.Config.Validate(), atLeast("--tasks", f.Tasks, 2), checkSizes("--hosts", f.Hosts),
+		atLeast("--samples", f.Samples, 1), checkSizes("--area", f.Area))
 }
 
 // Run runs the benchmark.
 func (f Fair) Run(ctx context.Context) (Report, error) {
-	var report Report
-	err := inLab(ctx, f.Config, func(l *lab) error {
-		together, err := f.abreast(ctx, l)
+	return inLab(ctx, f.Config, func(l *lab) ([]*Table, error) {
+		together, err := f.concurrent(ctx, l)
 		if err != nil {
-			return fmt.Errorf("%d tasks at once: %w", f.Tasks, err)
+			return nil, fmt.Errorf("%d tasks at once: %w", f.Tasks, err)
 		}
-		beside, err := f.besideAreas(ctx, l)
+		areas, err := f.duringOutages(ctx, l)
 		if err != nil {
-			return fmt.Errorf("beside an unavailable area: %w", err)
+			return nil, fmt.Errorf("during an unavailable area: %w", err)
 		}
-		report = l.report(ctx, f.shares(together), f.singles(together), f.areas(beside))
-		return nil
+		return []*Table{f.shares(together), f.singles(together), f.areas(areas)}, nil
 	})
-	return report, err
 }
 
 // marks are the progress percentages of the fastest task at which tasks are compared.
 var marks = [...]int{25, 50, 75}
 
-// abreast holds the measurements of big tasks that start together.
-type abreast struct {
-	idle, beside []time.Duration    // durations of one-host tasks without and with big tasks
-	least        [len(marks)][]int  // items of the slowest task when the fastest passed a mark, per run
-	ends         [2][]time.Duration // durations of the first and the last task from the first POST
+// concurrentTasks holds the measurements of big tasks that start together.
+type concurrentTasks struct {
+	idle, busy []time.Duration    // durations of one-host tasks without and with big tasks
+	least      [len(marks)][]int  // items of the slowest task when the fastest passed a mark, per run
+	ends       [2][]time.Duration // durations of the first and the last task from the first POST
 }
 
-func (f Fair) abreast(ctx context.Context, l *lab) (*abreast, error) {
+func (f Fair) concurrent(ctx context.Context, l *lab) (*concurrentTasks, error) {
 	s, err := startSystem(ctx, l, fleet{agents: f.Hosts})
 	if err != nil {
 		return nil, err
 	}
 	defer s.stop()
-	a := &abreast{}
+	a := &concurrentTasks{}
 	for range f.Samples {
 		if a.idle, err = f.single(ctx, s, a.idle); err != nil {
 			return nil, err
@@ -94,7 +91,7 @@ func (f Fair) single(ctx context.Context, s *system, times []time.Duration) ([]t
 
 // race starts the big tasks together and measures one-host tasks until all big tasks are
 // finished.
-func (f Fair) race(ctx context.Context, s *system, a *abreast) error {
+func (f Fair) race(ctx context.Context, s *system, a *concurrentTasks) error {
 	begun := time.Now()
 	ids, err := f.submitAll(ctx, s)
 	if err != nil {
@@ -108,7 +105,7 @@ func (f Fair) race(ctx context.Context, s *system, a *abreast) error {
 		failed = f.watch(ctx, s, ids, begun, a)
 	})
 	for running := true; running; {
-		if a.beside, err = f.single(ctx, s, a.beside); err != nil {
+		if a.busy, err = f.single(ctx, s, a.busy); err != nil {
 			break
 		}
 		select {
@@ -140,7 +137,7 @@ func (f Fair) submitAll(ctx context.Context, s *system) ([]procfleet.TaskID, err
 
 // watch records, for each mark, the progress of the slowest task when the fastest task
 // reaches the mark. It returns when all tasks are finished.
-func (f Fair) watch(ctx context.Context, s *system, ids []procfleet.TaskID, begun time.Time, a *abreast) error {
+func (f Fair) watch(ctx context.Context, s *system, ids []procfleet.TaskID, begun time.Time, a *concurrentTasks) error {
 	const every = 5 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.Tasks)*patience) // the tasks share the machine
 	defer cancel()
@@ -184,7 +181,7 @@ const (
 	fewestBeside = 3
 )
 
-func (f Fair) shares(a *abreast) *Table {
+func (f Fair) shares(a *concurrentTasks) *Table {
 	t := &Table{
 		Title:   fmt.Sprintf("Fairness: %d status tasks on the same %s hosts at once", f.Tasks, thousands(f.Hosts)),
 		Columns: []string{"when the first has, %", "the slowest has, %", "worst run, %", "ratio", "goal", "met"},
@@ -204,52 +201,52 @@ func (f Fair) shares(a *abreast) *Table {
 	return t
 }
 
-func (f Fair) singles(a *abreast) *Table {
+func (f Fair) singles(a *concurrentTasks) *Table {
 	t := &Table{
 		Title:   "Fairness: one host at a time, POST to \"finished\" event, ms",
 		Columns: []string{"beside", "samples", "median", "p99", "ratio", "goal", "met"},
 	}
-	idle, beside := quantile(a.idle, 0.5), quantile(a.beside, 0.5)
+	idle, busy := quantile(a.idle, 0.5), quantile(a.busy, 0.5)
 	t.add("nothing", len(a.idle), ms(idle), ms(quantile(a.idle, 0.99)), 1.0, "", "")
-	goal, met := atMost(ratio(beside, idle), besideGoal, " × idle")
-	t.add(fmt.Sprintf("%d tasks on %s hosts", f.Tasks, thousands(f.Hosts)), len(a.beside), ms(beside), ms(quantile(a.beside, 0.99)), ratio(beside, idle), goal, met)
+	goal, met := atMost(ratio(busy, idle), busyGoal, " × idle")
+	t.add(fmt.Sprintf("%d tasks on %s hosts", f.Tasks, thousands(f.Hosts)), len(a.busy), ms(busy), ms(quantile(a.busy, 0.99)), ratio(busy, idle), goal, met)
 	return t
 }
 
-// besideAway holds durations of tasks while another area is unavailable.
-type besideAway struct {
-	how   string
-	times []time.Duration
+// outageTimes holds durations of tasks while another area is unavailable.
+type outageTimes struct {
+	outage string // kind of unavailability
+	times  []time.Duration
 }
 
-// besideAreas measures tasks without an unavailable area, and then during a task in an
+// duringOutages measures tasks without an unavailable area, and then during a task in an
 // area with each kind of unavailability.
-func (f Fair) besideAreas(ctx context.Context, l *lab) (all []besideAway, err error) {
+func (f Fair) duringOutages(ctx context.Context, l *lab) (all []outageTimes, err error) {
 	s, err := startSystem(ctx, l, fleet{agents: f.Area})
 	if err != nil {
 		return nil, err
 	}
 	defer s.stop()
 	for _, c := range []struct {
-		how   string
-		fleet func(*child, <-chan struct{}) // simulates the unavailability; nil: the area has no agents
-		none  bool                          // no task runs in the unavailable area
+		outage   string
+		simulate func(*child, <-chan struct{}) // nil: the area has no agents
+		none     bool                          // no task runs in the unavailable area
 	}{
-		{how: "nothing", none: true},
-		{how: "an area without agents"},
-		{how: "an area that is silent", fleet: silence},
-		{how: "an area that flaps", fleet: flapping},
-		{how: "nothing, again", none: true},
+		{outage: "nothing", none: true},
+		{outage: "an area without agents"},
+		{outage: "an area that is silent", simulate: silence},
+		{outage: "an area that flaps", simulate: flapping},
+		{outage: "nothing, again", none: true},
 	} {
-		out := besideAway{how: c.how}
+		out := outageTimes{outage: c.outage}
 		var area *child
-		if c.fleet != nil {
+		if c.simulate != nil {
 			if area, err = f.startArea(ctx, s); err != nil {
 				return nil, err
 			}
 		}
-		if out.times, err = f.besideArea(ctx, s, area, c.fleet, !c.none); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.how, err)
+		if out.times, err = f.duringOutage(ctx, s, area, c.simulate, !c.none); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.outage, err)
 		}
 		if area != nil {
 			area.stop()
@@ -263,29 +260,25 @@ func (f Fair) startArea(ctx context.Context, s *system) (*child, error) {
 	plant := s.lab.plant
 	args := []string{"simulate", "--agents", strconv.Itoa(f.Area), "--cloud", strconv.Itoa(awayArea)}
 	_, err := plant.start(ctx, awayFleet, plant.self, append(args, s.lab.natsFlags()...), "ready ")
-	if err != nil {
-		return nil, err
-	}
-	s.roles = append(s.roles, plant.child(awayFleet))
-	return plant.child(awayFleet), nil
+	return plant.child(awayFleet), err
 }
 
 // silence suspends the agent process of an area, whose connections remain open, until
 // over is closed. flapping suspends and resumes the process repeatedly. Both functions
 // resume the process at the end.
 func silence(c *child, over <-chan struct{}) {
-	c.pause()
+	c.suspend()
 	<-over
-	c.goOn()
+	c.resume()
 }
 
 func flapping(c *child, over <-chan struct{}) {
 	for {
-		for _, turn := range []func(){c.pause, c.goOn} {
-			turn()
+		for _, change := range []func(){c.suspend, c.resume} {
+			change()
 			select {
 			case <-over:
-				c.goOn()
+				c.resume()
 				return
 			case <-time.After(flap):
 			}
@@ -293,27 +286,23 @@ func flapping(c *child, over <-chan struct{}) {
 	}
 }
 
-// besideArea measures tasks in area 0 while does runs for the process of the other area.
-// With submit a task runs in the other area too. At the end besideArea stops does and
-// waits for that task.
-func (f Fair) besideArea(ctx context.Context, s *system, area *child, does func(*child, <-chan struct{}), submit bool) (times []time.Duration, err error) {
+// duringOutage measures tasks in area 0 while simulate runs for the process of the other
+// area. With submit a task runs in the other area too. At the end duringOutage stops
+// simulate and waits for that task.
+func (f Fair) duringOutage(ctx context.Context, s *system, area *child, simulate func(*child, <-chan struct{}), submit bool) (times []time.Duration, err error) {
 	over := make(chan struct{})
-	var busy sync.WaitGroup
+	var outage sync.WaitGroup
 	if area != nil {
-		busy.Go(func() { does(area, over) })
+		outage.Go(func() { simulate(area, over) })
 	}
-	goOn := sync.OnceFunc(func() {
+	endOutage := sync.OnceFunc(func() {
 		close(over)
-		busy.Wait()
+		outage.Wait()
 	})
-	defer goOn()
+	defer endOutage()
 	var id procfleet.TaskID
 	if submit {
-		hosts := make([]string, f.Area)
-		for i := range hosts {
-			hosts[i] = hostIn(awayArea, i)
-		}
-		if id, err = s.wire.submit(submission(procfleet.ActionStatus, sample, hosts), ""); err != nil {
+		if id, err = s.wire.submit(submission(procfleet.ActionStatus, sample, hosts(awayArea, f.Area)), ""); err != nil {
 			return nil, err
 		}
 	}
@@ -325,29 +314,29 @@ func (f Fair) besideArea(ctx context.Context, s *system, area *child, does func(
 		}
 		times = append(times, operated.path)
 	}
-	goOn()
+	endOutage()
 	if submit {
 		_, err = s.finished(ctx, id)
 	}
 	return times, err
 }
 
-func (f Fair) areas(all []besideAway) *Table {
+func (f Fair) areas(all []outageTimes) *Table {
 	t := &Table{
 		Title:   fmt.Sprintf("Fairness: a task on %s hosts beside one on as many of another area, ms", thousands(f.Area)),
 		Columns: []string{"beside", "samples", "median", "worst", "ratio", "goal", "met"},
-		Notes: []string{fmt.Sprintf("Without agents: no responders. Silent: all agents are stopped with open connections. Flapping: they are "+
-			"stopped and go on every %v. The task of the other area begins first.", flap)},
+		Notes: []string{fmt.Sprintf("Without agents: no responders. Silent: all agents are suspended with open connections. Flapping: they are "+
+			"suspended and resumed every %v. The task of the other area begins first.", flap)},
 	}
 	alone := slices.Concat(all[0].times, all[len(all)-1].times)
 	base := quantile(alone, 0.5)
 	for _, out := range all {
 		median := quantile(out.times, 0.5)
 		goal, met := "", ""
-		if out.how != all[0].how && out.how != all[len(all)-1].how {
+		if out.outage != all[0].outage && out.outage != all[len(all)-1].outage {
 			goal, met = atMost(ratio(median, base), awayGoal, " × alone")
 		}
-		t.add(out.how, len(out.times), ms(median), ms(slices.Max(out.times)), ratio(median, base), goal, met)
+		t.add(out.outage, len(out.times), ms(median), ms(slices.Max(out.times)), ratio(median, base), goal, met)
 	}
 	return t
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,24 +16,22 @@ type Fanout struct {
 	Config
 	Hosts       []int // measured task sizes in hosts
 	Connections int   // number of NATS connections of the agents; 0 selects the default of simulate
-	// Action is "status" (default) or "stop". Agents return results of status in their
-	// replies, and send results of stop in separate requests.
+	// Action is "status" or "stop". Agents return results of status in their replies, and
+	// send results of stop in separate requests.
 	Action procfleet.Action
 }
 
 // Validate reports all invalid settings.
 func (f Fanout) Validate() error {
-	return errors.Join(f.Config.Validate(), atLeast("--connections", f.Connections, 0), checkSizes("--hosts", f.Hosts), f.checkAction())
+	return errors.Join(f.Config.Validate(), atLeast("--connections", f.Connections, 0), checkSizes("--hosts", f.Hosts...), f.checkAction())
 }
 
 func (f Fanout) checkAction() error {
-	if f.Action == "" || f.Action == procfleet.ActionStatus || f.Action == procfleet.ActionStop {
+	if f.Action == procfleet.ActionStatus || f.Action == procfleet.ActionStop {
 		return nil
 	}
 	return fmt.Errorf("--action: %q is not status or stop", f.Action)
 }
-
-func (f Fanout) action() procfleet.Action { return cmp.Or(f.Action, procfleet.ActionStatus) }
 
 // fanned is one measured run.
 type fanned struct {
@@ -54,20 +51,17 @@ type fannedOut struct {
 
 // Run runs the benchmark.
 func (f Fanout) Run(ctx context.Context) (Report, error) {
-	var report Report
-	err := inLab(ctx, f.Config, func(l *lab) error {
+	return inLab(ctx, f.Config, func(l *lab) ([]*Table, error) {
 		var all []fannedOut
 		for _, hosts := range f.Hosts {
 			out, err := f.measure(ctx, l, hosts)
 			if err != nil {
-				return fmt.Errorf("%d hosts: %w", hosts, err)
+				return nil, fmt.Errorf("%d hosts: %w", hosts, err)
 			}
 			all = append(all, out)
 		}
-		report = l.report(ctx, f.times(all), fanCost(all))
-		return nil
+		return []*Table{f.times(all), fanCost(all)}, nil
 	})
-	return report, err
 }
 
 // measure measures the floor and the system alternately, so that both run under the same
@@ -84,26 +78,26 @@ func (f Fanout) measure(ctx context.Context, l *lab, n int) (out fannedOut, err 
 	}
 	defer system.stop()
 	out = fannedOut{hosts: n, samples: make([]fanned, f.Runs), peak: map[string]int{}}
-	body := submission(f.action(), sample, hosts(n))
+	body := submission(f.Action, sample, hosts(0, n))
 	for i := range out.samples {
 		s := &out.samples[i]
 		floorBefore := system.floorCPU()
-		if s.floor, err = bare.measure(ctx, f.action()); err != nil {
+		if s.floor, err = bare.measure(ctx, f.Action); err != nil {
 			return out, fmt.Errorf("floor: %w", err)
 		}
 		s.floorCPU = system.floorCPU() - floorBefore
 		if s.streamed, err = bare.measureStreamed(ctx); err != nil {
 			return out, fmt.Errorf("old floor: %w", err)
 		}
-		before := system.cpu()
+		before := l.plant.cpu()
 		if s.operated, err = system.operate(ctx, body); err != nil {
 			return out, fmt.Errorf("path: %w", err)
 		}
-		s.cpu = spent(before, system.cpu())
+		s.cpu = spent(before, l.plant.cpu())
 		l.Log.WithFields(logrus.Fields{"hosts": n, "run": i + 1, "floor_ms": s.floor.sum().Milliseconds(), "path_ms": s.path.Milliseconds()}).Info("measured")
 	}
 	for _, name := range processNames() {
-		out.peak[name] = system.peak(name)
+		out.peak[name] = l.plant.peak(name)
 	}
 	idle, err := count(ctx, system, idleFor)
 	out.deduct(idle)
@@ -140,7 +134,7 @@ const (
 // floorGoal returns the table cells of the goal for times, the ratio to the floor. The
 // cells are empty if this measurement has no goal.
 func (f Fanout) floorGoal(hosts int, times float64) (goal, met string) {
-	if hosts != goalHosts || f.Connections > 0 || f.action() == procfleet.ActionStatus || f.Secure != (Secure{}) {
+	if hosts != goalHosts || f.Connections > 0 || f.Action == procfleet.ActionStatus || f.Secure != (Secure{}) {
 		return "", ""
 	}
 	return atMost(times, fanGoal, " × floor")
@@ -155,7 +149,7 @@ func (f Fanout) oldGoal(hosts int, times float64) (goal, met string) {
 		most = 1.5
 	case f.Connections > 0 || hosts != goalHosts:
 		return "", ""
-	case f.action() == procfleet.ActionStatus:
+	case f.Action == procfleet.ActionStatus:
 		most = 1.0
 	case f.Secure == Secure{}:
 		most = 0.9
@@ -167,14 +161,14 @@ func (f Fanout) oldGoal(hosts int, times float64) (goal, met string) {
 
 func (f Fanout) times(all []fannedOut) *Table {
 	t := &Table{
-		Title: fmt.Sprintf("Fan-out: one %s task on N hosts, POST to finished in Redis, ms", f.action()),
+		Title: fmt.Sprintf("Fan-out: one %s task on N hosts, POST to finished in Redis, ms", f.Action),
 		Columns: []string{
 			"hosts", "request/reply", "results", "script", "floor", "publish", "pull + ack", "old floor",
 			"accept", "path", "ratio", "goal", "met", "to old floor", "goal", "met",
 		},
-		Notes: []string{"The floor is N request/replies on N subjects, as many again for results that are separate requests, and the " +
-			"results through one deduplicating script. The old floor is for comparison with a results stream: " +
-			"in place of the second requests, and for results of every action, it has N publishes with a message id, pulled and acknowledged."},
+		Notes: []string{"The floor is N request/replies on N subjects, N more for results that are separate requests, and N " +
+			"results through one deduplicating script. The old floor, for comparison with a results stream, has " +
+			"N publishes with a message id, pulled and acknowledged, in place of the second requests."},
 	}
 	paths := map[int]time.Duration{}
 	for _, out := range all {
@@ -187,7 +181,7 @@ func (f Fanout) times(all []fannedOut) *Table {
 		publish := of(func(s *fanned) time.Duration { return s.streamed.publish })
 		pull := of(func(s *fanned) time.Duration { return s.streamed.pull })
 		results := any("in replies")
-		if f.action() != procfleet.ActionStatus {
+		if f.Action != procfleet.ActionStatus {
 			results = ms(floor.results)
 		}
 		old := floor.request + publish + pull + floor.script
@@ -213,25 +207,21 @@ func (f Fanout) times(all []fannedOut) *Table {
 func fanCost(all []fannedOut) *Table {
 	t := &Table{
 		Title:   "Fan-out: what a task costs",
-		Columns: []string{"hosts"},
-		Notes:   []string{"Processor time, user and system, in ms per task (mean), less what the agents' announcements take meanwhile; of the floor with NATS and Redis that of its client; the most memory resident, in MiB, with everything that process had done by then."},
+		Columns: append([]string{"hosts"}, processColumns(" CPU", "all CPU", "floor CPU", "dispatcher MiB", "worker MiB", "sum MiB", "agents MiB", "goal", "met")...),
+		Notes: []string{"CPU is user and system time in ms per task (mean), minus the time for agents' announcements. Floor CPU is that of NATS, " +
+			"Redis and the client of the floor. MiB is the maximum resident memory since the start of the process."},
 	}
-	for _, name := range processNames() {
-		t.Columns = append(t.Columns, name+" CPU")
-	}
-	t.Columns = append(t.Columns, "all CPU", "floor CPU", "dispatcher MiB", "worker MiB", "sum MiB", "agents MiB", "goal", "met")
 	for _, out := range all {
-		row, total := []any{out.hosts}, 0.0
-		for _, name := range processNames() {
-			mean := ms(meanOf(out.samples, func(s *fanned) time.Duration { return s.cpu[name] }))
-			row, total = append(row, mean), total+mean
-		}
+		row, total := processCells(func(name string) float64 {
+			return ms(meanOf(out.samples, func(s *fanned) time.Duration { return s.cpu[name] }))
+		})
 		floor := ms(meanOf(out.samples, func(s *fanned) time.Duration { return s.floorCPU }))
 		sum := mib(out.peak[dispatcher] + out.peak[worker])
 		goal, met := "", ""
 		if out.hosts >= memoryHosts {
 			goal, met = atMost(sum, memoryGoal, " MiB")
 		}
+		row = append([]any{out.hosts}, row...)
 		t.add(append(row, total, floor, mib(out.peak[dispatcher]), mib(out.peak[worker]), sum, mib(out.peak[agents]), goal, met)...)
 	}
 	return t

@@ -28,10 +28,10 @@ type finish struct {
 	Counts procfleet.Counts `json:"counts"`
 }
 
-func hearFinishes(conn *nats.Conn) (*finishes, error) {
+func subscribeFinishes(conn *nats.Conn) (*finishes, error) {
 	f := &finishes{awaited: map[procfleet.TaskID]chan finish{}, early: map[procfleet.TaskID]finish{}}
 	var err error
-	if f.sub, err = conn.Subscribe(bus.SubjectFinished, f.heard); err != nil {
+	if f.sub, err = conn.Subscribe(bus.SubjectFinished, f.receive); err != nil {
 		return nil, err
 	}
 	return f, conn.FlushTimeout(patience)
@@ -39,7 +39,7 @@ func hearFinishes(conn *nats.Conn) (*finishes, error) {
 
 func (f *finishes) stop() { _ = f.sub.Unsubscribe() } // fails only on a closed connection, which has no subscriptions
 
-func (f *finishes) heard(msg *nats.Msg) {
+func (f *finishes) receive(msg *nats.Msg) {
 	var finished finish
 	if err := json.Unmarshal(msg.Data, &finished); err != nil {
 		return // await reports the missing event

@@ -57,7 +57,7 @@ func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldL
 		return nil, err
 	}
 	if _, err = o.conn.Subscribe(agentproto.ResultSubject(resultsLane, 0), o.receive); err == nil {
-		_, err = o.conn.Subscribe(agentproto.PresenceSubject(0), tellTime)
+		_, err = o.conn.Subscribe(agentproto.PresenceSubject(0), sendTime)
 	}
 	if err == nil {
 		_, err = o.conn.Subscribe(agentproto.EventSubject(0), acknowledgeEvent)
@@ -69,9 +69,9 @@ func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldL
 	return o, nil
 }
 
-// tellTime replies to an announcement as a worker does. Before this reply, which contains
+// sendTime replies to an announcement as a worker does. Before this reply, which contains
 // the server's time, an agent accepts no commands.
-func tellTime(msg *nats.Msg) {
+func sendTime(msg *nats.Msg) {
 	now := time.Now().UTC()
 	data, err := agentproto.Encode(&agentproto.PresenceReply{
 		Header: agentproto.Header{Type: agentproto.TypePresenceReply, ID: uuid.NewString(), Sent: now}, ServerTime: now,
@@ -111,8 +111,6 @@ func sendReceipt(msg *nats.Msg, receipt *agentproto.Receipt) {
 	}
 }
 
-func (o *overseer) close() { o.conn.Close() }
-
 func (o *overseer) data() string { return filepath.Join(o.dir, agentName) }
 
 // startAgent starts the agent and returns the time until the agent is ready, when it has
@@ -131,7 +129,7 @@ func (o *overseer) startAgent(ctx context.Context) (time.Duration, error) {
 	}
 	err = until(ctx, "the agent is ready", time.Millisecond, func() bool { return o.ready(ctx) })
 	if err != nil {
-		return 0, fmt.Errorf("%w: %s", err, tail(filepath.Join(o.dir, agentName+".log")))
+		return 0, fmt.Errorf("%w: %s", err, tail(o.agent().log))
 	}
 	return time.Since(begun), nil
 }
@@ -232,7 +230,7 @@ func (o *overseer) send(ctx context.Context, action string, processes []sleeper)
 
 // await waits for the results of n operations. It returns an error if an operation failed.
 func (o *overseer) await(ctx context.Context, action string, n int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*patience, fmt.Errorf("%s: not all of %d results came within %v", action, n, 5*patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*patience, fmt.Errorf("%s: some of %d results are missing after %v", action, n, 5*patience))
 	defer cancel()
 	for all := len(o.seen) + n; len(o.seen) < all; {
 		select {
@@ -250,8 +248,8 @@ func (o *overseer) await(ctx context.Context, action string, n int) error {
 	return nil
 }
 
-// look queries the processes of the agent with the data directory data.
-func look(ctx context.Context, data string) (map[string]local.Process, error) {
+// query returns the processes of the agent with the data directory data.
+func query(ctx context.Context, data string) (map[string]local.Process, error) {
 	a, err := local.Query(ctx, data)
 	if err != nil {
 		return nil, err
@@ -268,7 +266,7 @@ func running(ctx context.Context, data string, n int) (map[string]local.Process,
 	var known map[string]local.Process
 	err := until(ctx, fmt.Sprintf("%d processes run", n), 50*time.Millisecond, func() bool {
 		var err error
-		if known, err = look(ctx, data); err != nil || len(known) != n {
+		if known, err = query(ctx, data); err != nil || len(known) != n {
 			return false
 		}
 		for _, p := range known {

@@ -101,6 +101,26 @@ func (p *plant) child(name string) *child {
 	return nil
 }
 
+// cpu returns the processor time of the running processes, summed by name.
+func (p *plant) cpu() map[string]time.Duration {
+	used := map[string]time.Duration{}
+	for _, c := range p.children {
+		used[c.name] += cpuTime(c.runningPID())
+	}
+	return used
+}
+
+// peak returns the maximum resident memory, in bytes, of any running process with the
+// given name.
+func (p *plant) peak(name string) (most int) {
+	for _, c := range p.children {
+		if c.name == name {
+			most = max(most, peakRSS(c.runningPID()))
+		}
+	}
+	return most
+}
+
 // startServers starts NATS and Redis with persistence on disk.
 func (l *lab) startServers(ctx context.Context) error {
 	p := l.plant
@@ -150,14 +170,15 @@ type child struct {
 	cmd  *exec.Cmd
 	log  string // path of the file with the standard error
 	done chan struct{}
-	fate string // description of the failure; empty if the process did not fail
+	// failure describes the failure of the process; empty if it did not fail.
+	failure string
 }
 
 // start starts a process, waits until a line of its standard output contains ready, and
 // returns that line. If ready is empty, start does not wait. Standard error is written to
 // a file. If the process fails, the returned error contains the end of this file.
 func (p *plant) start(ctx context.Context, name, program string, args []string, ready string) (string, error) {
-	logName := filepath.Join(p.dir, name+".log")
+	logName := filepath.Join(p.dir, fmt.Sprintf("%s-%d.log", name, len(p.children)))
 	logFile, err := os.Create(logName) //nolint:gosec // a log of a tool for measuring, in its own folder
 	if err != nil {
 		return "", err
@@ -208,18 +229,28 @@ func (c *child) follow(stdout io.Reader, ready string, lines chan<- string) {
 	_ = c.cmd.Wait() // the exit status is not needed
 }
 
-// deaths stops all processes and returns an error with the last log lines of each process
+// failures stops all processes and returns an error with the last log lines of each process
 // that failed.
-func (p *plant) deaths() (err error) {
+func (p *plant) failures() (err error) {
 	for _, c := range slices.Backward(p.children) {
-		if c.stop(); c.fate != "" {
-			err = errors.Join(err, errors.New(c.fate))
+		if c.stop(); c.failure != "" {
+			err = errors.Join(err, errors.New(c.failure))
 		}
 	}
 	return err
 }
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// runningPID returns the pid, or -1 if the process has ended and its pid may be reused.
+func (c *child) runningPID() int {
+	select {
+	case <-c.done:
+		return -1
+	default:
+		return c.pid()
+	}
+}
 
 func (c *child) stop() {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // fails only if the process has ended
@@ -229,8 +260,8 @@ func (c *child) stop() {
 		_ = c.cmd.Process.Kill()
 		<-c.done
 	}
-	if c.fate == "" && !c.cmd.ProcessState.Success() {
-		c.fate = fmt.Sprintf("%s ended with %s: %s", c.name, c.cmd.ProcessState, tail(c.log))
+	if c.failure == "" && !c.cmd.ProcessState.Success() {
+		c.failure = fmt.Sprintf("%s ended with %s: %s", c.name, c.cmd.ProcessState, tail(c.log))
 	}
 }
 

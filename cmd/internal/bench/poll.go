@@ -26,19 +26,18 @@ type Poll struct {
 
 // Validate reports all invalid settings.
 func (p Poll) Validate() error {
-	return errors.Join(p.Config.Validate(), atLeast("--samples", p.Samples, 1), checkSizes("--items", p.Items))
+	return errors.Join(p.Config.Validate(), atLeast("--samples", p.Samples, 1), checkSizes("--items", p.Items...))
 }
 
 // reading is one kind of read of one task.
 type reading struct {
-	what  string
-	items int // task size
-	first request
-	// next returns the request that follows a response, and false after the last response.
-	// next is nil if the reading has only one request.
-	next    func(answer []byte) (request, bool, error)
+	what    string
+	items   int // task size
+	first   request
+	pages   bool // further requests read the next pages
 	samples int
-	check   func(answers [][]byte) error
+	count   func(answer []byte) (int, error) // number of results in a response
+	want    int                              // number of results in all responses
 
 	bytes       int // total size of the responses
 	peak        int // maximum resident memory of the dispatcher in bytes
@@ -53,43 +52,38 @@ type request struct {
 
 // Run runs the benchmark.
 func (p Poll) Run(ctx context.Context) (Report, error) {
-	var report Report
-	err := inLab(ctx, p.Config, func(l *lab) error {
+	return inLab(ctx, p.Config, func(l *lab) ([]*Table, error) {
 		system, err := startSystem(ctx, l, fleet{agents: slices.Max(p.Items)})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer system.stop()
 		mirror, err := openMirror(ctx, l)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer mirror.close()
-		t := newPollTable()
 		var readings []*reading
 		for _, items := range p.Items {
 			task, err := system.operate(ctx, manyHosts(items))
 			if err != nil {
-				return fmt.Errorf("task of %d items: %w", items, err)
+				return nil, fmt.Errorf("task of %d items: %w", items, err)
 			}
 			readings = append(readings, p.readings(task.id, items)...)
 		}
 		// Restart the dispatcher to exclude memory allocated by accepting the tasks.
 		if err := system.freshDispatcher(ctx); err != nil {
-			return err
+			return nil, err
 		}
 		// Order rows by kind of read, then by task size.
 		slices.SortStableFunc(readings, func(a, b *reading) int { return slices.Index(whats(), a.what) - slices.Index(whats(), b.what) })
 		for _, r := range readings {
 			if err := r.measure(ctx, system, mirror); err != nil {
-				return fmt.Errorf("%s of %d items: %w", r.what, r.items, err)
+				return nil, fmt.Errorf("%s of %d items: %w", r.what, r.items, err)
 			}
 		}
-		addReadings(t, readings)
-		report = l.report(ctx, t)
-		return nil
+		return []*Table{pollTable(readings)}, nil
 	})
-	return report, err
 }
 
 // The kinds of reads.
@@ -110,9 +104,9 @@ func (p Poll) readings(id procfleet.TaskID, items int) []*reading {
 	path := "/v1/tasks/" + string(id)
 	page := request{http.MethodGet, path + "/results?limit=" + strconv.Itoa(pageItems), nil}
 	all := []*reading{
-		{what: counters, samples: p.Samples, first: request{http.MethodGet, path, nil}, check: checkCounters(items)},
-		{what: onePage, samples: p.Samples, first: page, check: checkPages(min(items, pageItems))},
-		{what: allPages, samples: p.Runs, first: page, next: nextPage(page), check: checkPages(items)},
+		{what: counters, samples: p.Samples, first: request{http.MethodGet, path, nil}, count: countSucceeded, want: items},
+		{what: onePage, samples: p.Samples, first: page, count: countPage, want: min(items, pageItems)},
+		{what: allPages, samples: p.Runs, first: page, pages: true, count: countPage, want: items},
 	}
 	for _, call := range []struct{ what, path, idField string }{
 		{gseMap, "gse/get_proc_operate_result/", "task_id"},
@@ -120,7 +114,7 @@ func (p Poll) readings(id procfleet.TaskID, items int) []*reading {
 		{jobMap, "job/get_proc_result/", "bk_gse_taskid"},
 	} {
 		all = append(all, &reading{
-			what: call.what, samples: p.Runs, check: checkMap(items),
+			what: call.what, samples: p.Runs, count: countMap, want: items,
 			first: request{http.MethodPost, "/api/c/compapi/v2/" + call.path, []byte(fmt.Sprintf(
 				`{"bk_app_code":"bench","bk_username":"bench","bk_biz_id":1,%q:%q}`, call.idField, id))},
 		})
@@ -131,13 +125,12 @@ func (p Poll) readings(id procfleet.TaskID, items int) []*reading {
 	return all
 }
 
-func checkCounters(items int) func([][]byte) error {
-	return func(answers [][]byte) error {
-		var task struct {
-			Counts procfleet.Counts `json:"counts"`
-		}
-		return errors.Join(json.Unmarshal(answers[0], &task), expect(task.Counts[procfleet.StateSucceeded], items))
+func countSucceeded(answer []byte) (int, error) {
+	var task struct {
+		Counts procfleet.Counts `json:"counts"`
 	}
+	err := json.Unmarshal(answer, &task)
+	return task.Counts[procfleet.StateSucceeded], err
 }
 
 // resultsPage is one page of results in the native API.
@@ -146,54 +139,39 @@ type resultsPage struct {
 	Next    string            `json:"next"`
 }
 
-func nextPage(first request) func([]byte) (request, bool, error) {
-	return func(answer []byte) (request, bool, error) {
-		var page resultsPage
-		err := json.Unmarshal(answer, &page)
-		next := first
-		next.path += "&cursor=" + url.QueryEscape(page.Next)
-		return next, page.Next != "", err
-	}
+func countPage(answer []byte) (int, error) {
+	var page resultsPage
+	err := json.Unmarshal(answer, &page)
+	return len(page.Results), err
 }
 
-func checkPages(items int) func([][]byte) error {
-	return func(answers [][]byte) error {
-		found := 0
-		for _, answer := range answers {
-			var page resultsPage
-			if err := json.Unmarshal(answer, &page); err != nil {
-				return err
-			}
-			found += len(page.Results)
-		}
-		return expect(found, items)
+// countMap counts the entries of a result map, which is data.result in Job responses and
+// data in GSE responses.
+func countMap(answer []byte) (int, error) {
+	var gse struct {
+		Data map[string]json.RawMessage `json:"data"`
 	}
+	err := json.Unmarshal(answer, &gse)
+	found := gse.Data
+	if inner, there := found["result"]; there {
+		found = nil
+		err = json.Unmarshal(inner, &found)
+	}
+	return len(found), err
 }
 
-// checkMap returns a check that a response is a result map with the given number of items.
-// The map is data.result in Job responses and data in GSE responses.
-func checkMap(items int) func([][]byte) error {
-	return func(answers [][]byte) error {
-		var gse struct {
-			Data map[string]json.RawMessage `json:"data"`
-		}
-		if err := json.Unmarshal(answers[0], &gse); err != nil {
+// check returns an error unless the responses have all results.
+func (r *reading) check(answers [][]byte) error {
+	found := 0
+	for _, answer := range answers {
+		n, err := r.count(answer)
+		if err != nil {
 			return err
 		}
-		found := gse.Data
-		if inner, there := found["result"]; there {
-			found = nil
-			if err := json.Unmarshal(inner, &found); err != nil {
-				return err
-			}
-		}
-		return expect(len(found), items)
+		found += n
 	}
-}
-
-func expect(got, want int) error {
-	if got != want {
-		return fmt.Errorf("%d results, want %d", got, want)
+	if found != r.want {
+		return fmt.Errorf("%d results, want %d", found, r.want)
 	}
 	return nil
 }
@@ -216,7 +194,7 @@ func (r *reading) measure(ctx context.Context, s *system, m *mirror) error {
 	if err := m.hold(ctx, answers); err != nil {
 		return err
 	}
-	s.forgetPeak(dispatcher)
+	forgetPeakRSS(s.lab.plant.child(dispatcher).pid())
 	for range r.samples {
 		floor, err := timed(m.wire, mirrored)
 		if err != nil {
@@ -228,30 +206,33 @@ func (r *reading) measure(ctx context.Context, s *system, m *mirror) error {
 		}
 		r.floor, r.took = append(r.floor, floor), append(r.took, took)
 	}
-	r.peak = s.peak(dispatcher)
+	r.peak = s.lab.plant.peak(dispatcher)
 	return nil
 }
 
 // follow sends the requests one after another, from r.first to the last.
 func (r *reading) follow(w *wire) (requests []request, answers [][]byte, err error) {
-	ask, more := r.first, true
-	for more {
+	for next := r.first; ; {
 		var answer []byte
-		err := w.call(ask.method, ask.path, "", ask.body, func(body io.Reader) (err error) {
+		err := w.call(next.method, next.path, "", next.body, func(body io.Reader) (err error) {
 			answer, err = io.ReadAll(body)
 			return err
 		})
 		if err != nil {
 			return nil, nil, err
 		}
-		requests, answers = append(requests, ask), append(answers, answer)
-		if more = r.next != nil; more {
-			if ask, more, err = r.next(answer); err != nil {
+		requests, answers = append(requests, next), append(answers, answer)
+		var page resultsPage
+		if r.pages {
+			if err := json.Unmarshal(answer, &page); err != nil {
 				return nil, nil, err
 			}
 		}
+		if page.Next == "" {
+			return requests, answers, nil
+		}
+		next.path = r.first.path + "&cursor=" + url.QueryEscape(page.Next)
 	}
-	return requests, answers, nil
 }
 
 // timed sends the requests one after another and returns the total duration.
@@ -325,20 +306,17 @@ const (
 	mapItems         = 10000
 )
 
-func newPollTable() *Table {
-	return &Table{
+func pollTable(readings []*reading) *Table {
+	t := &Table{
 		Title:   "Poll: reading a finished task, ms",
 		Columns: []string{"what", "items", "KiB", "samples", "floor", "median", "p99", "ratio", "goal", "met", "dispatcher MiB"},
 		Notes: []string{
-			"The floor is one HTTP round trip for each answer, in which a bare server gets as many bytes from Redis with one GET and sends them. " +
-				"Counters are GET /v1/tasks/{id}, pages are of up to 1,000 results of GET /v1/tasks/{id}/results, and the maps are what " +
-				"get_proc_operate_result, get_proc_operate_result_v2 and Job's get_proc_result answer.",
-			"The dispatcher was started anew before it was read from; MiB are what it had resident at most meanwhile.",
+			"The floor is one HTTP round trip per response, in which a bare server reads as many bytes from Redis with one GET and sends them. " +
+				"Counters are GET /v1/tasks/{id}, pages are up to 1,000 results of GET /v1/tasks/{id}/results, and the maps are the responses of " +
+				"get_proc_operate_result, get_proc_operate_result_v2 and Job's get_proc_result.",
+			"The dispatcher was restarted before the reads; MiB is its maximum resident memory during the reads.",
 		},
 	}
-}
-
-func addReadings(t *Table, readings []*reading) {
 	for _, r := range readings {
 		floor, took := quantile(r.floor, 0.5), quantile(r.took, 0.5)
 		goal, met := "", ""
@@ -350,6 +328,7 @@ func addReadings(t *Table, readings []*reading) {
 		case r.items == mapItems && slices.Contains([]string{gseMap, gseMapV2, jobMap}, r.what):
 			goal, met = atMost(ms(took), mapGoal, " ms")
 		}
-		t.add(r.what, r.items, float64(r.bytes)/1024, len(r.took), ms(floor), ms(took), ms(quantile(r.took, 0.99)), ratio(took, floor), goal, met, float64(r.peak)/(1<<20))
+		t.add(r.what, r.items, float64(r.bytes)/1024, len(r.took), ms(floor), ms(took), ms(quantile(r.took, 0.99)), ratio(took, floor), goal, met, mib(r.peak))
 	}
+	return t
 }

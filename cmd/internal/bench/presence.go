@@ -27,7 +27,7 @@ type Presence struct {
 
 // Validate reports all invalid settings.
 func (p Presence) Validate() error {
-	return errors.Join(p.Config.Validate(), checkSizes("--hosts", []int{p.Hosts}), atLeast("--areas", p.Areas, 1), atLeast("--tasks", p.Tasks, 1))
+	return errors.Join(p.Config.Validate(), checkSizes("--hosts", p.Hosts), atLeast("--areas", p.Areas, 1), atLeast("--tasks", p.Tasks, 1))
 }
 
 // step holds the measurements of one kind of call.
@@ -48,21 +48,18 @@ type standing struct {
 
 // Run runs the benchmark.
 func (p Presence) Run(ctx context.Context) (Report, error) {
-	var report Report
-	err := inLab(ctx, p.Config, func(l *lab) error {
-		store, err := redisstore.Open(ctx, redisstore.Options{URL: l.Redis, TLS: l.redisTLS, Log: l.Log})
+	return inLab(ctx, p.Config, func(l *lab) ([]*Table, error) {
+		store, err := l.openStore(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer func() { _ = store.Close() }() // the data of the benchmark is not needed afterwards
 		s := &standing{Presence: p, lab: l, store: store}
 		if err := errors.Join(s.hosts(ctx), s.sweep(ctx)); err != nil {
-			return err
+			return nil, err
 		}
-		report = l.report(ctx, s.table())
-		return nil
+		return []*Table{s.table()}, nil
 	})
-	return report, err
 }
 
 const (
@@ -82,7 +79,7 @@ func (s *standing) hosts(ctx context.Context) error {
 		}
 		return len(as), s.store.Announce(ctx, as)
 	}
-	look := func(ctx context.Context, i int) (int, error) {
+	read := func(ctx context.Context, i int) (int, error) {
 		hosts := make([]procfleet.Host, lookupCall)
 		for n := range hosts {
 			hosts[n] = s.host((i*lookupCall + n) * 7919 % s.Hosts)
@@ -102,7 +99,7 @@ func (s *standing) hosts(ctx context.Context) error {
 	return errors.Join(
 		s.measure(ctx, "announce hosts that are new", batches, announce),
 		s.measure(ctx, "announce hosts again", again, announce),
-		s.measure(ctx, "look hosts up", 1000, look),
+		s.measure(ctx, "read presences of hosts", 1000, read),
 		s.measure(ctx, "list hosts", min(200, (s.Hosts+listCall-1)/listCall), list))
 }
 
@@ -124,17 +121,9 @@ func (s *standing) announcement(n int) taskstore.Announcement {
 // sweep measures Due among open tasks, first when no task is due, then when some are.
 func (s *standing) sweep(ctx context.Context) error {
 	ids := make([]procfleet.TaskID, 0, s.Tasks)
-	spec := procfleet.DefaultSpec()
-	spec.Namespace, spec.Name, spec.ProcName = "bench", sample, sample
 	create := func(ctx context.Context, i int) (int, error) {
-		task, _, err := s.store.Create(ctx, taskstore.Draft{
-			Lane: procfleet.LaneSmall, Timeout: time.Hour, Retention: time.Hour, Actions: []procfleet.Action{procfleet.ActionStatus}, Dialect: "native",
-			Chunks: []procfleet.Chunk{{
-				Specs: []procfleet.ProcessSpec{spec},
-				Items: []procfleet.Item{{Action: procfleet.ActionStatus, Target: procfleet.Target{Host: s.host(i % s.Hosts)}}},
-			}},
-		})
-		ids = append(ids, task.ID)
+		id, err := createTask(ctx, s.store, procfleet.ActionStatus, s.host(i%s.Hosts))
+		ids = append(ids, id)
 		return 1, err
 	}
 	later := func(ctx context.Context, i int) (int, error) {
@@ -157,12 +146,12 @@ func (s *standing) sweep(ctx context.Context) error {
 	rounds := taskstore.SweepShards * 20
 	return errors.Join(
 		s.measure(ctx, "store tasks on one host", s.Tasks, create),
-		s.measure(ctx, "put a visit off", s.Tasks, later),
-		s.measure(ctx, "look for due tasks, none is", rounds, due),
-		s.measure(ctx, "put a visit forward", overdue, func(ctx context.Context, i int) (int, error) {
+		s.measure(ctx, "postpone a visit", s.Tasks, later),
+		s.measure(ctx, "query due tasks, none is due", rounds, due),
+		s.measure(ctx, "make a visit due", overdue, func(ctx context.Context, i int) (int, error) {
 			return 1, s.store.Revisit(ctx, taskstore.NextVisit{Task: ids[i*(s.Tasks/overdue)]})
 		}),
-		s.measure(ctx, "take due tasks, 1 % are", taskstore.SweepShards*(1+overdue/dueCall/taskstore.SweepShards+1), settle))
+		s.measure(ctx, "settle due tasks, 1 % are due", taskstore.SweepShards*(1+overdue/dueCall/taskstore.SweepShards+1), settle))
 }
 
 // measure makes the given number of sequential calls and records them as a step. call
@@ -195,19 +184,14 @@ func (s *standing) memory(ctx context.Context) int {
 }
 
 // redisTime returns the processor time of Redis, or 0 if the benchmark did not start it.
-func (s *standing) redisTime() time.Duration {
-	if c := s.lab.plant.child(redisServer); c != nil {
-		return cpuTime(c.pid())
-	}
-	return 0
-}
+func (s *standing) redisTime() time.Duration { return s.lab.plant.cpu()[redisServer] }
 
 func (s *standing) table() *Table {
 	t := &Table{
 		Title:   fmt.Sprintf("Standing: %s hosts in %s cloud areas, %s open tasks", thousands(s.Hosts), thousands(s.Areas), thousands(s.Tasks)),
 		Columns: []string{"what", "calls", "of", "ms each call", "µs each", "Redis CPU, µs each", "bytes each"},
-		Notes: []string{fmt.Sprintf("One call at a time. Announcements come %d in a call, from all areas; %d hosts are looked up at a time, as for a chunk, and "+
-			"%d listed; up to %d due tasks are asked for of one of %d shards. Redis's processor time is known with --start. Bytes are by which used_memory grew.",
+		Notes: []string{fmt.Sprintf("Calls are sequential. A call announces %d hosts of all areas, reads the presences of %d hosts, as for a chunk, "+
+			"lists %d hosts, or queries up to %d due tasks of one of %d shards. Redis's processor time is measured with --start. Bytes are the growth of used_memory.",
 			presenceCall, lookupCall, listCall, dueCall, taskstore.SweepShards)},
 	}
 	for _, step := range s.steps {

@@ -55,7 +55,7 @@ func (l *lab) machine(ctx context.Context) string {
 	}
 	what := fmt.Sprintf("%s, nats-server %s, %s; medians of %d runs", hardware(), l.conn.ConnectedServerVersion(), store, l.Runs)
 	if l.Start {
-		what += "; everything on that machine"
+		what += "; all processes on this machine"
 	}
 	return what
 }

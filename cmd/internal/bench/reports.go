@@ -25,7 +25,7 @@ type Reports struct {
 
 // Validate reports all invalid settings.
 func (r Reports) Validate() error {
-	errs := []error{r.Config.Validate(), checkSizes("--agents", []int{r.Agents}), atLeast("--processes", r.Processes, 1)}
+	errs := []error{r.Config.Validate(), checkSizes("--agents", r.Agents), atLeast("--processes", r.Processes, 1)}
 	for flag, d := range map[string]time.Duration{"--every": r.Every, "--for": r.For} {
 		if d < 100*time.Millisecond {
 			errs = append(errs, fmt.Errorf("%s: %v is less than 100ms", flag, d))
@@ -47,11 +47,10 @@ type reportRun struct {
 
 // Run runs the benchmark.
 func (r Reports) Run(ctx context.Context) (Report, error) {
-	var report Report
-	err := inLab(ctx, r.Config, func(l *lab) error {
+	return inLab(ctx, r.Config, func(l *lab) ([]*Table, error) {
 		s, err := startSystem(ctx, l, fleet{agents: r.Agents, worker: r.profiles()})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer s.stop()
 		runs := make([]reportRun, r.Runs)
@@ -59,18 +58,16 @@ func (r Reports) Run(ctx context.Context) (Report, error) {
 		for i := range runs {
 			if i > 0 {
 				if err := s.restartFleet(ctx, fleet{agents: r.Agents}); err != nil {
-					return err
+					return nil, err
 				}
 			}
 			if size, err = r.run(ctx, s, &runs[i]); err != nil {
-				return err
+				return nil, err
 			}
 			l.Log.WithFields(logrus.Fields{"run": i + 1, "worker": runs[i].spent[worker], "redis": runs[i].spent[redisServer]}).Info("measured")
 		}
-		report = l.report(ctx, r.table(runs, size, s.peak(worker)))
-		return nil
+		return []*Table{r.table(runs, size, l.plant.peak(worker))}, nil
 	})
-	return report, err
 }
 
 func (r Reports) profiles() []string {
@@ -122,11 +119,11 @@ func less(used, idle map[string]time.Duration) map[string]time.Duration {
 
 // count measures the processor time of each process during d, per second of wall time.
 func count(ctx context.Context, s *system, d time.Duration) (map[string]time.Duration, error) {
-	before, begun := s.cpu(), time.Now()
+	before, begun := s.lab.plant.cpu(), time.Now()
 	if err := wait(ctx, d); err != nil {
 		return nil, err
 	}
-	used := spent(before, s.cpu())
+	used := spent(before, s.lab.plant.cpu())
 	for name := range used {
 		used[name] = perSecondOf(used[name], time.Since(begun))
 	}
@@ -207,9 +204,10 @@ func (r Reports) table(runs []reportRun, size, peak int) *Table {
 			"agents", "processes", "reports/s", "KiB each", "worker CPU", "redis CPU", "nats-server CPU", "all CPU", "floor CPU", "ratio",
 			"worker + redis CPU", "goal", "met", "first CPU", "worker MiB",
 		},
-		Notes: []string{fmt.Sprintf("User and system, counted for %v each: with reports every %v, less the same system without. The floor is bare "+
-			"NATS and Redis and one client that publishes and receives the same bytes at the same rate and writes them to one hash, "+
-			"500 in a call. First is what worker and Redis use during the first report of every host, which enters its processes. Memory is the most that was resident.", r.For, r.Every)},
+		Notes: []string{fmt.Sprintf("Processor time is user and system time during %v: with reports every %v, minus the time without reports. The floor is bare "+
+			"NATS and Redis, and one client that publishes and receives the same bytes at the same rate and writes them to one hash, "+
+			"500 per call. First CPU is the time of worker and Redis during the first report of every host, which inserts the host's processes. "+
+			"MiB is the maximum resident memory.", r.For, r.Every)},
 	}
 	of := func(column func(*reportRun) time.Duration) float64 { return medianOf(runs, column).Seconds() }
 	used := func(name string) float64 { return of(func(run *reportRun) time.Duration { return run.spent[name] }) }
@@ -227,6 +225,6 @@ func (r Reports) table(runs []reportRun, size, peak int) *Table {
 	goal, met := atMost(used(worker)+used(redisServer), reportsGoal, "")
 	first := of(func(run *reportRun) time.Duration { return run.first[worker] + run.first[redisServer] })
 	t.add(r.Agents, r.Processes, r.rate(), float64(size)/(1<<10), used(worker), used(redisServer), used(natsServer), all, floor, times,
-		used(worker)+used(redisServer), goal, met, first, float64(peak)/(1<<20))
+		used(worker)+used(redisServer), goal, met, first, mib(peak))
 	return t
 }

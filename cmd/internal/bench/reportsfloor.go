@@ -14,16 +14,15 @@ import (
 const client = "client"
 
 const (
-	bareReports     = "procfleet.bench.report"
-	bareReportsKey  = "pf-bench:reports"
-	bareReportsRoom = 64 << 10
-	barePace        = 100 * time.Millisecond // interval between bursts, as for simulated agents
+	bareReports    = "procfleet.bench.report"
+	bareReportsKey = "pf-bench:reports"
+	barePace       = 100 * time.Millisecond // interval between bursts, as for simulated agents
 )
 
 // measureFloor measures the processor time to send the same bytes through NATS and write
 // them to Redis without processing, minus the idle usage of NATS and Redis.
 func (r Reports) measureFloor(ctx context.Context, s *system, size int, idle map[string]time.Duration) (map[string]time.Duration, error) {
-	arriving := make(chan *nats.Msg, bareReportsRoom)
+	arriving := make(chan *nats.Msg, bareQueue)
 	link, err := s.lab.connect()
 	if err != nil {
 		return nil, err
@@ -35,13 +34,13 @@ func (r Reports) measureFloor(ctx context.Context, s *system, size int, idle map
 	if err := link.FlushTimeout(patience); err != nil {
 		return nil, err
 	}
-	before, ownBefore, begun := s.cpu(), cpuTime(os.Getpid()), time.Now()
+	before, ownBefore, begun := s.lab.plant.cpu(), cpuTime(os.Getpid()), time.Now()
 	sent, err := r.pace(ctx, s, size, arriving)
 	if err != nil {
 		return nil, err
 	}
 	took := time.Since(begun)
-	used := spent(before, s.cpu())
+	used := spent(before, s.lab.plant.cpu())
 	used[client] = cpuTime(os.Getpid()) - ownBefore
 	for name := range used {
 		used[name] = max(0, perSecondOf(used[name], took)-idle[name])

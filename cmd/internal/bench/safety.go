@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/procfleet/procfleet"
 )
 
 // Safety is the benchmark of the security features: signatures, NATS users and TLS. It
@@ -18,7 +21,7 @@ type Safety struct {
 
 // Validate reports all invalid settings.
 func (s Safety) Validate() error {
-	return errors.Join(s.Config.Validate(), checkSizes("--hosts", []int{s.Hosts}), atLeast("--connections", s.Connections, 0))
+	return errors.Join(s.Config.Validate(), checkSizes("--hosts", s.Hosts), atLeast("--connections", s.Connections, 0))
 }
 
 // Run runs the benchmark.
@@ -27,14 +30,12 @@ func (s Safety) Run(ctx context.Context) (report Report, err error) {
 	for _, secure := range []Secure{{}, {Keys: true}, {Credentials: true}, {TLS: true}, secureAll} {
 		cfg := s.Config
 		cfg.Start, cfg.Secure = true, secure
-		err := inLab(ctx, cfg, func(l *lab) error {
-			out, err := Fanout{Config: cfg, Connections: s.Connections}.measure(ctx, l, s.Hosts)
-			if err != nil {
-				return err
+		report, err = inLab(ctx, cfg, func(l *lab) ([]*Table, error) {
+			out, err := Fanout{Config: cfg, Connections: s.Connections, Action: procfleet.ActionStatus}.measure(ctx, l, s.Hosts)
+			if err == nil {
+				addSafety(table, secure, &out)
 			}
-			report.Machine = l.machine(ctx)
-			addSafety(table, secure, &out)
-			return nil
+			return nil, err
 		})
 		if err != nil {
 			return Report{}, fmt.Errorf("--secure %s: %w", &secure, err)
@@ -45,32 +46,22 @@ func (s Safety) Run(ctx context.Context) (report Report, err error) {
 }
 
 func (s Safety) table() *Table {
-	t := &Table{
+	columns := append([]string{"secure"}, processColumns(" CPU", "all CPU", "floor CPU", "all / floor CPU", "floor", "path", "ratio")...)
+	return &Table{
 		Title:   fmt.Sprintf("Safety: what one status task on %s hosts costs, µs of processor time for each host", thousands(s.Hosts)),
-		Columns: []string{"secure"},
-		Notes: []string{"Processor time, user and system (mean), less what the agents' announcements take meanwhile; that of the floor is NATS', Redis' and its client's. Path is from POST to finished in " +
-			"Redis and floor the same on the clock, in ms. TLS and credentials are on for the floor where they are on; it signs nothing. MiB are the most " +
-			"that was resident."},
+		Columns: append(columns, processColumns(" MiB")...),
+		Notes: []string{"CPU is user and system time (mean), minus the time for agents' announcements; floor CPU is that of NATS, Redis and the client of the floor. " +
+			"Path is the time from POST to finished in Redis, floor the time of the floor, in ms. The floor uses the same TLS and credentials, but signs no message. " +
+			"MiB is the maximum resident memory."},
 	}
-	for _, name := range processNames() {
-		t.Columns = append(t.Columns, name+" CPU")
-	}
-	t.Columns = append(t.Columns, "all CPU", "floor CPU", "all / floor CPU", "floor", "path", "ratio")
-	for _, name := range processNames() {
-		t.Columns = append(t.Columns, name+" MiB")
-	}
-	return t
 }
 
 func addSafety(t *Table, secure Secure, out *fannedOut) {
-	row, all := []any{secure.String()}, 0.0
 	each := func(column func(*fanned) time.Duration) float64 {
 		return float64(meanOf(out.samples, column).Microseconds()) / float64(out.hosts)
 	}
-	for _, name := range processNames() {
-		used := each(func(s *fanned) time.Duration { return s.cpu[name] })
-		row, all = append(row, used), all+used
-	}
+	used, all := processCells(func(name string) float64 { return each(func(s *fanned) time.Duration { return s.cpu[name] }) })
+	peaks, _ := processCells(func(name string) float64 { return mib(out.peak[name]) })
 	least := each(func(s *fanned) time.Duration { return s.floorCPU })
 	floor := medianOf(out.samples, func(s *fanned) time.Duration { return s.floor.sum() })
 	path := medianOf(out.samples, func(s *fanned) time.Duration { return s.path })
@@ -78,9 +69,5 @@ func addSafety(t *Table, secure Secure, out *fannedOut) {
 	if least > 0 { // 0 if the run is shorter than the unit of processor time
 		times = all / least
 	}
-	row = append(row, all, least, times, ms(floor), ms(path), ratio(path, floor))
-	for _, name := range processNames() {
-		row = append(row, mib(out.peak[name]))
-	}
-	t.add(row...)
+	t.add(slices.Concat([]any{secure.String()}, used, []any{all, least, times, ms(floor), ms(path), ratio(path, floor)}, peaks)...)
 }

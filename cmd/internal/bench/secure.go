@@ -133,10 +133,10 @@ func (c *Config) checkSecure() error {
 	named := !c.NATSTLS.None() || !c.RedisTLS.None() || c.NATSCreds != "" || c.FleetKey != ""
 	switch {
 	case c.Start && named:
-		return errors.New("--start makes certificates, credentials and keys of its own, as --secure says: " +
-			"leave --nats-…, --redis-… and --fleet-key out, also as variables, or name servers with --nats and --redis")
+		return errors.New("--start creates certificates, credentials and keys according to --secure: " +
+			"omit --nats-…, --redis-… and --fleet-key, also as environment variables, or name running servers with --nats and --redis instead")
 	case !c.Start && c.Secure != Secure{}:
-		return errors.New("--secure is what --start is to start; say how servers that run are reached with --nats-creds, --nats-ca, --redis-ca and --fleet-key")
+		return errors.New("--secure requires --start; for running servers give --nats-creds, --nats-ca, --redis-ca and --fleet-key")
 	}
 	return nil
 }

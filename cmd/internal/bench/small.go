@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-
-	"github.com/procfleet/procfleet/cmd/internal/simulate"
 )
 
 // Small is the benchmark of one-host tasks: the rate of concurrent tasks, and the latency
@@ -24,14 +22,9 @@ type Small struct {
 
 // Validate reports all invalid settings.
 func (s Small) Validate() error {
-	errs := []error{
-		s.Config.Validate(), atLeast("--tasks", s.Tasks, 1), atLeast("--in-flight", s.InFlight, 1),
-		atLeast("--agents", s.Agents, 1), atLeast("--samples", s.Samples, 1), atLeast("--beside", s.Beside, 0),
-	}
-	if n := max(s.Agents, s.Beside); n > simulate.MaxAgents {
-		errs = append(errs, fmt.Errorf("--agents, --beside: %d is more than %d", n, simulate.MaxAgents))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		s.Config.Validate(), atLeast("--tasks", s.Tasks, 1), atLeast("--in-flight", s.InFlight, 1), atLeast("--samples", s.Samples, 1),
+		checkSizes("--agents", s.Agents), atLeast("--beside", s.Beside, 0), checkSizes("--beside", max(s.Beside, 1)))
 }
 
 // smallRun is one measured run of many tasks.
@@ -43,25 +36,22 @@ type smallRun struct {
 
 // latencies holds the durations of single tasks from POST to the finished event.
 type latencies struct {
-	idle, beside []time.Duration
-	floor        smallFloor // floor of the same number of sequential tasks
+	idle, busy []time.Duration // without other load, and during a big task
+	floor      smallFloor      // floor of the same number of sequential tasks
 }
 
 // Run runs the benchmark.
 func (s Small) Run(ctx context.Context) (Report, error) {
-	var report Report
-	err := inLab(ctx, s.Config, func(l *lab) error {
+	return inLab(ctx, s.Config, func(l *lab) ([]*Table, error) {
 		runs, times, err := s.alone(ctx, l)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if times.beside, err = s.besideBig(ctx, l); err != nil {
-			return fmt.Errorf("beside a task on %d hosts: %w", s.Beside, err)
+		if times.busy, err = s.duringBig(ctx, l); err != nil {
+			return nil, fmt.Errorf("during a task on %d hosts: %w", s.Beside, err)
 		}
-		report = l.report(ctx, s.rates(runs), s.costs(runs), s.times(&times))
-		return nil
+		return []*Table{s.rates(runs), s.costs(runs), s.times(&times)}, nil
 	})
-	return report, err
 }
 
 // alone measures rate and latency with few agents. The agents of the big task start later,
@@ -77,7 +67,7 @@ func (s Small) alone(ctx context.Context, l *lab) (runs []smallRun, times latenc
 		return nil, times, err
 	}
 	defer bare.close()
-	if runs, err = s.throughput(ctx, system, bare); err != nil {
+	if runs, err = s.throughput(ctx, system, bare.small); err != nil {
 		return nil, times, err
 	}
 	times, err = s.latency(ctx, system, bare)
@@ -85,7 +75,7 @@ func (s Small) alone(ctx context.Context, l *lab) (runs []smallRun, times latenc
 }
 
 // throughput measures the rate of concurrent tasks, alternately of floor and system.
-func (s Small) throughput(ctx context.Context, system *system, bare *bare) ([]smallRun, error) {
+func (s Small) throughput(ctx context.Context, system *system, floor func(ctx context.Context, n, inFlight int) (smallFloor, error)) ([]smallRun, error) {
 	if _, err := s.many(ctx, system, max(s.Tasks/warmUpShare, 1)); err != nil {
 		return nil, fmt.Errorf("warm-up: %w", err)
 	}
@@ -93,14 +83,14 @@ func (s Small) throughput(ctx context.Context, system *system, bare *bare) ([]sm
 	for i := range runs {
 		run := &runs[i]
 		var err error
-		if run.floor, err = bare.small(ctx, s.Tasks, s.InFlight); err != nil {
+		if run.floor, err = floor(ctx, s.Tasks, s.InFlight); err != nil {
 			return nil, fmt.Errorf("floor: %w", err)
 		}
-		before := system.cpu()
+		before := system.lab.plant.cpu()
 		if run.took, err = s.many(ctx, system, s.Tasks); err != nil {
 			return nil, err
 		}
-		run.cpu = spent(before, system.cpu())
+		run.cpu = spent(before, system.lab.plant.cpu())
 		s.Log.WithFields(logrus.Fields{"run": i + 1, "floor": int(perSecond(s.Tasks, run.floor.sum())), "tasks": int(perSecond(s.Tasks, run.took))}).Info("measured per second")
 	}
 	return runs, nil
@@ -155,9 +145,9 @@ func (s Small) latency(ctx context.Context, system *system, bare *bare) (l laten
 	return l, nil
 }
 
-// besideBig measures one-host tasks that start while a big task runs. Tasks that end after
+// duringBig measures one-host tasks that start while a big task runs. Tasks that end after
 // the big task are included, because they are the slowest.
-func (s Small) besideBig(ctx context.Context, l *lab) (times []time.Duration, err error) {
+func (s Small) duringBig(ctx context.Context, l *lab) (times []time.Duration, err error) {
 	if s.Beside == 0 {
 		return nil, nil
 	}
@@ -192,9 +182,9 @@ func (s Small) besideBig(ctx context.Context, l *lab) (times []time.Duration, er
 }
 
 const (
-	rateGoal   = 0.4 // minimum ratio to the rate of the floor, concurrent tasks
-	aloneGoal  = 2.5 // maximum ratio to the floor, sequential tasks
-	besideGoal = 5.0 // maximum ratio to the latency without a big task
+	rateGoal  = 0.4 // minimum ratio to the rate of the floor, concurrent tasks
+	aloneGoal = 2.5 // maximum ratio to the floor, sequential tasks
+	busyGoal  = 5.0 // maximum ratio to the latency without a big task
 )
 
 func (s Small) rates(runs []smallRun) *Table {
@@ -204,20 +194,19 @@ func (s Small) rates(runs []smallRun) *Table {
 			"Redis", "publish", "pull + ack", "request/reply", "script", "floor", "publish result", "pull + ack result", "old floor",
 			"tasks", "of floor", "goal", "met", "of old floor", "goal", "met",
 		},
-		Notes: []string{"From the first POST to the last \"finished\" event, which is sent after the task is finished in Redis. " +
-			"The floor is the sum of its parts: for each task one value written to Redis, one JetStream publish with a message id, that message pulled and acknowledged, " +
-			"one request/reply, which has the result, and one call of a deduplicating script, as many at a time. " +
-			"The old floor is for comparison with a results stream, which procfleet no longer has: one JetStream publish, pulled and acknowledged, more."},
+		Notes: []string{"Rates are from the first POST to the last \"finished\" event, which is published after the task is finished in Redis. " +
+			"The floor is the sum of its parts, with the same concurrency: for each task one value written to Redis, one JetStream publish with a message id, " +
+			"that message pulled and acknowledged, one request/reply with the result, and one call of a deduplicating script. " +
+			"The old floor, for comparison with a results stream, has one more JetStream publish, pulled and acknowledged."},
 	}
-	of := func(column func(*smallRun) time.Duration) time.Duration { return medianOf(runs, column) }
-	rate := func(column func(*smallRun) time.Duration) float64 { return perSecond(s.Tasks, of(column)) }
+	rate := func(column func(*smallRun) time.Duration) float64 { return perSecond(s.Tasks, medianOf(runs, column)) }
 	floor := rate(func(r *smallRun) time.Duration { return r.floor.sum() })
 	old := rate(func(r *smallRun) time.Duration { return r.floor.old() })
 	tasks := rate(func(r *smallRun) time.Duration { return r.took })
 	goal, met := noLess(tasks/floor, rateGoal, " of it")
 	oldGoal, oldMet := noLess(tasks/old, rateGoal, " of it")
 	t.add(
-		rate(func(r *smallRun) time.Duration { return r.floor.redis }), rate(func(r *smallRun) time.Duration { return r.floor.queue }),
+		rate(func(r *smallRun) time.Duration { return r.floor.store }), rate(func(r *smallRun) time.Duration { return r.floor.queue }),
 		rate(func(r *smallRun) time.Duration { return r.floor.pull }), rate(func(r *smallRun) time.Duration { return r.floor.request }),
 		rate(func(r *smallRun) time.Duration { return r.floor.script }), floor,
 		rate(func(r *smallRun) time.Duration { return r.floor.result }), rate(func(r *smallRun) time.Duration { return r.floor.resultPull }), old,
@@ -226,17 +215,10 @@ func (s Small) rates(runs []smallRun) *Table {
 }
 
 func (s Small) costs(runs []smallRun) *Table {
-	t := &Table{Title: "Small tasks: processor time of one, user and system, µs (mean)"}
-	row, total := []any{}, 0.0
-	for _, name := range processNames() {
-		var sum time.Duration
-		for _, run := range runs {
-			sum += run.cpu[name]
-		}
-		mean := float64(sum.Microseconds()) / float64(len(runs)*s.Tasks)
-		t.Columns, row, total = append(t.Columns, name), append(row, mean), total+mean
-	}
-	t.Columns = append(t.Columns, "all")
+	t := &Table{Title: "Small tasks: processor time of one, user and system, µs (mean)", Columns: processColumns("", "all")}
+	row, total := processCells(func(name string) float64 {
+		return float64(meanOf(runs, func(r *smallRun) time.Duration { return r.cpu[name] }).Microseconds()) / float64(s.Tasks)
+	})
 	t.add(append(row, total)...)
 	return t
 }
@@ -247,18 +229,18 @@ func (s Small) times(l *latencies) *Table {
 	t := &Table{
 		Title:   "Small tasks: one at a time, POST to \"finished\" event, ms",
 		Columns: []string{"beside", "samples", "median", "p99", "to idle", "goal", "met", "to floor", "goal", "met", "to old floor", "goal", "met"},
-		Notes: []string{fmt.Sprintf("The floor, the same primitives one after the other, is %s ms, the old floor, with a results stream, %s ms.",
+		Notes: []string{fmt.Sprintf("The floor, the same calls one after the other, is %s ms; the old floor, with a results stream, is %s ms.",
 			text(ms(floor)), text(ms(old)))},
 	}
 	idle := quantile(l.idle, 0.5)
 	goal, met := atMost(ratio(idle, floor), aloneGoal, " × floor")
 	oldGoal, oldMet := atMost(ratio(idle, old), aloneGoal, " × old floor")
 	t.add("nothing", len(l.idle), ms(idle), ms(quantile(l.idle, 0.99)), 1.0, "", "", ratio(idle, floor), goal, met, ratio(idle, old), oldGoal, oldMet)
-	if len(l.beside) > 0 {
-		beside := quantile(l.beside, 0.5)
-		goal, met := atMost(ratio(beside, idle), besideGoal, " × idle")
-		t.add(fmt.Sprintf("a task on %s hosts", thousands(s.Beside)), len(l.beside), ms(beside), ms(quantile(l.beside, 0.99)),
-			ratio(beside, idle), goal, met, ratio(beside, floor), "", "", ratio(beside, old), "", "")
+	if len(l.busy) > 0 {
+		busy := quantile(l.busy, 0.5)
+		goal, met := atMost(ratio(busy, idle), busyGoal, " × idle")
+		t.add(fmt.Sprintf("a task on %s hosts", thousands(s.Beside)), len(l.busy), ms(busy), ms(quantile(l.busy, 0.99)),
+			ratio(busy, idle), goal, met, ratio(busy, floor), "", "", ratio(busy, old), "", "")
 	}
 	return t
 }

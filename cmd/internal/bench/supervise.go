@@ -64,11 +64,13 @@ type upkeep struct {
 type deaths struct {
 	what     string
 	detected []time.Duration
-	back     []time.Duration // delays until the restart of a process that was killed on an idle host
+	// restarted holds the delays until the restart of a process that was killed on an idle
+	// host.
+	restarted []time.Duration
 }
 
-// deed holds the measurements of n operations of one kind.
-type deed struct {
+// series holds the measurements of n operations of one kind.
+type series struct {
 	what    string
 	n       int
 	took    time.Duration
@@ -80,7 +82,7 @@ type deed struct {
 type findings struct {
 	upkeeps []upkeep
 	deaths  []deaths
-	deeds   []deed
+	series  []series
 	program int // size of the agent program in bytes
 }
 
@@ -102,8 +104,8 @@ func (s Supervise) Run(ctx context.Context) (report Report, err error) {
 		}
 		s.Log.WithFields(logrus.Fields{"of": step.what}).Info("measured")
 	}
-	return Report{Machine: hardware() + "; everything on that machine", Tables: []*Table{
-		found.upkeepTable(s.For), found.deathsTable(), found.deedsTable(), found.programTable(),
+	return Report{Machine: hardware() + "; all processes on this machine", Tables: []*Table{
+		found.upkeepTable(s.For), found.deathsTable(), found.seriesTable(), found.programTable(),
 	}}, nil
 }
 
@@ -132,9 +134,9 @@ const (
 
 func (f *findings) upkeepTable(d time.Duration) *Table {
 	t := &Table{
-		Title:   "Idle processes: processor time and memory that supervising them costs",
+		Title:   "Idle processes: processor time and memory of supervision",
 		Columns: []string{"program", "processes", "CPU, % of one", "RSS, MiB", "goal", "met"},
-		Notes:   []string{fmt.Sprintf("Processor time is user and system, counted for %v; memory is what is resident after that.", d)},
+		Notes:   []string{fmt.Sprintf("Processor time is user and system time during %v; RSS is measured at the end of that time.", d)},
 	}
 	for _, u := range f.upkeeps {
 		goal, met := "", ""
@@ -155,27 +157,27 @@ func (f *findings) upkeepTable(d time.Duration) *Table {
 
 func (f *findings) deathsTable() *Table {
 	t := &Table{
-		Title:   "Deaths: from the kill until it is known, and until the process is back",
+		Title:   "Deaths: from the kill to its detection, and to the restart of the process",
 		Columns: []string{"program", "kills", "known, median ms", "known, p99 ms", "back, ms"},
-		Notes: []string{"The floor waits for its own child, and starts it by the command that the agent has. An agent looks for a successor " +
-			"before it starts a process again, at once if the process ran for ten times start_interval, which is 1 s here, its gate for storms of restarts being open (" + openGate + "); supervisord does so in the next turn of a " +
-			"loop that waits for a second. Its log tells milliseconds: its times are rounded up."},
+		Notes: []string{"The floor waits for its own child process and starts it with the same command as the agent. An agent first searches for a successor " +
+			"of the process. It restarts a process at once if the process has run for ten times start_interval, which is 1 s here; the limit on restarts is disabled (" + noRestartLimit + "). " +
+			"supervisord restarts a process in the next round of a loop that runs every second. The times of supervisord are rounded up to milliseconds, the unit of its log."},
 	}
 	for _, d := range f.deaths {
-		t.add(d.what, len(d.detected), ms(quantile(d.detected, 0.5)), ms(quantile(d.detected, 0.99)), ms(quantile(d.back, 0.5)))
+		t.add(d.what, len(d.detected), ms(quantile(d.detected, 0.5)), ms(quantile(d.detected, 0.99)), ms(quantile(d.restarted, 0.5)))
 	}
 	return t
 }
 
-func (f *findings) deedsTable() *Table {
+func (f *findings) seriesTable() *Table {
 	t := &Table{
 		Title:   "Adoption and bursts",
 		Columns: []string{"what", "number", "ms", "per second", "floor, ms", "ratio", "most threads"},
-		Notes: []string{"Adoption is from the start of the agent's program, after a SIGKILL, until it has found every process again; each was then " +
-			"the same as before. The floors of reloads are their commands run bare, 64 at a time, in " + bareShell + " and in the account's shell, in which the agent has to " +
-			"run them; no reload is followed by a watch."},
+		Notes: []string{"Adoption is the time from the start of the agent, after a SIGKILL, until the agent has adopted every process. " +
+			"The floors of reloads are runs of the same commands without an agent, 64 concurrently, in " + bareShell + " and in the account's shell, which the agent uses. " +
+			"The agent does not check a process after a reload."},
 	}
-	for _, d := range f.deeds {
+	for _, d := range f.series {
 		var floor, times, threads any = "", "", ""
 		if d.floor > 0 {
 			floor, times = ms(d.floor), ratio(d.took, d.floor)
@@ -194,8 +196,6 @@ func (f *findings) programTable() *Table {
 	t.add("agent", mib(f.program), goal, met)
 	return t
 }
-
-func mib(bytes int) float64 { return float64(bytes) / (1 << 20) }
 
 // idle measures the processor share of a process during d, and its resident bytes.
 func idle(ctx context.Context, pid int, d time.Duration) (cpu float64, rss int, err error) {

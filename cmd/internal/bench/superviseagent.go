@@ -25,11 +25,11 @@ func (s Supervise) measureAgent(ctx context.Context, at *site, found *findings) 
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.conn.Close()
 	if _, err := o.startAgent(ctx); err != nil {
 		return err
 	}
-	defer o.agentStop()
+	defer func() { o.agent().stop() }()
 	processes, err := at.sleepers("bench", s.Processes)
 	if err != nil {
 		return err
@@ -48,12 +48,9 @@ func (s Supervise) measureAgent(ctx context.Context, at *site, found *findings) 
 			return err
 		}
 	}
-	o.agentStop() // stop the agent first: it would restart killed processes
+	o.agent().stop() // before the kills: the agent would restart killed processes
 	return killIn(at.dir)
 }
-
-// agentStop stops the agent gracefully.
-func (o *overseer) agentStop() { o.agent().stop() }
 
 func (s Supervise) idleAgent(ctx context.Context, o *overseer, found *findings, name string, processes []sleeper) error {
 	cpu, rss, err := idle(ctx, o.agent().pid(), s.For)
@@ -73,7 +70,7 @@ func (s Supervise) startAll(ctx context.Context, o *overseer, found *findings, p
 	if err != nil {
 		return err
 	}
-	found.deeds = append(found.deeds, deed{what: "starts, each watched for a second", n: len(processes), took: took})
+	found.series = append(found.series, series{what: "starts, each with a check of a second", n: len(processes), took: took})
 	_, err = running(ctx, o.data(), len(processes))
 	return err
 }
@@ -87,10 +84,10 @@ func (s Supervise) killSome(ctx context.Context, o *overseer, found *findings, n
 		if err := kill(before); err != nil {
 			return err
 		}
-		if err := p.back(ctx, before, time.Millisecond); err != nil {
+		if err := p.awaitRestart(ctx, before, time.Millisecond); err != nil {
 			return err
 		}
-		d.back = append(d.back, time.Since(begun))
+		d.restarted = append(d.restarted, time.Since(begun))
 	}
 	victims := processes[s.Runs : s.Runs+s.Kills]
 	pids, killed := make([]int, len(victims)), make([]time.Time, len(victims))
@@ -104,7 +101,7 @@ func (s Supervise) killSome(ctx context.Context, o *overseer, found *findings, n
 		}
 	}
 	for i, p := range victims {
-		if err := p.back(ctx, pids[i], 20*time.Millisecond); err != nil {
+		if err := p.awaitRestart(ctx, pids[i], 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -126,8 +123,8 @@ func (s Supervise) killSome(ctx context.Context, o *overseer, found *findings, n
 // killPause is the interval between kills that do not wait for a restart.
 const killPause = 20 * time.Millisecond
 
-// back waits until the process has another pid than before.
-func (p sleeper) back(ctx context.Context, before int, every time.Duration) error {
+// awaitRestart waits until the process has another pid than before.
+func (p sleeper) awaitRestart(ctx context.Context, before int, every time.Duration) error {
 	return until(ctx, p.key+" is started again", every, func() bool {
 		now := p.pid()
 		return now != 0 && now != before
@@ -137,7 +134,7 @@ func (p sleeper) back(ctx context.Context, before int, every time.Duration) erro
 // adoptAll kills the agent, starts it again and measures the time until the new agent has
 // adopted every process.
 func (s Supervise) adoptAll(ctx context.Context, o *overseer, found *findings, processes []sleeper) error {
-	before, err := look(ctx, o.data())
+	before, err := query(ctx, o.data())
 	if err != nil {
 		return err
 	}
@@ -159,13 +156,13 @@ func (s Supervise) adoptAll(ctx context.Context, o *overseer, found *findings, p
 			}
 		}
 	}
-	found.deeds = append(found.deeds, deed{what: "adoption", n: len(processes), took: quantile(took, 0.5)})
+	found.series = append(found.series, series{what: "adoption", n: len(processes), took: quantile(took, 0.5)})
 	return nil
 }
 
 // burst sends s.Operations operations as fast as the agent accepts them.
 func (s Supervise) burst(ctx context.Context, o *overseer, found *findings, action string, processes []sleeper) error {
-	d := deed{what: "burst of " + action + " operations", n: s.Operations}
+	d := series{what: "burst of " + action + " operations", n: s.Operations}
 	counting, stop := context.WithCancel(ctx)
 	most := make(chan int)
 	go func() { most <- mostThreads(counting, o.agent().pid()) }()
@@ -180,7 +177,7 @@ func (s Supervise) burst(ctx context.Context, o *overseer, found *findings, acti
 		return errors.New("the agent has ended")
 	}
 	if action != agentproto.ActionReload {
-		found.deeds = append(found.deeds, d)
+		found.series = append(found.series, d)
 		return nil
 	}
 	login, err := loginShell(ctx, o.account)
@@ -193,7 +190,7 @@ func (s Supervise) burst(ctx context.Context, o *overseer, found *findings, acti
 			return err
 		}
 		d.what = what + ", floor in " + shell
-		found.deeds = append(found.deeds, d)
+		found.series = append(found.series, d)
 	}
 	return nil
 }

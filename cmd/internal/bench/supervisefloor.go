@@ -34,7 +34,7 @@ func (s Supervise) measureBare(ctx context.Context, at *site, found *findings) e
 		if err := inShell(ctx, bareShell, p.command).Run(); err != nil {
 			return err
 		}
-		d.back = append(d.back, time.Since(begun))
+		d.restarted = append(d.restarted, time.Since(begun))
 		if err := kill(p.pid()); err != nil {
 			return err
 		}

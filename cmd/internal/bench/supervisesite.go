@@ -32,13 +32,13 @@ func newSite(procfleet string) (*site, error) {
 	if p.dir, err = filepath.EvalSymlinks(p.dir); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
-	p.env = []string{openGate}
+	p.env = []string{noRestartLimit}
 	return &site{plant: p, account: me.Username}, nil
 }
 
-// openGate is an environment setting that disables the restart storm limit of agents. The
-// default limit, 20 restarts per minute, would dominate the measurement.
-const openGate = "PROCFLEET_AGENT_TIMING=start_every=1ms"
+// noRestartLimit is an environment setting that disables the restart storm limit of agents.
+// The default limit, 20 restarts per minute, would dominate the measurement.
+const noRestartLimit = "PROCFLEET_AGENT_TIMING=start_every=1ms"
 
 // close kills the remaining supervised processes after it stops the supervisors.
 func (s *site) close() error {

@@ -19,7 +19,7 @@ const supervisord = "supervisord"
 func (s Supervise) measureSupervisord(ctx context.Context, at *site, found *findings) error {
 	path, err := exec.LookPath(s.Supervisord)
 	if err != nil {
-		s.Log.WithError(err).Warn("supervisord is left out")
+		s.Log.WithError(err).Warn("supervisord not measured")
 		return nil
 	}
 	dir := filepath.Join(at.dir, supervisord)
@@ -35,8 +35,8 @@ func (s Supervise) measureSupervisord(ctx context.Context, at *site, found *find
 	}
 	program := at.child(supervisord)
 	defer program.stop()
-	diary := supervisordLog(filepath.Join(dir, "log"))
-	if err := diary.await(ctx, program, "RUNNING", s.Processes); err != nil {
+	events := supervisordLog(filepath.Join(dir, "log"))
+	if err := events.await(ctx, program, "RUNNING", s.Processes); err != nil {
 		return err
 	}
 	cpu, rss, err := idle(ctx, program.pid(), s.For)
@@ -44,12 +44,9 @@ func (s Supervise) measureSupervisord(ctx context.Context, at *site, found *find
 		return err
 	}
 	found.upkeeps = append(found.upkeeps, upkeep{what: supervisord, processes: s.Processes, cpu: cpu, rss: rss})
-	d, err := s.killSupervisords(ctx, program, diary)
-	if err != nil {
-		return err
-	}
+	d, err := s.killSupervisords(ctx, program, events)
 	found.deaths = append(found.deaths, d)
-	return nil
+	return err
 }
 
 func supervisordConfig(dir, account string, processes int) string {
@@ -77,11 +74,17 @@ stderr_logfile=NONE
 }
 
 // killSupervisords is [Supervise.killSome] for supervisord.
-func (s Supervise) killSupervisords(ctx context.Context, program *child, diary supervisordLog) (deaths, error) {
+func (s Supervise) killSupervisords(ctx context.Context, program *child, log supervisordLog) (deaths, error) {
 	d := deaths{what: supervisord}
-	pids, err := diary.pids()
+	entries, err := log.read()
 	if err != nil {
 		return d, err
+	}
+	pids := map[string]int{} // of the last spawn
+	for _, e := range entries {
+		if e.event == "spawned" {
+			pids[e.process] = e.pid
+		}
 	}
 	killed := make([]time.Time, s.Runs+s.Kills)
 	for i := range killed {
@@ -90,7 +93,7 @@ func (s Supervise) killSupervisords(ctx context.Context, program *child, diary s
 			return d, err
 		}
 		if i < s.Runs { // wait for the restart
-			err = diary.await(ctx, program, "spawned", s.Processes+i+1)
+			err = log.await(ctx, program, "spawned", s.Processes+i+1)
 		} else {
 			err = wait(ctx, killPause)
 		}
@@ -98,16 +101,15 @@ func (s Supervise) killSupervisords(ctx context.Context, program *child, diary s
 			return d, err
 		}
 	}
-	if err := diary.await(ctx, program, "spawned", s.Processes+len(killed)); err != nil {
+	if err := log.await(ctx, program, "spawned", s.Processes+len(killed)); err != nil {
 		return d, err
 	}
-	entries, err := diary.read()
-	if err != nil {
+	if entries, err = log.read(); err != nil {
 		return d, err
 	}
 	exited, spawned := map[string]time.Time{}, map[string]time.Time{}
 	for _, e := range entries {
-		switch e.word {
+		switch e.event {
 		case "exited":
 			exited[e.process] = e.at
 		case "spawned":
@@ -120,7 +122,7 @@ func (s Supervise) killSupervisords(ctx context.Context, program *child, diary s
 			return d, fmt.Errorf("supervisord has not detected the kill of %s", name)
 		}
 		if i < s.Runs {
-			d.back = append(d.back, spawned[name].Sub(at))
+			d.restarted = append(d.restarted, spawned[name].Sub(at))
 		} else {
 			d.detected = append(d.detected, exited[name].Sub(at))
 		}
@@ -136,9 +138,9 @@ type supervisordLog string
 // entry is a log line about a process.
 type entry struct {
 	at      time.Time // rounded up to the next millisecond
-	word    string    // logged state: "spawned", "exited" or "RUNNING"
+	event   string    // "spawned", "exited" or "RUNNING"
 	process string
-	pid     int // set only if word is "spawned"
+	pid     int // set only if event is "spawned"
 }
 
 var supervisordLine = regexp.MustCompile(`(?m)^(\S+ \S+) INFO spawned: '(\S+)' with pid (\d+)$|^(\S+ \S+) \w+ exited: (\S+) \(|^(\S+ \S+) INFO success: (\S+) entered RUNNING`)
@@ -150,13 +152,13 @@ func (l supervisordLog) read() ([]entry, error) {
 	}
 	var entries []entry
 	for _, m := range supervisordLine.FindAllStringSubmatch(string(text), -1) {
-		e := entry{word: "spawned", process: m[2]}
+		e := entry{event: "spawned", process: m[2]}
 		stamp := m[1]
 		switch {
 		case m[5] != "":
-			e.word, e.process, stamp = "exited", m[5], m[4]
+			e.event, e.process, stamp = "exited", m[5], m[4]
 		case m[7] != "":
-			e.word, e.process, stamp = "RUNNING", m[7], m[6]
+			e.event, e.process, stamp = "RUNNING", m[7], m[6]
 		default:
 			if e.pid, err = strconv.Atoi(m[3]); err != nil {
 				return nil, err
@@ -172,42 +174,24 @@ func (l supervisordLog) read() ([]entry, error) {
 	return entries, nil
 }
 
-// await waits until supervisord has logged word the given number of times.
-func (l supervisordLog) await(ctx context.Context, program *child, word string, times int) error {
+// await waits until supervisord has logged an event the given number of times.
+func (l supervisordLog) await(ctx context.Context, program *child, event string, times int) error {
 	ended := false
-	err := until(ctx, fmt.Sprintf("supervisord says %q %d times", word, times), 20*time.Millisecond, func() bool {
-		select {
-		case <-program.done:
-			ended = true
+	err := until(ctx, fmt.Sprintf("supervisord logs %q %d times", event, times), 20*time.Millisecond, func() bool {
+		if ended = program.runningPID() < 0; ended {
 			return true
-		default:
 		}
 		entries, err := l.read()
-		said := 0
+		logged := 0
 		for _, e := range entries {
-			if e.word == word {
-				said++
+			if e.event == event {
+				logged++
 			}
 		}
-		return err == nil && said >= times
+		return err == nil && logged >= times
 	})
 	if ended {
 		return fmt.Errorf("supervisord has ended: %s", tail(string(l)))
 	}
 	return err
-}
-
-// pids returns the pid of the last spawn of each process, by process name.
-func (l supervisordLog) pids() (map[string]int, error) {
-	entries, err := l.read()
-	if err != nil {
-		return nil, err
-	}
-	pids := map[string]int{}
-	for _, e := range entries {
-		if e.word == "spawned" {
-			pids[e.process] = e.pid
-		}
-	}
-	return pids, nil
 }

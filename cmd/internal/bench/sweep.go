@@ -64,11 +64,10 @@ type swept struct {
 
 // Run runs the benchmark.
 func (m Sweep) Run(ctx context.Context) (Report, error) {
-	var report Report
-	err := inLab(ctx, m.Config, func(l *lab) error {
-		store, err := redisstore.Open(ctx, redisstore.Options{URL: l.Redis, TLS: l.redisTLS, Log: l.Log})
+	return inLab(ctx, m.Config, func(l *lab) ([]*Table, error) {
+		store, err := l.openStore(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer func() { _ = store.Close() }() // the data of the benchmark is not needed afterwards
 		var all []swept
@@ -76,16 +75,14 @@ func (m Sweep) Run(ctx context.Context) (Report, error) {
 			for _, workers := range m.Workers {
 				out, err := m.measure(ctx, l, store, kind, workers)
 				if err != nil {
-					return fmt.Errorf("%d workers, %s tasks: %w", workers, kind.name, err)
+					return nil, fmt.Errorf("%d workers, %s tasks: %w", workers, kind.name, err)
 				}
 				all = append(all, out)
 				l.Log.WithFields(logrus.Fields{"kind": kind.name, "workers": workers, "took_ms": out.visits.Milliseconds()}).Info("measured")
 			}
 		}
-		report = l.report(ctx, m.table(all))
-		return nil
+		return []*Table{m.table(all)}, nil
 	})
-	return report, err
 }
 
 func (m Sweep) measure(ctx context.Context, l *lab, store *redisstore.Store, kind sweepKind, workers int) (out swept, err error) {
@@ -100,52 +97,31 @@ func (m Sweep) measure(ctx context.Context, l *lab, store *redisstore.Store, kin
 	if err := m.postpone(ctx, store, ids, taskstore.MaxVisit); err != nil { // no task is due before all exist
 		return out, err
 	}
-	var names []string
-	for n := range workers {
-		name := worker
-		if n > 0 {
-			name += "-" + strconv.Itoa(n+1)
-		}
-		s := &system{lab: l}
-		if err := l.plant.startRole(ctx, name, append([]string{"worker"}, s.servers()...), ""); err != nil {
+	for range workers {
+		if err := l.startWorker(ctx); err != nil {
 			return out, err
 		}
-		defer l.plant.child(name).stop()
-		names = append(names, name)
+		defer l.plant.child(worker).stop()
 	}
 	if err := until(ctx, "the shards are leased", readyPause, func() bool { return m.leases(ctx, l) == taskstore.SweepShards }); err != nil {
 		return out, err
 	}
-	select {
-	case <-time.After(kind.delay):
-	case <-ctx.Done():
-		return out, context.Cause(ctx)
+	if err := wait(ctx, kind.delay); err != nil {
+		return out, err
 	}
-	used := func() map[string]time.Duration {
-		cpu := map[string]time.Duration{}
-		for _, name := range names {
-			cpu[worker] += cpuTime(l.plant.child(name).pid())
-		}
-		if c := l.plant.child(redisServer); c != nil {
-			cpu[redisServer] = cpuTime(c.pid())
-		}
-		return cpu
-	}
-	before, begun := used(), time.Now()
+	before, begun := l.plant.cpu(), time.Now()
 	if err := m.postpone(ctx, store, ids, 0); err != nil {
 		return out, err
 	}
 	due := begun.Add(time.Second)
 	err = until(ctx, "every task is visited", 5*time.Millisecond, func() bool { return m.waiting(ctx, l, due) == 0 })
-	out.visits, out.cpu = time.Since(begun), spent(before, used())
+	out.visits, out.cpu = time.Since(begun), spent(before, l.plant.cpu())
 	return out, errors.Join(err, m.settle(ctx, store, ids))
 }
 
 const sweepBatch = 500
 
 func (m Sweep) create(ctx context.Context, store *redisstore.Store, kind sweepKind) ([]procfleet.TaskID, error) {
-	spec := procfleet.DefaultSpec()
-	spec.Namespace, spec.Name, spec.ProcName = "bench", sample, sample
 	ids := make([]procfleet.TaskID, m.Tasks)
 	var group errgroup.Group
 	group.SetLimit(64)
@@ -155,29 +131,35 @@ func (m Sweep) create(ctx context.Context, store *redisstore.Store, kind sweepKi
 			if err != nil {
 				return err
 			}
-			task, _, err := store.Create(ctx, taskstore.Draft{
-				Lane: procfleet.LaneSmall, Timeout: time.Hour, Retention: time.Hour, Actions: []procfleet.Action{procfleet.ActionStart}, Dialect: "native",
-				Chunks: []procfleet.Chunk{{
-					Specs: []procfleet.ProcessSpec{spec},
-					Items: []procfleet.Item{{Action: procfleet.ActionStart, Target: procfleet.Target{Host: host}}},
-				}},
-			})
-			if err != nil {
+			if ids[i], err = createTask(ctx, store, procfleet.ActionStart, host); err != nil {
 				return err
 			}
-			ids[i] = task.ID
-			return kind.make(ctx, store, task.ID)
+			return kind.make(ctx, store, ids[i])
 		})
 	}
 	return ids, group.Wait()
 }
 
+// createTask stores a task with one action on one host.
+func createTask(ctx context.Context, store *redisstore.Store, action procfleet.Action, host procfleet.Host) (procfleet.TaskID, error) {
+	spec := procfleet.DefaultSpec()
+	spec.Namespace, spec.Name, spec.ProcName = "bench", sample, sample
+	task, _, err := store.Create(ctx, taskstore.Draft{
+		Lane: procfleet.LaneSmall, Timeout: time.Hour, Retention: time.Hour, Actions: []procfleet.Action{action}, Dialect: "native",
+		Chunks: []procfleet.Chunk{{
+			Specs: []procfleet.ProcessSpec{spec},
+			Items: []procfleet.Item{{Action: action, Target: procfleet.Target{Host: host}}},
+		}},
+	})
+	return task.ID, err
+}
+
 // floor measures the reads of a visit for all tasks, without procfleet.
 func (m Sweep) floor(ctx context.Context, l *lab, ids []procfleet.TaskID) (time.Duration, error) {
 	begun := time.Now()
-	for at := 0; at < len(ids); at += sweepBatch {
+	for some := range slices.Chunk(ids, sweepBatch) {
 		pipe := l.redis.Pipeline()
-		for _, id := range ids[at:min(at+sweepBatch, len(ids))] {
+		for _, id := range some {
 			pipe.HGetAll(ctx, "pf:{"+string(id)+"}:head")
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
@@ -237,13 +219,13 @@ func (m Sweep) table(all []swept) *Table {
 	t := &Table{
 		Title:   fmt.Sprintf("Sweep: %s tasks that are due at once", thousands(m.Tasks)),
 		Columns: []string{"tasks", "workers", "visits, ms", "visits/s", "floor, ms", "floor reads/s", "ratio", "worker CPU, µs each", "Redis CPU, µs each"},
-		Notes: []string{"Finished tasks are removed from the index; running ones have their delivered items and their agents looked up, and get their next visit. " +
-			"The floor is a bare pipelined read of the same tasks, by one connection. Processor time is that of all workers together."},
+		Notes: []string{"A visit removes a finished task from the index. Of a running task it reads the delivered items and their agents, and sets the time " +
+			"of the next visit. The floor is a bare pipelined read of the same tasks, by one connection. Processor time is summed over the workers."},
 	}
-	rate := func(d time.Duration) float64 { return float64(m.Tasks) / d.Seconds() }
 	each := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(m.Tasks) }
 	for _, out := range all {
-		t.add(out.kind, out.workers, ms(out.visits), rate(out.visits), ms(out.floor), rate(out.floor), ratio(out.visits, out.floor), each(out.cpu[worker]), each(out.cpu[redisServer]))
+		t.add(out.kind, out.workers, ms(out.visits), perSecond(m.Tasks, out.visits), ms(out.floor), perSecond(m.Tasks, out.floor),
+			ratio(out.visits, out.floor), each(out.cpu[worker]), each(out.cpu[redisServer]))
 	}
 	return t
 }

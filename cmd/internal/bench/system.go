@@ -18,8 +18,8 @@ import (
 
 const (
 	readyPause = 50 * time.Millisecond
-	// lookEvery is the interval at which Redis is polled for the end of a big task.
-	lookEvery = time.Millisecond
+	// pollEvery is the interval at which Redis is polled for the end of a big task.
+	pollEvery = time.Millisecond
 )
 
 // system is the system under test: a dispatcher, a worker and simulated agents, which run
@@ -31,7 +31,7 @@ type system struct {
 	wire     *wire
 	store    *redisstore.Store // reads the end of tasks from Redis
 	finishes *finishes
-	roles    []*child
+	before   int // number of children of the plant before the system started
 }
 
 // fleet configures the agents and the worker of a system.
@@ -48,11 +48,8 @@ func startSystem(ctx context.Context, l *lab, f fleet) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &system{lab: l, address: "127.0.0.1:" + port, agents: f.agents}
-	before := len(l.plant.children)
-	err = s.start(ctx, f)
-	s.roles = l.plant.children[before:]
-	if err != nil {
+	s := &system{lab: l, address: "127.0.0.1:" + port, agents: f.agents, before: len(l.plant.children)}
+	if err := s.start(ctx, f); err != nil {
 		s.stop()
 		return nil, err
 	}
@@ -60,8 +57,7 @@ func startSystem(ctx context.Context, l *lab, f fleet) (*system, error) {
 }
 
 func (s *system) start(ctx context.Context, f fleet) (err error) {
-	plant := s.lab.plant
-	if err := plant.startRole(ctx, worker, slices.Concat([]string{"worker"}, s.servers(), f.worker), ""); err != nil {
+	if err := s.lab.startWorker(ctx, f.worker...); err != nil {
 		return err
 	}
 	if err := s.startDispatcher(ctx); err != nil {
@@ -70,22 +66,21 @@ func (s *system) start(ctx context.Context, f fleet) (err error) {
 	if err := s.startFleet(ctx, f); err != nil {
 		return err
 	}
-	if s.store, err = redisstore.Open(ctx, redisstore.Options{URL: s.lab.Redis, TLS: s.lab.redisTLS, Log: s.lab.Log}); err != nil {
+	if s.store, err = s.lab.openStore(ctx); err != nil {
 		return err
 	}
-	if s.finishes, err = hearFinishes(s.lab.conn); err != nil {
+	if s.finishes, err = subscribeFinishes(s.lab.conn); err != nil {
 		return err
 	}
 	return s.warmUp(ctx)
 }
 
-// servers returns the flags of a role that configure NATS, Redis and security.
-func (s *system) servers() []string {
-	return slices.Concat(s.lab.natsFlags(), s.lab.redisFlags())
+func (l *lab) startWorker(ctx context.Context, flags ...string) error {
+	return l.plant.startRole(ctx, worker, slices.Concat([]string{"worker"}, l.natsFlags(), l.redisFlags(), flags), "")
 }
 
 func (s *system) startDispatcher(ctx context.Context) error {
-	args := append([]string{"dispatcher", "--http", s.address}, s.servers()...)
+	args := slices.Concat([]string{"dispatcher", "--http", s.address}, s.lab.natsFlags(), s.lab.redisFlags())
 	return s.lab.plant.startRole(ctx, dispatcher, args, "")
 }
 
@@ -117,14 +112,8 @@ func (s *system) restartFleet(ctx context.Context, f fleet) error {
 
 // warmUp waits until a small task succeeds.
 func (s *system) warmUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the system was not ready within %v", startTimeout))
-	defer cancel()
-	for s.ready(ctx) != nil {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(readyPause):
-		}
+	if err := until(ctx, "the system is ready", readyPause, func() bool { return s.ready(ctx) == nil }); err != nil {
+		return err
 	}
 	_, err := s.operate(ctx, oneHost(0))
 	return err
@@ -144,7 +133,7 @@ func (s *system) ready(ctx context.Context) (err error) {
 }
 
 func (s *system) stop() {
-	for _, role := range slices.Backward(s.roles) {
+	for _, role := range slices.Backward(s.lab.plant.children[s.before:]) {
 		role.stop()
 	}
 	if s.wire != nil {
@@ -167,11 +156,7 @@ func submission(action procfleet.Action, name string, hosts []string) []byte {
 	if action != procfleet.ActionStatus {
 		process["setup_path"], process["control"] = "/opt/sample", map[string]string{"start": "./start.sh", "stop": "./stop.sh"}
 	}
-	body, err := json.Marshal(map[string]any{
-		"action":  action,
-		"process": process,
-		"hosts":   hosts,
-	})
+	body, err := json.Marshal(map[string]any{"action": action, "process": process, "hosts": hosts})
 	if err != nil {
 		panic(err) // strings can always be encoded
 	}
@@ -181,23 +166,21 @@ func submission(action procfleet.Action, name string, hosts []string) []byte {
 // oneHost returns the submission of a status task on agent i. manyHosts returns the
 // submission of a status task on the first n agents.
 func oneHost(i int) []byte {
-	return submission(procfleet.ActionStatus, sample, []string{host(i)})
+	return submission(procfleet.ActionStatus, sample, []string{host(0, i)})
 }
 
-func manyHosts(n int) []byte { return submission(procfleet.ActionStatus, sample, hosts(n)) }
+func manyHosts(n int) []byte { return submission(procfleet.ActionStatus, sample, hosts(0, n)) }
 
-// hosts returns the hosts of the first n agents.
-func hosts(n int) []string {
+// hosts returns the hosts of the first n agents of a cloud area.
+func hosts(cloud, n int) []string {
 	all := make([]string, n)
 	for i := range all {
-		all[i] = host(i)
+		all[i] = host(cloud, i)
 	}
 	return all
 }
 
-func host(i int) string { return hostIn(0, i) }
-
-func hostIn(cloud, i int) string { return strconv.Itoa(cloud) + ":" + simulate.Address(i).String() }
+func host(cloud, i int) string { return strconv.Itoa(cloud) + ":" + simulate.Address(i).String() }
 
 // operated holds durations of a task, measured from its POST.
 type operated struct {
@@ -235,44 +218,15 @@ func (s *system) finished(ctx context.Context, id procfleet.TaskID) (procfleet.T
 		if task.State.Done() {
 			return task, nil
 		}
-		select {
-		case <-ctx.Done():
-			return procfleet.Task{}, context.Cause(ctx)
-		case <-time.After(lookEvery):
+		if err := wait(ctx, pollEvery); err != nil {
+			return procfleet.Task{}, err
 		}
 	}
-}
-
-// cpu returns the processor time of each process.
-func (s *system) cpu() map[string]time.Duration {
-	used := map[string]time.Duration{}
-	for _, name := range processNames() {
-		if c := s.lab.plant.child(name); c != nil {
-			used[name] = cpuTime(c.pid())
-		}
-	}
-	return used
 }
 
 // floorCPU returns the total processor time of NATS, Redis and this process, which acts as
 // the client in floors.
 func (s *system) floorCPU() time.Duration {
-	used := s.cpu()
+	used := s.lab.plant.cpu()
 	return used[natsServer] + used[redisServer] + cpuTime(os.Getpid())
-}
-
-// forgetPeak resets the value of [system.peak] to the current resident memory.
-func (s *system) forgetPeak(name string) {
-	if c := s.lab.plant.child(name); c != nil {
-		forgetPeakRSS(c.pid())
-	}
-}
-
-// peak returns the maximum resident memory of the named process in bytes.
-func (s *system) peak(name string) int {
-	c := s.lab.plant.child(name)
-	if c == nil {
-		return 0
-	}
-	return peakRSS(c.pid())
 }

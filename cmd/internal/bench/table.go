@@ -135,6 +135,26 @@ func meanOf[S any](samples []S, column func(*S) time.Duration) time.Duration {
 	return sum / time.Duration(len(samples))
 }
 
+// processColumns returns the column of each process, its name followed by suffix, and more
+// columns.
+func processColumns(suffix string, more ...string) (columns []string) {
+	for _, name := range processNames() {
+		columns = append(columns, name+suffix)
+	}
+	return append(columns, more...)
+}
+
+// processCells returns a cell for each process, and the sum of the cells.
+func processCells(figure func(name string) float64) (cells []any, sum float64) {
+	for _, name := range processNames() {
+		value := figure(name)
+		cells, sum = append(cells, value), sum+value
+	}
+	return cells, sum
+}
+
+func mib(bytes int) float64 { return float64(bytes) / (1 << 20) }
+
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }

@@ -6,59 +6,37 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/procfleet/procfleet/agent/proc"
 )
 
-// clockTick is the unit of processor time in /proc, which is the same on all architectures.
-const clockTick = 10 * time.Millisecond
+// The figures of a process are 0 without /proc, or if the process has ended.
 
-// cpuTime returns the processor time of a process, user and system, or 0 without
-// /proc.
+// cpuTime returns the processor time of a process, user and system.
 func cpuTime(pid int) time.Duration {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	// The second field, the name, may contain any characters; later fields have no ')'.
-	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	const user, system = 14 - 3, 15 - 3 // proc(5) numbers fields from 1; pid and name are cut off
-	if len(fields) <= system {
-		return 0
-	}
-	ticks := 0
-	for _, field := range [][]byte{fields[user], fields[system]} {
-		n, err := strconv.Atoi(string(field))
-		if err != nil {
-			return 0
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * clockTick
+	stat, _ := proc.ReadStat(pid) // the zero Stat after an error
+	return time.Duration(stat.UTime+stat.STime) * time.Second / proc.TicksPerSecond
 }
 
-// peakRSS returns the maximum resident memory of a process in bytes. residentSize returns
-// its current resident memory. Both return 0 without /proc.
-func peakRSS(pid int) int      { return statusFigure(pid, "VmHWM:") << 10 }
-func residentSize(pid int) int { return statusFigure(pid, "VmRSS:") << 10 }
+// residentSize returns the resident memory of a process in bytes.
+func residentSize(pid int) int {
+	stat, _ := proc.ReadStat(pid)
+	return int(stat.RSSPages) * os.Getpagesize()
+}
 
-// threads returns the number of threads of a process, or 0 without /proc.
-func threads(pid int) int { return statusFigure(pid, "Threads:") }
+// threads returns the number of threads of a process.
+func threads(pid int) int {
+	stat, _ := proc.ReadStat(pid)
+	return stat.Threads
+}
 
-// statusFigure returns the number in the line name of /proc/PID/status. Sizes are in KiB.
-func statusFigure(pid int, name string) int {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, found := bytes.Cut(data, []byte("\n"+name))
-	fields := bytes.Fields(rest)
-	if !found || len(fields) == 0 {
-		return 0
-	}
-	n, err := strconv.Atoi(string(fields[0]))
-	if err != nil {
-		return 0
-	}
-	return n
+// peakRSS returns the maximum resident memory of a process in bytes.
+func peakRSS(pid int) int {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // nil after an error
+	_, rest, _ := bytes.Cut(data, []byte("\nVmHWM:"))
+	text, _, _ := bytes.Cut(bytes.TrimSpace(rest), []byte(" "))
+	kib, _ := strconv.Atoi(string(text))
+	return kib << 10
 }
 
 // forgetPeakRSS resets the value of [peakRSS], if the kernel supports the reset.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -23,7 +22,7 @@ const mostWorkers = 16
 
 // Validate reports all invalid settings.
 func (w Workers) Validate() error {
-	errs := []error{w.Config.Validate(), checkSizes("--hosts", []int{w.Hosts})}
+	errs := []error{w.Config.Validate(), checkSizes("--hosts", w.Hosts)}
 	if len(w.Workers) == 0 || slices.Min(w.Workers) < 1 || slices.Max(w.Workers) > mostWorkers {
 		errs = append(errs, fmt.Errorf("--workers: %v are not numbers from 1 to %d", w.Workers, mostWorkers))
 	}
@@ -44,23 +43,20 @@ type worked struct {
 
 // Run runs the benchmark.
 func (w Workers) Run(ctx context.Context) (Report, error) {
-	var report Report
-	err := inLab(ctx, w.Config, func(l *lab) error {
+	return inLab(ctx, w.Config, func(l *lab) ([]*Table, error) {
 		var all []worked
 		for _, latency := range w.Latencies {
 			for _, workers := range w.Workers {
 				out, err := w.measure(ctx, l, workers, latency)
 				if err != nil {
-					return fmt.Errorf("%d workers, agents that take %v: %w", workers, latency, err)
+					return nil, fmt.Errorf("%d workers, agents that take %v: %w", workers, latency, err)
 				}
 				all = append(all, out)
 				l.Log.WithFields(logrus.Fields{"workers": workers, "latency": latency, "path_ms": out.path.Milliseconds()}).Info("measured")
 			}
 		}
-		report = l.report(ctx, w.table(all))
-		return nil
+		return []*Table{w.table(all)}, nil
 	})
-	return report, err
 }
 
 func (w Workers) measure(ctx context.Context, l *lab, workers int, latency time.Duration) (out worked, err error) {
@@ -69,27 +65,17 @@ func (w Workers) measure(ctx context.Context, l *lab, workers int, latency time.
 		return out, err
 	}
 	defer s.stop()
-	names := []string{worker}
-	for n := 2; n <= workers; n++ {
-		name := worker + "-" + strconv.Itoa(n)
-		if err := l.plant.startRole(ctx, name, append([]string{"worker"}, s.servers()...), ""); err != nil {
+	for range workers - 1 {
+		if err := l.startWorker(ctx); err != nil {
 			return out, err
 		}
-		s.roles, names = append(s.roles, l.plant.child(name)), append(names, name)
 	}
 	submission := manyHosts(w.Hosts)
 	if _, err := s.operate(ctx, submission); err != nil { // warm-up: all workers open their connections
 		return out, err
 	}
 	times := make([]time.Duration, w.Runs)
-	of := func() map[string]time.Duration {
-		used := s.cpu()
-		for _, name := range names[1:] {
-			used[worker] += cpuTime(l.plant.child(name).pid())
-		}
-		return used
-	}
-	before := of()
+	before := l.plant.cpu()
 	for i := range times {
 		operated, err := s.operate(ctx, submission)
 		if err != nil {
@@ -97,35 +83,26 @@ func (w Workers) measure(ctx context.Context, l *lab, workers int, latency time.
 		}
 		times[i] = operated.path
 	}
-	out = worked{latency: latency, workers: workers, path: quantile(times, 0.5), cpu: spent(before, of())}
-	for _, name := range names {
-		out.peak = max(out.peak, peakRSS(l.plant.child(name).pid()))
-	}
-	return out, nil
+	cpu := spent(before, l.plant.cpu())
+	return worked{latency: latency, workers: workers, path: quantile(times, 0.5), cpu: cpu, peak: l.plant.peak(worker)}, nil
 }
 
 func (w Workers) table(all []worked) *Table {
 	t := &Table{
 		Title:   fmt.Sprintf("Workers: one status task on %s hosts, POST to finished in Redis, ms", thousands(w.Hosts)),
 		Columns: []string{"agents take", "workers", "path", "to the first"},
-		Notes: []string{"Processor time, user and system, in ms per task (mean), that of all workers together; the most memory that one of the " +
-			"workers had resident, in MiB. The first number of workers is what the others of the same latency are compared with."},
+		Notes: []string{"CPU is user and system time in ms per task (mean), summed over the workers. MiB is the maximum resident memory of one " +
+			"worker. The column \"to the first\" is the ratio to the first number of workers with the same latency."},
 	}
-	for _, name := range processNames() {
-		t.Columns = append(t.Columns, name+" CPU")
-	}
-	t.Columns = append(t.Columns, "all CPU", "MiB")
+	t.Columns = append(t.Columns, processColumns(" CPU", "all CPU", "MiB")...)
 	first := map[time.Duration]time.Duration{}
 	for _, out := range all {
 		if _, ok := first[out.latency]; !ok {
 			first[out.latency] = out.path
 		}
-		row, total := []any{out.latency.String(), out.workers, ms(out.path), ratio(out.path, first[out.latency])}, 0.0
-		for _, name := range processNames() {
-			mean := ms(out.cpu[name]) / float64(w.Runs)
-			row, total = append(row, mean), total+mean
-		}
-		t.add(append(row, total, float64(out.peak)/(1<<20))...)
+		row, total := processCells(func(name string) float64 { return ms(out.cpu[name]) / float64(w.Runs) })
+		row = append([]any{out.latency.String(), out.workers, ms(out.path), ratio(out.path, first[out.latency])}, row...)
+		t.add(append(row, total, mib(out.peak))...)
 	}
 	return t
 }
