@@ -56,12 +56,11 @@ func (l *link) accept(a *agent, data []byte) (reply, error) {
 		for _, item := range c.Items {
 			l.memory.remember(c.Task, item.Item, now)
 		}
-		if l.cfg.Latency == 0 && onlyStatus(c.Items) { // as agents do, return results of status in the reply
-			data := appendPrompt(nil, l.header(agentproto.TypeReply), a.instance, c.Items, now)
-			return reply{agentproto.TypeReply, c.ID, data}, nil
+		results := l.cfg.Latency == 0 && onlyStatus(c.Items) // as agents do, return results of status in the reply
+		if !results {
+			l.later(outcome{command: &c, agent: a, accepted: now})
 		}
-		l.later(outcome{command: &c, agent: a, accepted: now})
-		data := appendReply(nil, l.header(agentproto.TypeReply), a.instance, c.Items)
+		data := appendReply(nil, l.header(agentproto.TypeReply), a.instance, c.Items, results, now)
 		return reply{agentproto.TypeReply, c.ID, data}, nil
 	}
 	return l.answer(a, c, now)
@@ -137,15 +136,15 @@ func (l *link) refuse(a *agent, id, reason, message string) (reply, error) {
 
 // resend returns the reply to a resend request and queues the results of the finished items.
 func (l *link) resend(a *agent, data []byte) (reply, error) {
-	var ask agentproto.Resend
-	if err := agentproto.Decode(data, agentproto.TypeResend, &ask); err != nil {
+	var request agentproto.Resend
+	if err := agentproto.Decode(data, agentproto.TypeResend, &request); err != nil {
 		return reply{}, err
 	}
 	now := time.Now().UTC()
 	r := agentproto.ResendReply{Header: l.header(agentproto.TypeResendReply), Instance: a.instance}
-	again := outcome{command: &command{Task: ask.Task, Lane: ask.Lane}, agent: a, at: now}
-	for _, item := range ask.Items {
-		at, known := l.memory.recall(ask.Task, item)
+	again := outcome{command: &command{Task: request.Task, Lane: request.Lane}, agent: a, at: now}
+	for _, item := range request.Items {
+		at, known := l.memory.recall(request.Task, item)
 		switch {
 		case !known:
 			r.Unknown = append(r.Unknown, item)
@@ -160,7 +159,7 @@ func (l *link) resend(a *agent, data []byte) (reply, error) {
 	if len(r.Sent) > 0 {
 		l.due = slices.Insert(l.due, 0, again)
 	}
-	return encoded(&r, ask.ID)
+	return encoded(&r, request.ID)
 }
 
 // verify returns an error if msg has no valid signature of a server. command is false for a

@@ -12,37 +12,16 @@ import (
 // agentproto.Encode, because a simulated fleet shares the machine with the system under
 // test. A test compares the encodings with those of agentproto.
 
-// appendReply appends to b a [agentproto.Reply] that accepts every item.
-func appendReply(b []byte, h agentproto.Header, instance string, items []commandItem) []byte {
-	b = appendHeader(b, h)
-	b = append(b, `,"instance":"`...)
-	b = append(b, instance...)
-	b = append(b, `","items":[`...)
+// appendReply appends to b a [agentproto.Reply] that accepts every item. If results is set,
+// the reply contains a successful result of every item.
+func appendReply(b []byte, h agentproto.Header, instance string, items []commandItem, results bool, now time.Time) []byte {
+	b = appendTexts(appendHeader(b, h), `,"instance":"`, instance, `","items":[`)
 	for i, item := range items {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, `{"item":`...)
+		b = appendTexts(b, comma(i), `{"item":`)
 		b = strconv.AppendInt(b, int64(item.Item), 10)
-		b = append(b, '}')
-	}
-	return append(b, "]}"...)
-}
-
-// appendPrompt appends to b a [agentproto.Reply] with a successful result of every item.
-func appendPrompt(b []byte, h agentproto.Header, instance string, items []commandItem, now time.Time) []byte {
-	b = appendHeader(b, h)
-	b = append(b, `,"instance":"`...)
-	b = append(b, instance...)
-	b = append(b, `","items":[`...)
-	for i, item := range items {
-		if i > 0 {
-			b = append(b, ',')
+		if results {
+			b = appendResult(append(b, `,"result":`...), item, now, now)
 		}
-		b = append(b, `{"item":`...)
-		b = strconv.AppendInt(b, int64(item.Item), 10)
-		b = append(b, `,"result":`...)
-		b = appendResult(b, item, now, now)
 		b = append(b, '}')
 	}
 	return append(b, "]}"...)
@@ -50,19 +29,9 @@ func appendPrompt(b []byte, h agentproto.Header, instance string, items []comman
 
 // appendResults appends to b [agentproto.Results] with a successful result of every item.
 func appendResults(b []byte, h agentproto.Header, o *outcome) []byte {
-	b = appendHeader(b, h)
-	b = append(b, `,"task":"`...)
-	b = append(b, o.command.Task...)
-	b = append(b, `","host":"`...)
-	b = append(b, o.agent.host...)
-	b = append(b, `","instance":"`...)
-	b = append(b, o.agent.instance...)
-	b = append(b, `","results":[`...)
+	b = appendTexts(appendHeader(b, h), `,"task":"`, o.command.Task, `","host":"`, o.agent.host, `","instance":"`, o.agent.instance, `","results":[`)
 	for i, item := range o.command.Items {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendResult(b, item, o.accepted, o.at)
+		b = appendResult(append(b, comma(i)...), item, o.accepted, o.at)
 	}
 	return append(b, `],"receipt":true}`...)
 }
@@ -72,9 +41,7 @@ func appendResult(b []byte, item commandItem, accepted, now time.Time) []byte {
 	b = strconv.AppendInt(b, int64(item.Item), 10)
 	b = append(b, `,"code":0,"reason":"succeeded","message":"success","status":{"at":"`...)
 	b = now.AppendFormat(b, time.RFC3339Nano)
-	b = append(b, `","utc_offset_s":0,`...)
-	b = append(b, statusText(item.Action)...)
-	b = append(b, `},"accepted_at":"`...)
+	b = appendTexts(b, `","utc_offset_s":0,`, statusText(item.Action), `},"accepted_at":"`)
 	b = accepted.AppendFormat(b, time.RFC3339Nano)
 	b = append(b, `","finished_at":"`...)
 	b = now.AppendFormat(b, time.RFC3339Nano)
@@ -82,13 +49,24 @@ func appendResult(b []byte, item commandItem, accepted, now time.Time) []byte {
 }
 
 func appendHeader(b []byte, h agentproto.Header) []byte {
-	b = append(b, `{"type":"`...)
-	b = append(b, h.Type...)
-	b = append(b, `","id":"`...)
-	b = append(b, h.ID...)
-	b = append(b, `","sent":"`...)
+	b = appendTexts(b, `{"type":"`, h.Type, `","id":"`, h.ID, `","sent":"`)
 	b = h.Sent.AppendFormat(b, time.RFC3339Nano)
 	return append(b, '"')
+}
+
+func appendTexts(b []byte, texts ...string) []byte {
+	for _, text := range texts {
+		b = append(b, text...)
+	}
+	return b
+}
+
+// comma returns the separator before element i of a list.
+func comma(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return ","
 }
 
 func statusText(action string) string {

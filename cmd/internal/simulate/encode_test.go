@@ -20,7 +20,7 @@ func TestReplyByHandIsWhatAgentprotoReads(t *testing.T) {
 		Header:   agentproto.Header{Type: agentproto.TypeReply, ID: "sim1", Sent: now},
 		Instance: "sim-1-2", Items: []agentproto.ReplyItem{{Item: 3}, {Item: 70000}},
 	}
-	data := appendReply(nil, want.Header, want.Instance, []commandItem{{Item: 3}, {Item: 70000}})
+	data := appendReply(nil, want.Header, want.Instance, []commandItem{{Item: 3}, {Item: 70000}}, false, now)
 	var got agentproto.Reply
 	if err := agentproto.Decode(data, agentproto.TypeReply, &got); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestReplyWithResultsByHandIsWhatAgentprotoReads(t *testing.T) {
 	for _, item := range items {
 		want.Items = append(want.Items, agentproto.ReplyItem{Item: item.Item, Result: success(item, now, now)})
 	}
-	data := appendPrompt(nil, want.Header, want.Instance, items, now)
+	data := appendReply(nil, want.Header, want.Instance, items, true, now)
 	var got agentproto.Reply
 	if err := agentproto.Decode(data, agentproto.TypeReply, &got); err != nil {
 		t.Fatalf("%v in %s", err, data)

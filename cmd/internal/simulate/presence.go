@@ -23,18 +23,18 @@ const (
 // until ctx ends. If no worker replied at first, it waits for the first reply and then
 // immediately announces all agents again.
 func (f *Fleet) announce(ctx context.Context) {
-	heard := f.probe()
+	replied := f.probe()
 	if !f.announceAll(ctx, tick, burst) {
 		return
 	}
 	f.cfg.Ready()
-	for !heard {
+	for !replied {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(probeEvery):
 		}
-		if heard = f.probe(); heard && !f.announceAll(ctx, tick, burst) {
+		if replied = f.probe(); replied && !f.announceAll(ctx, tick, burst) {
 			return
 		}
 	}

@@ -50,19 +50,11 @@ func newProcessText(i int, started time.Time) processText {
 // appendProcesses appends to b [agentproto.Processes], with the local time as the sequence
 // number.
 func appendProcesses(b []byte, h agentproto.Header, a *agent, template []processText) []byte {
-	b = appendHeader(b, h)
-	b = append(b, `,"host":"`...)
-	b = append(b, a.host...)
-	b = append(b, `","instance":"`...)
-	b = append(b, a.instance...)
-	b = append(b, `","number":`...)
+	b = appendTexts(appendHeader(b, h), `,"host":"`, a.host, `","instance":"`, a.instance, `","number":`)
 	b = strconv.AppendInt(b, h.Sent.UnixMicro(), 10)
 	b = append(b, `,"processes":[`...)
 	for i := range template {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, template[i].before...)
+		b = appendTexts(b, comma(i), template[i].before)
 		b = h.Sent.AppendFormat(b, time.RFC3339Nano)
 		b = append(b, template[i].after...)
 	}
