@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -36,8 +34,8 @@ func (b Business) path(prefix, below string, query url.Values) string {
 	return path + "?" + query.Encode()
 }
 
-// CatalogueQuery selects processes of a catalog; the zero query selects all.
-type CatalogueQuery struct {
+// CatalogQuery selects processes of a catalog; the zero query selects all.
+type CatalogQuery struct {
 	Name   string // part of the name, or the full name with Exact
 	Exact  bool
 	Module string // module to which the processes are bound
@@ -45,52 +43,43 @@ type CatalogueQuery struct {
 	PageSize int
 }
 
-const cataloguePath = "/v1/catalogue"
+const catalogPath = "/v1/catalogue"
 
-// Catalogue yields the processes that a business defines, by name. It ends after
+// Catalog yields the processes that a business defines, by name. It ends after
 // the first error. If processes are created or deleted meanwhile, it may skip or
 // repeat others.
-func (c *Client) Catalogue(ctx context.Context, b Business, q CatalogueQuery) iter.Seq2[CatalogueProcess, error] {
-	return all(Query{PageSize: q.PageSize}, func(page Query) (Page[CatalogueProcess], error) {
+func (c *Client) Catalog(ctx context.Context, b Business, q CatalogQuery) iter.Seq2[CatalogProcess, error] {
+	return all(Query{PageSize: q.PageSize}, func(page Query) (Page[CatalogProcess], error) {
 		var answer v1.CatalogPage
-		values := url.Values{}
-		for name, value := range map[string]string{"name": q.Name, "module": q.Module, "start": page.Cursor} {
-			if value != "" {
-				values.Set(name, value)
-			}
-		}
+		values := nonEmpty(map[string]string{"name": q.Name, "module": q.Module, "start": page.Cursor, "limit": strconv.Itoa(page.size())})
 		if q.Exact {
 			values.Set("exact", "true")
 		}
-		values.Set("limit", strconv.Itoa(page.size()))
-		err := c.do(ctx, get(b.path(cataloguePath, "", values)), &answer)
-		return Page[CatalogueProcess]{answer.Processes, answer.Next}, err
+		err := c.do(ctx, get(b.path(catalogPath, "", values)), &answer)
+		return Page[CatalogProcess]{answer.Processes, answer.Next}, err
 	})
 }
 
-// LargestSave is the maximum number of processes per call of SaveCatalogue.
+// LargestSave is the maximum number of processes per call of SaveCatalog.
 const LargestSave = 1000
 
-// SaveCatalogue creates processes, or changes the existing processes of the same
+// SaveCatalog creates processes, or changes the existing processes of the same
 // names; if one is rejected, it changes none. Missing attributes are unchanged, or
 // get defaults in a new process. If a response was lost, the retry reports the
 // changes of the earlier attempt as unchanged.
-func (c *Client) SaveCatalogue(ctx context.Context, b Business, processes []CatalogueProcess) (CatalogueSaved, error) {
-	return c.saveCatalogue(ctx, b, processes, nil)
+func (c *Client) SaveCatalog(ctx context.Context, b Business, processes []CatalogProcess) (CatalogSaved, error) {
+	return c.saveCatalog(ctx, b, processes, nil)
 }
 
-// PlanCatalogue returns the effect that [Client.SaveCatalogue] would have, without changes.
-func (c *Client) PlanCatalogue(ctx context.Context, b Business, processes []CatalogueProcess) (CatalogueSaved, error) {
-	return c.saveCatalogue(ctx, b, processes, url.Values{"plan": {"true"}})
+// PlanCatalog returns the effect that [Client.SaveCatalog] would have, without changes.
+func (c *Client) PlanCatalog(ctx context.Context, b Business, processes []CatalogProcess) (CatalogSaved, error) {
+	return c.saveCatalog(ctx, b, processes, url.Values{"plan": {"true"}})
 }
 
-func (c *Client) saveCatalogue(ctx context.Context, b Business, processes []CatalogueProcess, query url.Values) (CatalogueSaved, error) {
-	var answer CatalogueSaved
-	path := b.path(cataloguePath, "", query)
-	err := c.send(ctx, http.MethodPut, path, v1.CatalogRequest{Processes: processes}, &answer)
-	if err == nil && len(answer.Processes) != len(processes) {
-		err = fmt.Errorf("%s: %w: it has %d entries for %d processes", path, ErrBadAnswer, len(answer.Processes), len(processes))
-	}
+func (c *Client) saveCatalog(ctx context.Context, b Business, processes []CatalogProcess, query url.Values) (CatalogSaved, error) {
+	var answer CatalogSaved
+	path, body := b.path(catalogPath, "", query), v1.CatalogRequest{Processes: processes}
+	err := c.sendFor(ctx, len(processes), http.MethodPut, path, body, &answer, func() int { return len(answer.Processes) })
 	return answer, err
 }
 
@@ -153,7 +142,9 @@ func (c *Client) ReplaceTopology(ctx context.Context, b Business, t TopologyText
 	if t.Version != nil {
 		r.ifMatch = strconv.Quote(strconv.FormatInt(*t.Version, 10))
 	}
-	return c.newVersion(ctx, r)
+	var answer v1.TopologyVersion
+	err := c.do(ctx, r, &answer)
+	return answer.Version, err
 }
 
 // SetTopology replaces the topology of version t.Version with t, after a caller has
@@ -182,15 +173,7 @@ func (c *Client) SetAutoRegister(ctx context.Context, b Business, register bool)
 }
 
 func (c *Client) changeTopology(ctx context.Context, method string, b Business, body any) (int64, error) {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return 0, fmt.Errorf("encode the request: %w", err)
-	}
-	return c.newVersion(ctx, request{method: method, path: b.path(topologyPath, "", nil), body: text})
-}
-
-func (c *Client) newVersion(ctx context.Context, r request) (int64, error) {
 	var answer v1.TopologyVersion
-	err := c.do(ctx, r, &answer)
+	err := c.send(ctx, method, b.path(topologyPath, "", nil), body, &answer)
 	return answer.Version, err
 }

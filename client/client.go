@@ -176,14 +176,14 @@ type (
 	Freeze    = v1.Freeze
 	EventPage = v1.EventPage
 
-	CatalogueProcess = v1.CatalogProcess
-	CatalogueSaved   = v1.CatalogSaved
-	SavedProcess     = v1.SavedProcess
-	Topology         = v1.Topology
-	TopologySet      = v1.TopologySet
-	TopologyModule   = v1.TopologyModule
-	Drift            = v1.Drift
-	DriftCounts      = v1.DriftCounts
-	ModuleDrift      = v1.ModuleDrift
-	HostDrift        = v1.HostDrift
+	CatalogProcess = v1.CatalogProcess
+	CatalogSaved   = v1.CatalogSaved
+	SavedProcess   = v1.SavedProcess
+	Topology       = v1.Topology
+	TopologySet    = v1.TopologySet
+	TopologyModule = v1.TopologyModule
+	Drift          = v1.Drift
+	DriftCounts    = v1.DriftCounts
+	ModuleDrift    = v1.ModuleDrift
+	HostDrift      = v1.HostDrift
 )

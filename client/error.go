@@ -55,7 +55,7 @@ var (
 	ErrNotFound    = errors.New("no such task") // status 404, unless sent by a proxy
 	ErrInvalid     = errors.New("invalid request")
 	ErrConflict    = errors.New("the idempotency key was used for another request")
-	ErrVersion     = errors.New("another version is there than was to be replaced")
+	ErrVersion     = errors.New("the current version is not the one to replace")
 	ErrDenied      = errors.New("not allowed")
 	ErrUnavailable = errors.New("server unavailable") // every Retryable error
 )
@@ -78,7 +78,7 @@ func (e *Error) Is(kind error) bool {
 		return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 	case ErrUnavailable:
 		return e.Retryable()
-	case ErrBadAnswer:
+	case ErrBadResponse:
 		return e.foreign && !e.Retryable() // a retryable response of a proxy means ErrUnavailable
 	}
 	return false
@@ -88,8 +88,8 @@ var (
 	// ErrUnreachable means that no server accepted a connection, or that the
 	// connection broke before the response was complete.
 	ErrUnreachable = errors.New("server not reachable")
-	// ErrBadAnswer means that a response does not come from procfleet.
-	ErrBadAnswer = errors.New("this is not an answer of procfleet")
+	// ErrBadResponse means that a response does not come from procfleet.
+	ErrBadResponse = errors.New("response not from procfleet")
 	// ErrUnknown matches every [UnknownError].
 	ErrUnknown = errors.New("the task may have been accepted or not")
 )

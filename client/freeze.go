@@ -5,8 +5,6 @@ import (
 	"errors"
 	"iter"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -37,11 +35,9 @@ var (
 
 func (c *Client) freeze(ctx context.Context, f Freezing, on Targets) (Frozen, error) {
 	var answer Frozen
-	const path = "/v1/freezes"
-	if err := c.send(ctx, http.MethodPut, path, v1.FreezeRequest{Freezing: f, Targets: on}, &answer); err != nil {
-		return Frozen{}, err
-	}
-	return answer, complete(path, len(answer.Results), on.Count())
+	body := v1.FreezeRequest{Freezing: f, Targets: on}
+	err := c.sendFor(ctx, on.Count(), http.MethodPut, "/v1/freezes", body, &answer, func() int { return len(answer.Results) })
+	return answer, err
 }
 
 // Lift ends freezes on hosts; at least one host is required. It ends the freeze of
@@ -64,11 +60,9 @@ func (c *Client) LiftEverywhere(ctx context.Context, namespace, business string)
 
 func (c *Client) lift(ctx context.Context, namespace string, on Targets) (Lifted, error) {
 	var answer Lifted
-	const path = "/v1/freezes"
-	if err := c.send(ctx, http.MethodDelete, path, v1.LiftRequest{Namespace: namespace, Targets: on}, &answer); err != nil {
-		return Lifted{}, err
-	}
-	return answer, complete(path, len(answer.Results), on.Count())
+	body := v1.LiftRequest{Namespace: namespace, Targets: on}
+	err := c.sendFor(ctx, on.Count(), http.MethodDelete, "/v1/freezes", body, &answer, func() int { return len(answer.Results) })
+	return answer, err
 }
 
 // Freezes yields all freezes: first the freezes of all hosts, then by cloud area and
@@ -80,8 +74,7 @@ func (c *Client) Freezes(ctx context.Context, q Query) iter.Seq2[Freeze, error] 
 // FreezePage returns one page of [Client.Freezes].
 func (c *Client) FreezePage(ctx context.Context, q Query) (Page[Freeze], error) {
 	var answer v1.FreezePage
-	q.State = ""
-	err := c.do(ctx, get("/v1/freezes"+q.of("cursor")), &answer)
+	err := c.do(ctx, get(q.path("/v1/freezes", "cursor", nil)), &answer)
 	return Page[Freeze]{answer.Freezes, answer.Next}, err
 }
 
@@ -99,24 +92,11 @@ type EventQuery struct {
 }
 
 func (q *EventQuery) path() string {
-	size := q.PageSize
-	if size == 0 {
-		size = LargestPage
-	}
-	values := url.Values{"limit": {strconv.Itoa(size)}}
-	set := func(name, value string) {
-		if value != "" {
-			values.Set(name, value)
-		}
-	}
-	set("host", q.Host.String())
-	set("namespace", q.Namespace)
-	set("kind", q.Kind)
-	set("after", q.After)
+	parameters := map[string]string{"host": q.Host.String(), "namespace": q.Namespace, "kind": q.Kind}
 	if !q.Since.IsZero() {
-		set("since", q.Since.UTC().Format(time.RFC3339Nano))
+		parameters["since"] = q.Since.UTC().Format(time.RFC3339Nano)
 	}
-	return "/v1/events?" + values.Encode()
+	return Query{PageSize: q.PageSize, Cursor: q.After}.path("/v1/events", "after", parameters)
 }
 
 // EventPage returns one page of events. With a selective query, it may be short or

@@ -49,7 +49,7 @@ func FuzzAnswers(f *testing.F) {
 		_, errs[3] = c.HostPage(ctx, client.Query{})
 		_, errs[4] = c.Submit(ctx, statusOperation())
 		_, errs[5] = c.Plan(ctx, statusOperation())
-		for _, errs[6] = range c.Catalogue(ctx, shop, client.CatalogueQuery{}) {
+		for _, errs[6] = range c.Catalog(ctx, shop, client.CatalogQuery{}) {
 			break // a server may go on for ever
 		}
 		_, errs[7] = c.Topology(ctx, shop)

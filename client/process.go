@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"net/url"
 
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
@@ -44,25 +43,18 @@ func (c *Client) Processes(ctx context.Context, namespace string, q Query) iter.
 // ProcessPage returns one page of [Client.Processes].
 func (c *Client) ProcessPage(ctx context.Context, namespace string, q Query) (Page[Process], error) {
 	var answer v1.ProcessPage
-	q.State = ""
-	path := "/v1/processes" + q.of("start") + "&namespace=" + url.QueryEscape(namespace)
-	if q.Business != "" {
-		path += "&business=" + url.QueryEscape(q.Business)
-	}
+	path := q.path("/v1/processes", "start", map[string]string{"namespace": namespace, "business": q.Business})
 	err := c.do(ctx, get(path), &answer)
 	return Page[Process]{answer.Processes, answer.Next}, err
 }
 
 // ProcessesOn returns one process for each of the hosts, then for each agent id.
 func (c *Client) ProcessesOn(ctx context.Context, namespace, name string, on Targets) ([]Process, error) {
-	return ask(on, func(on Targets) ([]Process, error) {
+	return inParts(on, func(on Targets) ([]Process, error) {
 		var answer v1.ProcessList
-		const path = "/v1/processes/query"
 		body := v1.ProcessRequest{Process: v1.Identity{Namespace: namespace, Name: name}, Targets: on}
-		if err := c.send(ctx, http.MethodPost, path, body, &answer); err != nil {
-			return nil, err
-		}
-		return answer.Processes, complete(path, len(answer.Processes), on.Count())
+		err := c.sendFor(ctx, on.Count(), http.MethodPost, "/v1/processes/query", body, &answer, func() int { return len(answer.Processes) })
+		return answer.Processes, err
 	})
 }
 
@@ -78,25 +70,20 @@ func (c *Client) SetGroups(ctx context.Context, g Grouping, on Targets) ([]Outco
 // GroupsOn returns the groups of a namespace for each of the hosts, then for each
 // agent id.
 func (c *Client) GroupsOn(ctx context.Context, namespace string, on Targets) ([]HostGroups, error) {
-	return ask(on, func(on Targets) ([]HostGroups, error) {
+	return inParts(on, func(on Targets) ([]HostGroups, error) {
 		var answer v1.HostGroupsList
-		const path = "/v1/groups/query"
-		if err := c.send(ctx, http.MethodPost, path, v1.GroupsQuery{Namespace: namespace, Targets: on}, &answer); err != nil {
-			return nil, err
-		}
-		return answer.Hosts, complete(path, len(answer.Hosts), on.Count())
+		body := v1.GroupsQuery{Namespace: namespace, Targets: on}
+		err := c.sendFor(ctx, on.Count(), http.MethodPost, "/v1/groups/query", body, &answer, func() int { return len(answer.Hosts) })
+		return answer.Hosts, err
 	})
 }
 
 // AgentsOn returns the live agent of each of the hosts, then of each agent id.
 func (c *Client) AgentsOn(ctx context.Context, on Targets) ([]HostAgent, error) {
-	return ask(on, func(on Targets) ([]HostAgent, error) {
+	return inParts(on, func(on Targets) ([]HostAgent, error) {
 		var answer v1.AgentList
-		const path = "/v1/agents/query"
-		if err := c.send(ctx, http.MethodPost, path, on, &answer); err != nil {
-			return nil, err
-		}
-		return answer.Agents, complete(path, len(answer.Agents), on.Count())
+		err := c.sendFor(ctx, on.Count(), http.MethodPost, "/v1/agents/query", on, &answer, func() int { return len(answer.Agents) })
+		return answer.Agents, err
 	})
 }
 
@@ -108,39 +95,36 @@ func (c *Client) BindAgents(ctx context.Context, bindings []Binding, business st
 		body.Bindings[i] = v1.AgentName{Host: b.Host, AgentID: b.AgentID}
 	}
 	var answer v1.BindingList
-	const path = "/v1/agents/bindings"
-	if err := c.send(ctx, http.MethodPost, path, body, &answer); err != nil {
-		return nil, err
-	}
-	return answer.Results, complete(path, len(answer.Results), len(bindings))
+	err := c.sendFor(ctx, len(bindings), http.MethodPost, "/v1/agents/bindings", body, &answer, func() int { return len(answer.Results) })
+	return answer.Results, err
 }
 
 // change sends a request whose response has one outcome for each target.
 func (c *Client) change(ctx context.Context, method, path string, on Targets, body any) ([]Outcome, error) {
 	var answer v1.Outcomes
-	if err := c.send(ctx, method, path, body, &answer); err != nil {
-		return nil, err
-	}
-	return answer.Results, complete(path, len(answer.Results), on.Count())
+	err := c.sendFor(ctx, on.Count(), method, path, body, &answer, func() int { return len(answer.Results) })
+	return answer.Results, err
 }
 
-// complete returns an error unless a response has one entry for each target.
-func complete(path string, got, asked int) error {
-	if got == asked {
-		return nil
+// sendFor is [Client.send] for a request about a number of targets. It returns an error
+// unless the response has as many entries.
+func (c *Client) sendFor(ctx context.Context, targets int, method, path string, body, into any, entries func() int) error {
+	err := c.send(ctx, method, path, body, into)
+	if n := entries(); err == nil && n != targets {
+		err = fmt.Errorf("%s: %w: it has %d entries for %d targets", path, ErrBadResponse, n, targets)
 	}
-	return fmt.Errorf("%s: %w: it has %d entries for %d hosts", path, ErrBadAnswer, got, asked)
+	return err
 }
 
-// ask splits the targets on into lists of up to [LargestPage], calls some with each
+// inParts splits the targets on into lists of up to [LargestPage], calls query with each
 // list, at least once, and concatenates the results.
-func ask[T any](on Targets, some func(Targets) ([]T, error)) ([]T, error) {
+func inParts[T any](on Targets, query func(Targets) ([]T, error)) ([]T, error) {
 	var found []T
 	for {
 		part := on
 		part.Hosts = on.Hosts[:min(len(on.Hosts), LargestPage)]
 		part.Agents = on.Agents[:min(len(on.Agents), LargestPage-len(part.Hosts))]
-		answers, err := some(part)
+		answers, err := query(part)
 		if err != nil {
 			return nil, err
 		}

@@ -96,7 +96,7 @@ func TestCallsAboutProcessesSayWhatTheyWereGiven(t *testing.T) {
 				return page.Items[1], err
 			},
 			processes,
-			asked{"GET /v1/processes?limit=2&start=7&namespace=a%26b&business=2", ""},
+			asked{"GET /v1/processes?business=2&limit=2&namespace=a%26b&start=7", ""},
 			`{"host":"","agent_id":"a-2","alive":false,"namespace":"shop","name":"web","registration":null,"reported":null}`,
 		},
 		"set groups": {
@@ -309,7 +309,7 @@ func TestAnAnswerThatForgetsAHostIsRefused(t *testing.T) {
 			"freeze":    func() error { _, err := c.Freeze(t.Context(), client.Freezing{}, on); return err },
 			"lift":      func() error { _, err := c.Lift(t.Context(), "", on); return err },
 		} {
-			if err := call(); !errors.Is(err, client.ErrBadAnswer) {
+			if err := call(); !errors.Is(err, client.ErrBadResponse) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -36,16 +36,26 @@ const LargestPage = 1000
 
 func (q Query) size() int { return cmp.Or(q.PageSize, LargestPage) }
 
-// of returns the URL query for q; cursor is the name of the cursor parameter.
-func (q Query) of(cursor string) string {
-	values := url.Values{"limit": {strconv.Itoa(q.size())}}
-	if q.State != "" {
-		values.Set("state", string(q.State))
-	}
+// path returns the request path of a page, with more parameters. cursor is the name of the
+// cursor parameter.
+func (q Query) path(path, cursor string, more map[string]string) string {
+	values := nonEmpty(more)
+	values.Set("limit", strconv.Itoa(q.size()))
 	if q.Cursor != "" {
 		values.Set(cursor, q.Cursor)
 	}
-	return "?" + values.Encode()
+	return path + "?" + values.Encode()
+}
+
+// nonEmpty returns the parameters that are not empty.
+func nonEmpty(parameters map[string]string) url.Values {
+	values := url.Values{}
+	for name, value := range parameters {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	return values
 }
 
 func taskPath(id procfleet.TaskID) string { return "/v1/tasks/" + url.PathEscape(string(id)) }
@@ -64,8 +74,7 @@ func (c *Client) Tasks(ctx context.Context, q Query) iter.Seq2[Task, error] {
 // TaskPage returns one page of [Client.Tasks].
 func (c *Client) TaskPage(ctx context.Context, q Query) (Page[Task], error) {
 	var answer v1.TaskPage
-	q.State = ""
-	err := c.do(ctx, get("/v1/tasks"+q.of("cursor")), &answer)
+	err := c.do(ctx, get(q.path("/v1/tasks", "cursor", nil)), &answer)
 	return Page[Task]{answer.Tasks, answer.Next}, err
 }
 
@@ -79,7 +88,7 @@ func (c *Client) Results(ctx context.Context, id procfleet.TaskID, q Query) iter
 // ResultPage returns one page of [Client.Results].
 func (c *Client) ResultPage(ctx context.Context, id procfleet.TaskID, q Query) (Page[Result], error) {
 	var answer v1.ResultPage
-	err := c.do(ctx, get(taskPath(id)+"/results"+q.of("cursor")), &answer)
+	err := c.do(ctx, get(q.path(taskPath(id)+"/results", "cursor", map[string]string{"state": string(q.State)})), &answer)
 	return Page[Result]{answer.Results, answer.Next}, err
 }
 
@@ -92,8 +101,7 @@ func (c *Client) Hosts(ctx context.Context, q Query) iter.Seq2[Agent, error] {
 // HostPage returns one page of [Client.Hosts].
 func (c *Client) HostPage(ctx context.Context, q Query) (Page[Agent], error) {
 	var answer v1.HostPage
-	q.State = ""
-	err := c.do(ctx, get("/v1/hosts"+q.of("after")), &answer)
+	err := c.do(ctx, get(q.path("/v1/hosts", "after", nil)), &answer)
 	return Page[Agent]{answer.Hosts, answer.Next}, err
 }
 
@@ -121,7 +129,7 @@ func all[T any](q Query, page func(Query) (Page[T], error)) iter.Seq2[T, error] 
 			case "":
 				return
 			case q.Cursor: // the same page again: prevents an endless loop
-				yield(*new(T), fmt.Errorf("%w: a page leads to itself", ErrBadAnswer))
+				yield(*new(T), fmt.Errorf("%w: a page leads to itself", ErrBadResponse))
 				return
 			}
 			q.Cursor = p.Next

@@ -102,9 +102,9 @@ func TestAListEndsAfterItsFirstError(t *testing.T) {
 		want   error
 	}{
 		"refused":                     {http.StatusNotFound, `{"error":{"code":"not_found","message":"no such task"}}`, client.ErrNotFound},
-		"bad JSON":                    {http.StatusOK, `{"results":[}`, client.ErrBadAnswer},
-		"wrong types":                 {http.StatusOK, `{"results":{"item":"x"}}`, client.ErrBadAnswer},
-		"a page that leads to itself": {http.StatusOK, `{"results":[],"next":"c"}`, client.ErrBadAnswer},
+		"bad JSON":                    {http.StatusOK, `{"results":[}`, client.ErrBadResponse},
+		"wrong types":                 {http.StatusOK, `{"results":{"item":"x"}}`, client.ErrBadResponse},
+		"a page that leads to itself": {http.StatusOK, `{"results":[],"next":"c"}`, client.ErrBadResponse},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,7 +137,7 @@ func TestAnAnswerWithoutAnEndIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Task(t.Context(), id); !errors.Is(err, client.ErrBadAnswer) || !strings.Contains(err.Error(), "64 MiB") {
+	if _, err := c.Task(t.Context(), id); !errors.Is(err, client.ErrBadResponse) || !strings.Contains(err.Error(), "64 MiB") {
 		t.Errorf("%v", err)
 	}
 }
@@ -214,10 +214,10 @@ func TestA404OfAnotherServerIsNoMissingTask(t *testing.T) {
 			answer(w, http.StatusNotFound, `{"error":{"code":"not_found","message":"there is no such task"}}`)
 		})
 		_, err := t.client(client.Config{URL: "http://proxy"}).Wait(t.Context(), id)
-		if errors.Is(err, client.ErrNotFound) || !errors.Is(err, client.ErrBadAnswer) || !strings.Contains(err.Error(), "http://proxy answered 404") {
+		if errors.Is(err, client.ErrNotFound) || !errors.Is(err, client.ErrBadResponse) || !strings.Contains(err.Error(), "http://proxy answered 404") {
 			t.Errorf("a proxy: %v", err)
 		}
-		if _, err := t.client(client.Config{}).Wait(t.Context(), id); !errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrBadAnswer) {
+		if _, err := t.client(client.Config{}).Wait(t.Context(), id); !errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrBadResponse) {
 			t.Errorf("a dispatcher: %v", err)
 		}
 	})
@@ -292,7 +292,7 @@ func TestNoErrorShowsThePasswordOfAServer(t *testing.T) {
 		const url = "http://me:quite-secret@"
 		t.serve("page", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "<html>") })
 		t.serve("proxy", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusNotFound, "<html>") })
-		for name, want := range map[string]error{"page": client.ErrBadAnswer, "proxy": client.ErrBadAnswer, "gone": client.ErrUnreachable} {
+		for name, want := range map[string]error{"page": client.ErrBadResponse, "proxy": client.ErrBadResponse, "gone": client.ErrUnreachable} {
 			c := t.client(client.Config{URL: url + name, Patience: -1})
 			_, submitted := c.Submit(t.Context(), statusOperation())
 			_, watched := c.Wait(t.Context(), "GSETASK:1")

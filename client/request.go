@@ -78,14 +78,14 @@ func (c *Client) round(try func(server address) error) error {
 		default:
 			failures = fmt.Errorf("%w; %w", failures, err)
 		}
-		c.moveOn(n)
+		c.selectNext(n)
 	}
 	return failures
 }
 
-// moveOn selects the server after the n-th as the first to try, unless another call
+// selectNext selects the server after the n-th as the first to try, unless another call
 // has already done so.
-func (c *Client) moveOn(n int64) {
+func (c *Client) selectNext(n int64) {
 	c.current.CompareAndSwap(n, (n+1)%int64(len(c.servers)))
 }
 
@@ -157,7 +157,7 @@ func (c *Client) attempt(ctx context.Context, server address, r request, into an
 	defer resp.Body.Close()
 	data, err := readAnswer(resp.Body)
 	switch {
-	case errors.Is(err, ErrBadAnswer):
+	case errors.Is(err, ErrBadResponse):
 		return fmt.Errorf("%s%s: %w", server, r.path, err)
 	case err != nil:
 		return noAnswer(ctx, bounded, server, err)
@@ -167,7 +167,7 @@ func (c *Client) attempt(ctx context.Context, server address, r request, into an
 		return nil
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s%s: %w: %s", server, r.path, ErrBadAnswer, excerpt(err.Error())) // the decoding error may quote a number in full
+		return fmt.Errorf("%s%s: %w: %s", server, r.path, ErrBadResponse, excerpt(err.Error())) // the decoding error may quote a number in full
 	}
 	return nil
 }
@@ -201,9 +201,9 @@ func readAnswer(body io.Reader) ([]byte, error) {
 	case err != nil:
 		return data, err
 	case len(data) > maxAnswer:
-		return nil, fmt.Errorf("%w: it is larger than %d MiB", ErrBadAnswer, maxAnswer>>20)
+		return nil, fmt.Errorf("%w: it is larger than %d MiB", ErrBadResponse, maxAnswer>>20)
 	case objects(data) > maxObjects:
-		return nil, fmt.Errorf("%w: there are more than %d objects in it", ErrBadAnswer, maxObjects)
+		return nil, fmt.Errorf("%w: there are more than %d objects in it", ErrBadResponse, maxObjects)
 	}
 	return data, nil
 }

@@ -80,7 +80,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, er
 		}
 		err := c.attempt(ctx, server, request{method: http.MethodPost, path: "/v1/tasks", body: body, key: s.IdempotencyKey}, &answer)
 		if err == nil && answer.ID == "" {
-			err = fmt.Errorf("%s/v1/tasks: %w: it has no id", server, ErrBadAnswer)
+			err = fmt.Errorf("%s/v1/tasks: %w: it has no id", server, ErrBadResponse)
 		}
 		maybe = maybe || mayBeAccepted(err)
 		if e, ok := errors.AsType[*Error](err); ok && e.Task != "" {
@@ -114,7 +114,7 @@ func mayBeAccepted(err error) bool {
 	if lost, ok := errors.AsType[*connectionError](err); ok {
 		return !lost.unsent
 	}
-	return errors.As(err, new(*stopped)) || errors.Is(err, ErrBadAnswer)
+	return errors.As(err, new(*stopped)) || errors.Is(err, ErrBadResponse)
 }
 
 // Plan returns the effect that a submission would have now, without creating a

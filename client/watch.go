@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,14 +17,14 @@ import (
 )
 
 const (
-	// beginning limits the wait for the first data of a stream, which the server
-	// sends at once, and silence the time without data later; the server sends
+	// firstDataTimeout limits the wait for the first data of a stream, which the server
+	// sends at once, and idleTimeout the time without data later; the server sends
 	// data at least every 15 s.
-	beginning = 15 * time.Second
-	silence   = 45 * time.Second
-	// maxFruitless is the number of consecutive streams without data, from a server
+	firstDataTimeout = 15 * time.Second
+	idleTimeout      = 45 * time.Second
+	// maxEmpty is the number of consecutive streams without data, from a server
 	// that replies to other requests, after which Watch falls back to polling.
-	maxFruitless = 3
+	maxEmpty = 3
 	// reconnectAfter is the pause after a broken stream, unless the server sets
 	// another pause.
 	reconnectAfter = 2 * time.Second
@@ -44,7 +45,7 @@ var ErrNoEvents = errors.New("no events received; polling the task instead")
 func (c *Client) Watch(ctx context.Context, id procfleet.TaskID) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		w := watch{c: c, id: id, yield: yield}
-		if err := w.run(ctx); err != nil && !errors.Is(err, errEnough) {
+		if err := w.run(ctx); err != nil && !errors.Is(err, errEnded) {
 			yield(Task{}, err)
 		}
 	}
@@ -64,8 +65,8 @@ func (c *Client) Wait(ctx context.Context, id procfleet.TaskID) (Task, error) {
 	return last, nil
 }
 
-// errEnough means that the task is done, or that the caller has ended the loop.
-var errEnough = errors.New("seen enough")
+// errEnded means that the task is done, or that the caller has ended the loop.
+var errEnded = errors.New("watch ended")
 
 // watch is the state of one call of Watch.
 type watch struct {
@@ -80,25 +81,25 @@ type watch struct {
 
 func (w *watch) run(ctx context.Context) error {
 	var o outage
-	for fruitless := 0; fruitless < maxFruitless; {
-		fruitful, failure := w.stream(ctx)
+	for empty := 0; empty < maxEmpty; {
+		received, failure := w.stream(ctx)
 		switch {
-		case errors.Is(failure, errEnough):
+		case errors.Is(failure, errEnded):
 			return nil
 		case ctx.Err() != nil:
 			return ended(ctx, nil)
-		case fruitful:
-			o, fruitless = outage{}, 0
+		case received:
+			o, empty = outage{}, 0
 		default:
-			// Find out whether the server, only the stream, or the task is gone.
-			err := w.look(ctx)
+			// Find out whether the server, only the stream, or the task is unavailable.
+			err := w.query(ctx)
 			switch {
 			case err == nil && !retryable(failure):
-				fruitless = maxFruitless
+				empty = maxEmpty
 				continue
 			case err == nil:
 				o = outage{}
-				fruitless++
+				empty++
 			case !retryable(err):
 				return err
 			default:
@@ -108,7 +109,7 @@ func (w *watch) run(ctx context.Context) error {
 				continue
 			}
 		}
-		if err := sleep(ctx, w.pause(), failure); err != nil {
+		if err := sleep(ctx, jitter(cmp.Or(w.reconnect, reconnectAfter)), failure); err != nil {
 			return err
 		}
 	}
@@ -116,54 +117,44 @@ func (w *watch) run(ctx context.Context) error {
 	return w.poll(ctx)
 }
 
-func (w *watch) pause() time.Duration {
-	if w.reconnect > 0 {
-		return jitter(w.reconnect)
-	}
-	return jitter(reconnectAfter)
-}
-
-// look requests the task once and passes it to see.
-func (w *watch) look(ctx context.Context) error {
+// query requests the task once and yields it if it has changed.
+func (w *watch) query(ctx context.Context) error {
 	var t Task
 	err := w.c.round(func(server address) error { return w.c.attempt(ctx, server, get(taskPath(w.id)), &t) })
 	if err != nil {
 		return err
 	}
-	return w.see(t)
+	return w.yieldChange(t)
 }
 
-// see yields a task if it has changed since the last call.
-func (w *watch) see(t Task) error {
+// yieldChange yields a task if it has changed since the last call.
+func (w *watch) yieldChange(t Task) error {
 	if t.ID != w.id {
-		return fmt.Errorf("%w: requested task %s, got %q", ErrBadAnswer, w.id, t.ID)
+		return fmt.Errorf("%w: requested task %s, got %q", ErrBadResponse, w.id, t.ID)
 	}
 	known := w.last != nil && w.last.State == t.State && maps.Equal(w.last.Counts, t.Counts)
 	w.last = &t
-	if !known && !w.yield(t, nil) {
-		return errEnough
-	}
-	if t.Done() {
-		return errEnough
+	if !known && !w.yield(t, nil) || t.Done() {
+		return errEnded
 	}
 	return nil
 }
 
 // stream reads events from one server until the connection ends, and reports
 // whether it received any.
-func (w *watch) stream(ctx context.Context) (fruitful bool, err error) {
+func (w *watch) stream(ctx context.Context) (received bool, err error) {
 	n := w.c.current.Load()
-	fruitful, err = w.read(ctx, w.c.servers[n])
+	received, err = w.read(ctx, w.c.servers[n])
 	if retryable(err) {
-		w.c.moveOn(n)
+		w.c.selectNext(n)
 	}
-	return fruitful, err
+	return received, err
 }
 
-func (w *watch) read(ctx context.Context, server address) (fruitful bool, err error) {
+func (w *watch) read(ctx context.Context, server address) (received bool, err error) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &stream{watchdog: time.AfterFunc(beginning, func() { cancel(errSilent) })}
+	s := &stream{watchdog: time.AfterFunc(firstDataTimeout, func() { cancel(errSilent) })}
 	defer s.watchdog.Stop()
 	if err := s.open(ctx, bounded, w, server); err != nil {
 		return false, err
@@ -177,16 +168,16 @@ func (w *watch) read(ctx context.Context, server address) (fruitful bool, err er
 		if err != nil {
 			return s.begun, noAnswer(ctx, bounded, server, err)
 		}
-		if err := w.use(e); err != nil {
+		if err := w.handle(e); err != nil {
 			return s.begun, err
 		}
 		s.begin()
 	}
 }
 
-// use yields the task of an event. It ignores events with unknown names, which later
+// handle yields the task of an event. It ignores events with unknown names, which later
 // releases may send.
-func (w *watch) use(e event) error {
+func (w *watch) handle(e event) error {
 	switch e.name {
 	case "snapshot", "progress", "end":
 	default:
@@ -194,9 +185,9 @@ func (w *watch) use(e event) error {
 	}
 	var t Task
 	if err := json.Unmarshal(e.data, &t); err != nil {
-		return fmt.Errorf("%w: event %q: %s", ErrBadAnswer, e.name, excerpt(err.Error()))
+		return fmt.Errorf("%w: event %q: %s", ErrBadResponse, e.name, excerpt(err.Error()))
 	}
-	return w.see(t)
+	return w.yieldChange(t)
 }
 
 // errSilent is the error for an idle stream.
@@ -216,7 +207,7 @@ type stream struct {
 func (s *stream) begin() {
 	if !s.begun {
 		s.begun = true
-		s.watchdog.Reset(silence)
+		s.watchdog.Reset(idleTimeout)
 	}
 }
 
@@ -224,7 +215,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.body.Read(p)
 	if n > 0 && (s.begun || s.resumed) {
 		s.begun = true
-		s.watchdog.Reset(silence)
+		s.watchdog.Reset(idleTimeout)
 	}
 	return n, err
 }
@@ -252,7 +243,7 @@ func (s *stream) open(ctx, bounded context.Context, w *watch, server address) er
 	case resp.StatusCode == http.StatusNoContent: // the task is already done
 		err = &connectionError{server: server, cause: io.EOF}
 	case resp.StatusCode/100 == 2:
-		err = fmt.Errorf("%s%s: %w: it is %q and no stream of events", server, req.URL.Path, ErrBadAnswer, kind)
+		err = fmt.Errorf("%s%s: %w: it is %q and no stream of events", server, req.URL.Path, ErrBadResponse, kind)
 	default:
 		// The status suffices if the body cannot be read.
 		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxEvent))
@@ -270,7 +261,7 @@ func (w *watch) poll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := w.see(t); err != nil {
+		if err := w.yieldChange(t); err != nil {
 			return err
 		}
 		if err := sleep(ctx, pause, nil); err != nil {

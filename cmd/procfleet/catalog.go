@@ -44,8 +44,8 @@ func (f *processFlags) export(cmd *cobra.Command, b client.Business) error {
 	if err != nil {
 		return err
 	}
-	processes := []client.CatalogueProcess{}
-	for p, err := range c.Catalogue(cmd.Context(), b, client.CatalogueQuery{}) {
+	processes := []client.CatalogProcess{}
+	for p, err := range c.Catalog(cmd.Context(), b, client.CatalogQuery{}) {
 		if err != nil {
 			return err // a partial export would look complete
 		}
@@ -58,7 +58,7 @@ func (f *processFlags) export(cmd *cobra.Command, b client.Business) error {
 }
 
 // writeCatalog writes one YAML document per process.
-func writeCatalog(out io.Writer, processes []client.CatalogueProcess) error {
+func writeCatalog(out io.Writer, processes []client.CatalogProcess) error {
 	encoder := yaml.NewEncoder(out)
 	encoder.SetIndent(2)
 	for i := range processes {
@@ -138,22 +138,22 @@ func (f *importFlags) run(cmd *cobra.Command) error {
 
 // imported is the combined outcome of all calls.
 type imported struct {
-	client.CatalogueSaved
+	client.CatalogSaved
 	tasks []procfleet.TaskID
 }
 
 // save makes as many calls as necessary. After an error it returns the outcome of the
 // successful calls.
-func (f *importFlags) save(cmd *cobra.Command, processes []client.CatalogueProcess) (imported, error) {
+func (f *importFlags) save(cmd *cobra.Command, processes []client.CatalogProcess) (imported, error) {
 	done := imported{tasks: []procfleet.TaskID{}}
 	done.Processes = []client.SavedProcess{}
 	c, err := f.server.submitter(cmd)
 	if err != nil {
 		return done, err
 	}
-	call := c.SaveCatalogue
+	call := c.SaveCatalog
 	if f.plan {
-		call = c.PlanCatalogue
+		call = c.PlanCatalog
 	}
 	parts := importParts(processes)
 	if len(parts) > 1 {
@@ -179,8 +179,8 @@ func (f *importFlags) save(cmd *cobra.Command, processes []client.CatalogueProce
 const largestImport = 8 << 20
 
 // importParts divides processes into parts of the size of one call.
-func importParts(processes []client.CatalogueProcess) [][]client.CatalogueProcess {
-	var parts [][]client.CatalogueProcess
+func importParts(processes []client.CatalogProcess) [][]client.CatalogProcess {
+	var parts [][]client.CatalogProcess
 	begin, size := 0, 0
 	for i := range processes {
 		text, _ := json.Marshal(processes[i]) // cannot fail: strings, numbers and booleans

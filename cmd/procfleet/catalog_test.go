@@ -78,8 +78,8 @@ func TestALargeImportIsDivided(t *testing.T) {
 	if code != 0 || stdout != "0 created, 0 changed, 1001 unchanged\n" || stderr != "saving 1001 processes in 2 calls, each atomic\n" {
 		t.Errorf("exit %d: %s\n%s", code, stderr, stdout)
 	}
-	long := client.CatalogueProcess{Attributes: map[string]any{"name": "p", "start_cmd": strings.Repeat("x", largestImport/3)}}
-	if parts := importParts([]client.CatalogueProcess{long, long, long, long, long}); len(parts) != 3 || len(parts[0]) != 2 || len(parts[2]) != 1 {
+	long := client.CatalogProcess{Attributes: map[string]any{"name": "p", "start_cmd": strings.Repeat("x", largestImport/3)}}
+	if parts := importParts([]client.CatalogProcess{long, long, long, long, long}); len(parts) != 3 || len(parts[0]) != 2 || len(parts[2]) != 1 {
 		t.Errorf("%d parts", len(parts))
 	}
 }

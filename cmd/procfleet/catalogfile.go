@@ -20,7 +20,7 @@ import (
 const modulesKey = "modules"
 
 // writeCatalogDocument appends a process to a catalog file.
-func writeCatalogDocument(to *yaml.Encoder, p *client.CatalogueProcess) error {
+func writeCatalogDocument(to *yaml.Encoder, p *client.CatalogProcess) error {
 	document := &yaml.Node{Kind: yaml.MappingNode}
 	add := func(key string, value *yaml.Node) {
 		document.Content = append(document.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
@@ -48,7 +48,7 @@ func writeCatalogDocument(to *yaml.Encoder, p *client.CatalogueProcess) error {
 }
 
 // catalogValues converts the attributes of a process to catalog values.
-func catalogValues(p *client.CatalogueProcess) (map[catalog.Attribute]catalog.Value, error) {
+func catalogValues(p *client.CatalogProcess) (map[catalog.Attribute]catalog.Value, error) {
 	set := make(map[catalog.Attribute]catalog.Value, len(p.Attributes))
 	for name, value := range p.Attributes {
 		switch value := value.(type) {
@@ -108,8 +108,8 @@ func blockText(text string) bool {
 
 // readCatalog parses a catalog file and rejects unknown keys. Missing attributes have
 // their defaults; missing modules remain unchanged on import.
-func readCatalog(from io.Reader) ([]client.CatalogueProcess, error) {
-	var all []client.CatalogueProcess
+func readCatalog(from io.Reader) ([]client.CatalogProcess, error) {
+	var all []client.CatalogProcess
 	lines := make(map[string]int) // line of each name
 	for decoder := yaml.NewDecoder(from); ; {
 		var document yaml.Node
@@ -139,7 +139,7 @@ func atLine(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...))
 }
 
-func readCatalogDocument(root *yaml.Node) (p client.CatalogueProcess, err error) {
+func readCatalogDocument(root *yaml.Node) (p client.CatalogProcess, err error) {
 	if root.Kind != yaml.MappingNode {
 		return p, atLine(root, "is not a process, which has keys and values")
 	}

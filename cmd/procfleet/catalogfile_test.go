@@ -14,7 +14,7 @@ import (
 )
 
 // exported is what export writes.
-func exported(t interface{ Fatal(...any) }, processes ...client.CatalogueProcess) string {
+func exported(t interface{ Fatal(...any) }, processes ...client.CatalogProcess) string {
 	var out bytes.Buffer
 	if err := writeCatalog(&out, processes); err != nil {
 		t.Fatal(err)
@@ -23,8 +23,8 @@ func exported(t interface{ Fatal(...any) }, processes ...client.CatalogueProcess
 }
 
 // process is one with defaults but for what is set.
-func process(set map[catalog.Attribute]catalog.Value, modules ...string) client.CatalogueProcess {
-	p := client.CatalogueProcess{Attributes: make(map[string]any), Modules: append([]string{}, modules...)}
+func process(set map[catalog.Attribute]catalog.Value, modules ...string) client.CatalogProcess {
+	p := client.CatalogProcess{Attributes: make(map[string]any), Modules: append([]string{}, modules...)}
 	for a, v := range catalog.WithDefaults(set) {
 		p.Attributes[string(a)] = plain(v)
 	}

@@ -79,7 +79,7 @@ func (f *processFlags) status(cmd *cobra.Command, b client.Business, process str
 // catalogID returns the id of the process with the given name. A number that is no name
 // counts as an id.
 func catalogID(ctx context.Context, c *client.Client, b client.Business, process string) (int64, error) {
-	for p, err := range c.Catalogue(ctx, b, client.CatalogueQuery{Name: process, Exact: true, PageSize: 1}) {
+	for p, err := range c.Catalog(ctx, b, client.CatalogQuery{Name: process, Exact: true, PageSize: 1}) {
 		return p.ID, err
 	}
 	if id, err := strconv.ParseInt(process, 10, 64); err == nil && id > 0 {

@@ -56,7 +56,7 @@ func TestProcessesAreListedWithWhatIsKnownOfThem(t *testing.T) {
 	if stdout != want {
 		t.Errorf("listed\n%s", stdout)
 	}
-	if got := strings.Join(server.asked, "\n"); got != "GET /v1/processes?limit=1000&namespace=shop \nGET /v1/processes?limit=1000&start=2&namespace=shop " {
+	if got := strings.Join(server.asked, "\n"); got != "GET /v1/processes?limit=1000&namespace=shop \nGET /v1/processes?limit=1000&namespace=shop&start=2 " {
 		t.Errorf("asked\n%s", got)
 	}
 }

@@ -121,7 +121,7 @@ func advice(err error) string {
 		advice string
 	}{
 		{client.ErrUnreachable, "is `procfleet up` (or a dispatcher) running there? Start it, or name another with --server or PROCFLEET_SERVER"},
-		{client.ErrBadAnswer, "is --server right?"},
+		{client.ErrBadResponse, "is --server right?"},
 		{client.ErrUnavailable, "the server is busy or lacks NATS or Redis: try again, or query its /readyz"},
 		{client.ErrVersion, "it was changed meanwhile: show it again and apply the change to the new version"},
 		{client.ErrConflict, "choose another --idempotency-key"},

@@ -88,7 +88,7 @@ var decoders = map[string]string{
 	"client.Client.attempt":               "client.FuzzAnswers",
 	"client.refusal":                      "client.FuzzAnswers",
 	"client.newEventReader":               "client.FuzzEvents",
-	"client.watch.use":                    "client.FuzzAnswers", // the task of an event is the one of an answer
+	"client.watch.handle":                 "client.FuzzAnswers", // the task of an event is the one of an answer
 
 	"dispatcher.delivery.accept":                 "dispatcher.FuzzSubmission",
 	"dispatcher.exchange.trace":                  "internal/tracecontext.FuzzExtract",

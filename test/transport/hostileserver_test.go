@@ -53,7 +53,7 @@ func TestHostileServer(t *testing.T) {
 		"nulls":            listsOf(many("null")),
 		"no end":           "",
 		"a huge number":    strings.ReplaceAll(`{"id":HUGE,`+listsOf(`[{"item":HUGE,"items":HUGE,"host":HUGE}]`)[1:], "HUGE", strings.Repeat("9", 1<<20)),
-		"a refusal":        `{"error":{"code":"` + strings.Repeat("c", 8<<20) + `","message":"not an answer of procfleet` + strings.Repeat("m", 8<<20) + `"}}`,
+		"a refusal":        `{"error":{"code":"` + strings.Repeat("c", 8<<20) + `","message":"response not from procfleet` + strings.Repeat("m", 8<<20) + `"}}`,
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -79,7 +79,7 @@ func TestHostileServer(t *testing.T) {
 				if cmd.ProcessState == nil {
 					t.Fatal(err)
 				}
-				if code := cmd.ProcessState.ExitCode(); code <= 0 || len(stderr.String()) > 32<<10 || !strings.Contains(stderr.String(), "not an answer of procfleet") {
+				if code := cmd.ProcessState.ExitCode(); code <= 0 || len(stderr.String()) > 32<<10 || !strings.Contains(stderr.String(), "response not from procfleet") {
 					t.Errorf("exit %d: %.1000s", code, &stderr)
 				}
 			})
