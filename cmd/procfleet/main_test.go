@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -210,46 +209,6 @@ func TestAWrongLineOfAHostsFileIsNamed(t *testing.T) {
 	}
 }
 
-func TestProgressInAPipeIsPlainLines(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	p := newProgress(&out)
-	running := task("running", 10, 1, 6)
-	p.show(running)
-	p.show(running) // nothing new
-	p.show(task("finished", 10, 1, 9))
-	p.end()
-	if got, want := out.String(), "running 7/10: 1 failed, 6 succeeded\nfinished 10/10: 1 failed, 9 succeeded\n"; got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
-func TestProgressOnATerminalIsABarThatRedrawsItself(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	p := newProgress(&out)
-	p.terminal = true
-	p.show(task("running", 10, 0, 5))
-	p.end()
-	if got := out.String(); !strings.HasPrefix(got, "\r[###############---------------] running 5/10") || !strings.HasSuffix(got, "\n") {
-		t.Errorf("got %q", got)
-	}
-}
-
-func TestAWatchThatShowedNothingLeavesNoEmptyLine(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	p := newProgress(&out)
-	p.terminal = true
-	p.end() // an outage before the first word of the server
-	p.show(task("running", 10, 0, 5))
-	p.end()
-	p.end()
-	if got := out.String(); !strings.HasPrefix(got, "\r[") || strings.Count(got, "\n") != 1 {
-		t.Errorf("got %q", got)
-	}
-}
-
 func TestARoleThatIsStoppedWhileItWaitsEndsWell(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -292,23 +251,6 @@ func TestAnAddressInUseIsToldBeforeAnythingIsStarted(t *testing.T) {
 	}
 }
 
-func TestProgressFitsTheTerminal(t *testing.T) {
-	t.Parallel()
-	half := task("running", 10, 0, 5)
-	for width, want := range map[int]string{
-		79: "[###############---------------] running 5/10: 5 succeeded  1.0s",
-		40: "[###---] running 5/10: 5 succeeded  1.0s",
-		30: "running 5/10: 5 succeeded",
-		24: "running 5/10: 5 succeed…",
-		1:  "…",
-		0:  "",
-	} {
-		if got := fit(half, time.Second, width); got != want {
-			t.Errorf("%d: %q, want %q", width, got, want)
-		}
-	}
-}
-
 func TestAnUnknownAnswerComesWithTheKeyToRepeatWith(t *testing.T) {
 	t.Parallel()
 	keys := make(chan string, 10)
@@ -321,101 +263,6 @@ func TestAnUnknownAnswerComesWithTheKeyToRepeatWith(t *testing.T) {
 	code, _, stderr := call(t, "op", "status", "--host=0:10.0.0.1", "-f", "testdata/spec.yaml", "--server", server.URL)
 	if code != command.ExitFailed || !strings.Contains(stderr, "GSETASK:1:2") || !strings.Contains(stderr, "--idempotency-key "+<-keys) {
 		t.Errorf("exit %d, %s", code, stderr)
-	}
-}
-
-// checkConfig returns what --check-config says.
-func checkConfig(t *testing.T, args ...string) (code int, said string) {
-	t.Helper()
-	code, stdout, stderr := call(t, append(args, "--check-config")...)
-	return code, stdout + stderr
-}
-
-func TestTheCheckRefusesWhatCannotWork(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		args []string
-		want string
-	}{
-		"a port of --http":            {[]string{"dispatcher", "--http", "127.0.0.1:70000"}, "--http: \"127.0.0.1:70000\" has no port from 0 to 65535"},
-		"a port of --http of up":      {[]string{"up", "--http", "127.0.0.1:70000"}, "--http: \"127.0.0.1:70000\""},
-		"a port of --status-http":     {[]string{"worker", "--status-http", "127.0.0.1:65536"}, "--status-http: \"127.0.0.1:65536\""},
-		"a port of NATS":              {[]string{"worker", "--nats", "nats://127.0.0.1:4222,127.0.0.1:70000"}, "--nats: \"nats://127.0.0.1:70000\" has no port"},
-		"a port of Redis":             {[]string{"worker", "--redis", "redis://127.0.0.1:70000/0"}, "\"127.0.0.1:70000\" has no port"},
-		"a port of another Redis":     {[]string{"worker", "--redis", "redis://127.0.0.1:7000?addr=127.0.0.1:70001"}, "\"127.0.0.1:70001\" has no port"},
-		"a port of the collector":     {[]string{"worker", "--otlp", "http://127.0.0.1:99999"}, "--otlp: \"http://127.0.0.1:99999\" has no port"},
-		"grpc of the collector":       {[]string{"worker", "--otlp", "grpc://127.0.0.1:4317"}, "--otlp: \"grpc://127.0.0.1:4317\" is not the URL"},
-		"the status where callers go": {[]string{"dispatcher", "--http", "127.0.0.1:8080", "--status-http", "localhost:8080"}, "--status-http: localhost:8080 is in use by --http 127.0.0.1:8080"},
-		"the status on every address": {[]string{"up", "--status-http", ":8080"}, "--status-http: :8080 is in use by --http 127.0.0.1:8080"},
-		"the status where NATS is":    {[]string{"up", "--nats-listen", "127.0.0.1:4222", "--status-http", "127.0.0.1:4222"}, "is in use by --nats-listen"},
-		"an unset variable for NATS":  {[]string{"dispatcher", "--nats", ""}, "--nats: \"nats://\" is not the URL of a NATS server"},
-		"an unset variable for Redis": {[]string{"worker", "--redis", ""}, "--redis: redis URL:"},
-		"replicas of no Redis":        {[]string{"up", "--redis-wait-replicas", "1"}, "--redis-wait-replicas: the embedded store has no replicas"},
-		"a body without an end":       {[]string{"up", "--max-body", "9223372036854775807"}, "--max-body: 9223372036854775807 bytes are more than"},
-		"bad replicas in the URL":     {[]string{"worker", "--redis", "redis://127.0.0.1:6379/0?wait_replicas=many"}, "wait_replicas=\"many\""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if code, said := checkConfig(t, c.args...); code != command.ExitUsage || !strings.Contains(said, c.want) {
-				t.Errorf("exit %d, want %q in: %s", code, c.want, said)
-			}
-		})
-	}
-}
-
-func TestTheCheckTakesWhatTheDocumentationHas(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{
-		{"--redis", "redis://127.0.0.1:6379/0?wait_replicas=1"},
-		{"--redis", "rediss://user:word@[::1]:6379/3"},
-		{"--redis", "redis://[::1]"},
-		{"--redis", "redis://host:26379/0?master_name=NAME&addr=host2:26379&wait_replicas=2"},
-		{"--redis", "redis://host:6379?cluster=true&addr=host2:6379"},
-		{"--http", "127.0.0.1:0", "--status-http", "127.0.0.1:0"},
-		{"--http", "127.0.0.1:8080", "--status-http", "127.0.0.2:8080"},
-		{"--otlp", "http://127.0.0.1:4318"},
-		{"--nats", "127.0.0.1"},
-	} {
-		if code, said := checkConfig(t, append([]string{"dispatcher"}, args...)...); code != 0 {
-			t.Errorf("%v: exit %d: %s", args, code, said)
-		}
-	}
-}
-
-// The environment belongs to the process, so this test is not parallel.
-func TestTheCheckKnowsTheStandardVariablesOfTraces(t *testing.T) {
-	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-	if code, said := checkConfig(t, "worker"); code != 0 {
-		t.Errorf("without traces: exit %d: %s", code, said)
-	}
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
-	if code, said := checkConfig(t, "worker"); code != command.ExitUsage || !strings.Contains(said, `OTEL_EXPORTER_OTLP_PROTOCOL="grpc"`) || !strings.Contains(said, "4318") {
-		t.Errorf("grpc: exit %d: %s", code, said)
-	}
-	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
-	if code, said := checkConfig(t, "worker"); code != 0 {
-		t.Errorf("that of traces counts first: exit %d: %s", code, said)
-	}
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318")
-	if code, said := checkConfig(t, "worker"); code != command.ExitUsage || !strings.Contains(said, "OTEL_EXPORTER_OTLP_ENDPOINT: \"127.0.0.1:4318\" is not the URL") {
-		t.Errorf("no scheme: exit %d: %s", code, said)
-	}
-}
-
-// The environment belongs to the process, so this test is not parallel.
-func TestAMisspeltVariableIsNamed(t *testing.T) {
-	t.Setenv("PROCFLEET_STATUS_HTP", "127.0.0.1:1")
-	t.Setenv("PROCFLEET_ENTIRELY_ELSE", "x")
-	t.Setenv("PROCFLEET_LOG_LEVEL", "") // counts as not set
-	for _, name := range []string{"CRASH_AT", "KEY", "PORT_8080_TCP_ADDR", "SERVICE_HOST", "HTTP_PORT_2", "REDIS", "SERVER"} {
-		t.Setenv("PROCFLEET_"+name, "redis://127.0.0.1:6379")
-	}
-	for _, args := range [][]string{{"worker", "--check-config"}, {"task", "list", "--server", "http://127.0.0.1:1"}} {
-		_, _, stderr := call(t, args...)
-		if !strings.Contains(stderr, "PROCFLEET_STATUS_HTP has no effect: there is no such setting; did you mean PROCFLEET_STATUS_HTTP?\n") ||
-			!strings.Contains(stderr, "PROCFLEET_ENTIRELY_ELSE has no effect: there is no such setting\n") || strings.Count(stderr, "has no effect") != 2 {
-			t.Errorf("%v: %s", args, stderr)
-		}
 	}
 }
 

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestProgressInAPipeIsPlainLines(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := newProgress(&out)
+	running := task("running", 10, 1, 6)
+	p.show(running)
+	p.show(running) // nothing new
+	p.show(task("finished", 10, 1, 9))
+	p.end()
+	if got, want := out.String(), "running 7/10: 1 failed, 6 succeeded\nfinished 10/10: 1 failed, 9 succeeded\n"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestProgressOnATerminalIsABarThatRedrawsItself(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := newProgress(&out)
+	p.terminal = true
+	p.show(task("running", 10, 0, 5))
+	p.end()
+	if got := out.String(); !strings.HasPrefix(got, "\r[###############---------------] running 5/10") || !strings.HasSuffix(got, "\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestAWatchThatShowedNothingLeavesNoEmptyLine(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := newProgress(&out)
+	p.terminal = true
+	p.end() // an outage before the first word of the server
+	p.show(task("running", 10, 0, 5))
+	p.end()
+	p.end()
+	if got := out.String(); !strings.HasPrefix(got, "\r[") || strings.Count(got, "\n") != 1 {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestProgressFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	half := task("running", 10, 0, 5)
+	for width, want := range map[int]string{
+		79: "[###############---------------] running 5/10: 5 succeeded  1.0s",
+		40: "[###---] running 5/10: 5 succeeded  1.0s",
+		30: "running 5/10: 5 succeeded",
+		24: "running 5/10: 5 succeed…",
+		1:  "…",
+		0:  "",
+	} {
+		if got := fit(half, time.Second, width); got != want {
+			t.Errorf("%d: %q, want %q", width, got, want)
+		}
+	}
+}
