@@ -48,7 +48,6 @@ func benchCommand(m measurement, runs int, cmd *cobra.Command) (*cobra.Command, 
 	var logs daemon.Logs
 	var file string
 	cfg := m.Common()
-	cmd.Args = command.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		log, err := logs.Logger(cmd.ErrOrStderr())
 		if err != nil {

@@ -24,10 +24,12 @@ func newNATSServer() *cobra.Command {
 		Short:   "Run the embedded NATS as a separate process",
 		Example: "  procfleet-bench nats-server --listen 127.0.0.1:4222 --data nats-data",
 		Hidden:  true,
-		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := daemon.RefuseExposed(cfg.Listen, false); err != nil {
+			if err := daemon.CheckAddress(cfg.Listen); err != nil {
 				return command.Usagef("--listen: %w", err)
+			}
+			if !daemon.OnLoopback(cfg.Listen) {
+				return command.Usagef("--listen: %s is not on loopback: any network client could run commands on every host; listen on 127.0.0.1", cfg.Listen)
 			}
 			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {

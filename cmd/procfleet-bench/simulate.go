@@ -33,7 +33,6 @@ after --latency. With --processes each reports as many supervised processes. Age
 		Example: `  procfleet-bench simulate --agents 10000 --nats nats://127.0.0.1:4222
   procfleet-bench simulate --agents 5000 --connections 5000
   procfleet-bench simulate --agents 1000 --processes 3`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {

@@ -3,9 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -22,8 +20,6 @@ func newApp() *cobra.Command {
 		Short:   "Manage the applications that may call the API",
 		Long:    `Manage the applications file. Dispatchers and up read the file of --apps again within two seconds after a change.`,
 		Example: "  procfleet app add shop --apps apps.yaml\n  procfleet app list --apps apps.yaml",
-		Args:    command.NoArgs,
-		RunE:    command.NameACommand,
 	}
 	var f appFlags
 	cmd.PersistentFlags().StringVar(&f.file, "apps", "", "applications file, YAML; created if missing")
@@ -117,15 +113,11 @@ func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
 	case f.secretFile == "":
 		return apps.NewSecret(), nil
 	}
-	in := stdin
-	if f.secretFile != "-" {
-		file, err := os.Open(f.secretFile)
-		if err != nil {
-			return "", command.Usagef("--secret-file: %w", err)
-		}
-		defer file.Close()
-		in = file
+	in, err := openInput(stdin, f.secretFile)
+	if err != nil {
+		return "", command.Usagef("--secret-file: %w", err)
 	}
+	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, 4<<10)) // limit above the length of any secret
 	if err != nil {
 		return "", command.Usagef("--secret-file: %w", err)
@@ -190,7 +182,6 @@ func newAppList(shared *appFlags) *cobra.Command {
 		Use:     "list",
 		Short:   "List applications and their rights",
 		Example: "  procfleet app list --apps apps.yaml",
-		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := shared.path()
 			if err != nil {
@@ -210,20 +201,13 @@ func writeApps(out io.Writer, list []apps.Application) error {
 		_, err := fmt.Fprintln(out, "no applications; add one with: procfleet app add")
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintln(table, "CODE\tBUSINESSES\tACTIONS\tSKIPS USER AUTH\tSIGNS")
 	for i := range list {
 		a := &list[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", a.Code, a.Businesses, a.Actions, yesOrNo(a.SkipUserAuth), yesOrNo(a.SigningKey != ""))
 	}
 	return table.Flush()
-}
-
-func yesOrNo(is bool) string {
-	if is {
-		return "yes"
-	}
-	return "no"
 }
 
 func newAppRemove(shared *appFlags) *cobra.Command {

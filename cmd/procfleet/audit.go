@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/cmd/internal/command"
@@ -48,7 +46,6 @@ users, or with --file the file of --audit-log. With --json it writes the stored 
   procfleet audit --event refused --follow --nats-creds procfleet-data/nats-auth/server.creds
   procfleet audit --task GSETASK:20261121053522:123456 --json
   procfleet audit --file /var/log/procfleet/audit.jsonl --app shop`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := q.complete(); err != nil {
 				return err
@@ -75,11 +72,7 @@ func (q *auditQuery) complete() (err error) {
 	if q.file != "" && q.follow {
 		return command.Usagef("--follow and --file exclude each other")
 	}
-	known := q.event == ""
-	for _, e := range audit.Events() {
-		known = known || q.event == string(e)
-	}
-	if !known {
+	if q.event != "" && !slices.Contains(audit.Events(), audit.Event(q.event)) {
 		return command.Usagef("--event: %q is not accepted, change, refused or finished", q.event)
 	}
 	q.from, err = sinceFlag(q.since)
@@ -105,24 +98,17 @@ func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
 	if q.file != "" {
 		return q.showFile(cmd.InOrStdin())
 	}
-	log := logrus.New()
-	log.SetOutput(io.Discard) // errors are returned
-	files, err := q.tls.Open(log)
+	files, err := q.tls.OpenAtOnce()
 	if err != nil {
 		return err
 	}
-	conn, err := natsconn.Connect(natsconn.Config{
-		URL: q.nats, TLS: files, Credentials: connflags.Credentials(q.creds), InboxPrefix: natsauth.ServerInbox, Name: "audit", Log: log,
+	conn, err := connectBriefly(ctx, natsconn.Config{
+		URL: q.nats, TLS: files, Credentials: connflags.Credentials(q.creds), InboxPrefix: natsauth.ServerInbox, Name: "audit",
 	})
 	if err != nil {
-		return fmt.Errorf("--nats: %w", err)
+		return err
 	}
 	defer conn.Close()
-	waiting, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	if (&backends{conn: conn}).awaitConnection(waiting, func(string, error) {}) != nil {
-		return fmt.Errorf("NATS at %s unavailable: %w", q.nats, natsconn.Unavailable(conn))
-	}
 	js, err := bus.JetStream(conn)
 	if err != nil {
 		return err
@@ -136,15 +122,12 @@ func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
 
 // showFile shows the records of a file; a crash may have truncated its last line.
 func (q *auditQuery) showFile(in io.Reader) error {
-	if q.file != "-" {
-		f, err := os.Open(filepath.Clean(q.file))
-		if err != nil {
-			return fmt.Errorf("--file: %w", err)
-		}
-		defer f.Close()
-		in = f
+	file, err := openInput(in, q.file)
+	if err != nil {
+		return fmt.Errorf("--file: %w", err)
 	}
-	lines := bufio.NewReader(in)
+	defer file.Close()
+	lines := bufio.NewReader(file)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 1 {

@@ -2,12 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -27,7 +27,6 @@ func newProcessExport(f *processFlags) *cobra.Command {
 from their defaults. Import it into the same or another business with procfleet process import.`,
 		Example: `  procfleet process export --biz 2 > shop.yaml
   procfleet process export --biz 2 --json`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := business.check(); err != nil {
 				return err
@@ -40,21 +39,15 @@ from their defaults. Import it into the same or another business with procfleet 
 }
 
 func (f *processFlags) export(cmd *cobra.Command, b client.Business) error {
-	c, err := f.server.client(cmd)
+	c, err := f.client(cmd)
 	if err != nil {
 		return err
 	}
-	processes := []client.CatalogProcess{}
-	for p, err := range c.Catalog(cmd.Context(), b, client.CatalogQuery{}) {
-		if err != nil {
-			return err // a partial export would look complete
-		}
-		processes = append(processes, p)
+	processes, err := collect(c.Catalog(cmd.Context(), b, client.CatalogQuery{}))
+	if err != nil {
+		return err // a partial export would look complete
 	}
-	if f.json {
-		return writeJSON(cmd.OutOrStdout(), map[string]any{"processes": processes})
-	}
-	return writeCatalog(cmd.OutOrStdout(), processes)
+	return f.print(cmd.OutOrStdout(), map[string]any{"processes": processes}, func(out io.Writer) error { return writeCatalog(out, processes) })
 }
 
 // writeCatalog writes one YAML document per process.
@@ -95,7 +88,6 @@ Up to 1000 processes are saved atomically: if one is rejected, none is saved. La
 the order of the file.`,
 		Example: `  procfleet process import --biz 2 -f shop.yaml --plan
   procfleet process export --biz 2 | procfleet process import --biz 3 -f -`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	f.business.register(cmd.Flags())
@@ -112,7 +104,7 @@ func (f *importFlags) run(cmd *cobra.Command) error {
 	if f.file == "" {
 		return command.Usagef("-f is required: name the file with the processes")
 	}
-	data, err := readFileOr(cmd.InOrStdin(), f.file)
+	data, err := readInput(cmd.InOrStdin(), f.file)
 	if err != nil {
 		return command.Usagef("-f: %w", err)
 	}
@@ -124,16 +116,10 @@ func (f *importFlags) run(cmd *cobra.Command) error {
 		return command.Usagef("-f %s: the file has no process", f.file)
 	}
 	saved, err := f.save(cmd, processes)
-	if f.json {
-		if writeErr := writeJSON(cmd.OutOrStdout(), map[string]any{"processes": saved.Processes, "tasks": saved.tasks}); err == nil {
-			err = writeErr
-		}
-		return err
-	}
-	if writeErr := saved.write(cmd.OutOrStdout(), f.plan); err == nil {
-		err = writeErr
-	}
-	return err
+	printErr := f.print(cmd.OutOrStdout(), map[string]any{"processes": saved.Processes, "tasks": saved.tasks}, func(out io.Writer) error {
+		return saved.write(out, f.plan)
+	})
+	return cmp.Or(err, printErr)
 }
 
 // imported is the combined outcome of all calls.
@@ -147,7 +133,7 @@ type imported struct {
 func (f *importFlags) save(cmd *cobra.Command, processes []client.CatalogProcess) (imported, error) {
 	done := imported{tasks: []procfleet.TaskID{}}
 	done.Processes = []client.SavedProcess{}
-	c, err := f.server.submitter(cmd)
+	c, err := f.submitter(cmd)
 	if err != nil {
 		return done, err
 	}
@@ -196,7 +182,7 @@ func importParts(processes []client.CatalogProcess) [][]client.CatalogProcess {
 // write prints the changes and their count.
 func (done *imported) write(out io.Writer, plan bool) error {
 	counts := make(map[v1.SaveOutcome]int)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	for _, p := range done.Processes {
 		counts[p.Outcome]++
 		if p.Outcome != v1.SavedSame {

@@ -128,7 +128,7 @@ func readCatalog(from io.Reader) ([]client.CatalogProcess, error) {
 			return nil, err
 		}
 		if first, twice := lines[p.Name()]; twice {
-			return nil, atLine(root, "process %q is there twice, first in line %d", p.Name(), first)
+			return nil, atLine(root, "process %q is defined twice, first in line %d", p.Name(), first)
 		}
 		lines[p.Name()] = root.Line
 		all = append(all, p)
@@ -148,7 +148,7 @@ func readCatalogDocument(root *yaml.Node) (p client.CatalogProcess, err error) {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
 		if seen[key.Value] {
-			return p, atLine(key, "%s is there twice", key.Value)
+			return p, atLine(key, "%s is set twice", key.Value)
 		}
 		seen[key.Value] = true
 		if key.Value == modulesKey {

@@ -124,9 +124,9 @@ func TestAFileOfTheCatalogIsReadStrictly(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
 		"name: a\nstart: x":                      "start: is no attribute of a process",
-		"name: a\nname: b":                       "line 2: name is there twice",
+		"name: a\nname: b":                       "line 2: name is set twice",
 		"name: a\n---\nport: 80":                 "line 3: name: is required",
-		"name: a\n---\nname: a":                  `line 3: process "a" is there twice, first in line 1`,
+		"name: a\n---\nname: a":                  `line 3: process "a" is defined twice, first in line 1`,
 		"- name: a":                              "is not a process",
 		"name: a\ntimeout: 1.5":                  "timeout: line 2: 1.5 is not a whole number; quote it if it is a text",
 		"name: a\ntimeout: \"3\"":                "timeout: must be a whole number",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/instrumented"
 	"github.com/procfleet/procfleet/taskstore/redisstore"
@@ -31,6 +33,7 @@ type backends struct {
 	keys  func() *fleetkey.Ring
 	// natsConfig is the template for further connections to the same servers.
 	natsConfig natsconn.Config
+	embedded   *natsembed.Server   // nil for an external NATS
 	users      *natsauth.Authority // authority of the embedded NATS; nil if NATS accepts every client
 	streams    bus.Options
 
@@ -93,29 +96,61 @@ func connectBus(ctx context.Context, cfg natsconn.Config, f *backendFlags, wait 
 }
 
 func (b *backends) ensure(ctx context.Context, log logrus.FieldLogger, wait waiter) error {
-	if err := b.awaitConnection(ctx, wait); err != nil {
+	if err := awaitNATS(ctx, b.conn, wait); err != nil {
 		return err
 	}
 	wait("JetStream", nil)
 	return retryUnavailable(ctx, log, "JetStream", wait, func() error { return bus.Ensure(ctx, b.js, b.streams) })
 }
 
-// awaitConnection waits until NATS is connected; natsconn logs failed attempts.
-func (b *backends) awaitConnection(ctx context.Context, wait waiter) error {
-	const pause = 20 * time.Millisecond
+// readyPoll is the interval of checks whether a connection or role is ready.
+const readyPoll = 20 * time.Millisecond
+
+// awaitNATS waits until NATS is connected; natsconn logs failed attempts.
+func awaitNATS(ctx context.Context, conn *nats.Conn, wait waiter) error {
 	for {
-		cause := natsconn.Unavailable(b.conn)
+		cause := natsconn.Unavailable(conn)
 		if cause == nil {
 			return nil
 		}
 		wait("NATS", cause)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
+		if err := pause(ctx, readyPoll); err != nil {
+			return err
 		}
 	}
 }
+
+// pause waits for d. If ctx ends first, it returns the cause.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// connectBriefly connects a command that only queries NATS. Errors are returned, not logged.
+func connectBriefly(ctx context.Context, cfg natsconn.Config) (*nats.Conn, error) {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	cfg.Log = log
+	conn, err := natsconn.Connect(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("--nats: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, natsPatience)
+	defer cancel()
+	var cause error
+	if awaitNATS(ctx, conn, func(_ string, why error) { cause = why }) != nil {
+		conn.Close()
+		return nil, fmt.Errorf("NATS at %s unavailable: %w", cfg.URL, cause)
+	}
+	return conn, nil
+}
+
+// natsPatience limits the wait of a command for a NATS connection, or for the first reply.
+const natsPatience = 10 * time.Second
 
 // keepStreams recreates missing streams after each reconnection: a broker that lost its
 // disk restarts empty, and the sweep needs the streams to requeue chunks.
@@ -162,6 +197,9 @@ func (b *backends) close(log logrus.FieldLogger) {
 		}
 	}
 	b.conn.Close()
+	if b.embedded != nil {
+		b.embedded.Shutdown()
+	}
 }
 
 // ready returns an error that names every unavailable backend, for /readyz.
@@ -187,7 +225,6 @@ const (
 // retryUnavailable calls try until the server is available or an error is permanent. If
 // ctx ends, it returns the cause.
 func retryUnavailable(ctx context.Context, log logrus.FieldLogger, server string, wait waiter, try func() error) error {
-	const pause = time.Second
 	var logged time.Time
 	var reason string
 	for {
@@ -209,10 +246,8 @@ func retryUnavailable(ctx context.Context, log logrus.FieldLogger, server string
 			logged, reason = time.Now(), err.Error()
 			log.WithError(err).WithField("server", server).Warn("server unavailable, waiting")
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
+		if err := pause(ctx, time.Second); err != nil {
+			return err
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +46,7 @@ on drift: a host in another state than running, a module missing in the topology
 }
 
 func (f *processFlags) status(cmd *cobra.Command, b client.Business, process string, query client.DriftQuery) error {
-	c, err := f.server.client(cmd)
+	c, err := f.client(cmd)
 	if err != nil {
 		return err
 	}
@@ -65,11 +64,7 @@ func (f *processFlags) status(cmd *cobra.Command, b client.Business, process str
 			return fmt.Errorf("process %q is not bound to module %q", drift.Name, name)
 		}
 	}
-	if f.json {
-		err = writeJSON(cmd.OutOrStdout(), drift)
-	} else {
-		err = writeDrift(cmd.OutOrStdout(), &drift)
-	}
+	err = f.print(cmd.OutOrStdout(), drift, func(out io.Writer) error { return writeDrift(out, &drift) })
 	if err == nil && drift.Drifted() {
 		err = errHostsFailed
 	}
@@ -104,7 +99,7 @@ func writeDrift(out io.Writer, d *client.Drift) error {
 	if len(d.Hosts) == 0 {
 		return nil
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintln(table, "\nHOST\tSTATE\tMODULES\tREPORTED")
 	for i := range d.Hosts {
 		h := &d.Hosts[i]
@@ -139,7 +134,7 @@ func driftSummary(d *client.Drift) string {
 }
 
 func writeModuleDrift(out io.Writer, modules []client.ModuleDrift) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintln(table, "\nMODULE\tHOSTS\tRUNNING\tAGENT_MISSING\tDOWN\tUNSUPERVISED\tSPEC_DIFFERS")
 	for _, m := range modules {
 		c := m.Counts

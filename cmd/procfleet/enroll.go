@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -30,11 +31,10 @@ func (f *fleetFlags) register(flags *pflag.FlagSet) {
 // complete replaces empty file names by the files in the data directory.
 func (f *fleetFlags) complete() error {
 	if f.data != "" {
-		if f.fleetKey == "" {
-			f.fleetKey = filepath.Join(f.data, fleetKeyName)
-		}
-		if dir := filepath.Join(f.data, natsAuthName); f.natsAuth == "" && exists(dir) {
-			f.natsAuth = dir
+		f.fleetKey = cmp.Or(f.fleetKey, filepath.Join(f.data, fleetKeyName))
+		dir := filepath.Join(f.data, natsAuthName)
+		if _, err := os.Stat(dir); err == nil {
+			f.natsAuth = cmp.Or(f.natsAuth, dir)
 		}
 	}
 	if f.fleetKey == "" {
@@ -43,17 +43,12 @@ func (f *fleetFlags) complete() error {
 	return nil
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // authority opens the NATS authority, or returns nil without --nats-auth.
 func (f *fleetFlags) authority() (*natsauth.Authority, error) {
 	if f.natsAuth == "" {
 		return nil, nil //nolint:nilnil // NATS users are managed elsewhere
 	}
-	return openAuthority(f.natsAuth)
+	return openAuthority(f.natsAuth, natsauth.Open)
 }
 
 // enrollFlags are the flags of `enroll`.
@@ -84,7 +79,6 @@ Repeat the command to replace a lost identity: it creates the same keys. Revoke 
   procfleet enroll --host 0:10.0.0.2 --data procfleet-data --out identity.yaml
   procfleet enroll --host 0:10.0.0.2 --agent-id 02000000005254000b3dc9168005 --data procfleet-data --out identity.yaml
   procfleet enroll --create --data fleet --hosts-file hosts.txt --out identities/`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
@@ -257,14 +251,12 @@ data directory. Notify other brokers with procfleet nats-auth push, or restart t
 hosts again with procfleet enroll.`,
 		Example: `  procfleet revoke --host 3:10.0.0.1 --fleet-key fleet.key --nats-auth nats-auth --nats nats://10.0.0.9:4222
   procfleet revoke --host 0:10.0.0.2 --data procfleet-data`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	f.hostFlags.register(flags)
 	f.fleetFlags.register(flags)
-	flags.StringVar(&f.push.url, "nats", "", "URL of one NATS server of the cluster to notify")
-	f.push.tls.Register(flags, "nats", "NATS")
+	f.push.register(flags)
 	return cmd
 }
 

@@ -19,10 +19,10 @@ const followEvery = time.Second
 
 // eventFlags are the flags of `events`.
 type eventFlags struct {
-	server       serverFlags
-	host, since  string
-	query        client.EventQuery
-	follow, json bool
+	serverFlags
+	host, since string
+	query       client.EventQuery
+	follow      bool
 }
 
 func newEvents() *cobra.Command {
@@ -35,7 +35,6 @@ problems of hosts. The command shows the newest events, or all since --since; wi
 		Example: `  procfleet events
   procfleet events --follow --kind gave_up
   procfleet events --since 2h --host 0:10.0.0.1 --json`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.complete(cmd); err != nil {
 				return err
@@ -44,14 +43,14 @@ problems of hosts. The command shows the newest events, or all since --since; wi
 		},
 	}
 	flags := cmd.Flags()
-	f.server.register(flags)
-	flags.StringVar(&f.host, "host", "", "host as <cloud>:<ip>")
+	f.register(flags)
+	flags.Lookup("json").Usage = "JSON output, one event per line"
+	flags.StringVar(&f.host, "host", "", "host as <cloud area>:<ip>")
 	flags.StringVar(&f.query.Namespace, "namespace", "", "namespace of the processes")
 	flags.StringVar(&f.query.Kind, "kind", "", "event kind, for example gave_up")
 	flags.StringVar(&f.since, "since", "", "start, as age (2h) or time (2026-11-21T05:35:22Z)")
 	flags.IntVar(&f.query.PageSize, "limit", 100, "number of newest events, 1 to 1000")
 	flags.BoolVar(&f.follow, "follow", false, "continuous output until Ctrl-C")
-	flags.BoolVar(&f.json, "json", false, "JSON output, one event per line")
 	return cmd
 }
 
@@ -78,9 +77,9 @@ func (f *eventFlags) complete(cmd *cobra.Command) (err error) {
 
 func (f *eventFlags) show(cmd *cobra.Command) error {
 	ctx := cmd.Context()
-	c, err := f.server.client(cmd)
+	c, err := f.client(cmd)
 	if f.follow {
-		c, err = f.server.watcher(reportTrouble(cmd, watchPatience))
+		c, err = f.watcher(reportTrouble(cmd, watchPatience))
 	}
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/plaintext"
@@ -41,10 +42,9 @@ type backendFlags struct {
 	waitTimeout    time.Duration
 }
 
-// registerRest adds all flags except --nats and --redis, whose help texts differ
-// between commands.
-func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
-	fleetKeyFlag(flags, &f.fleetKey)
+// register adds all flags except --nats and --redis.
+func (f *backendFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.fleetKey, "fleet-key", "", "fleet key file for signing and verifying agent messages")
 	connflags.NATSCreds(flags, &f.natsCreds)
 	flags.IntVar(&f.streamReplicas, "stream-replicas", 0, "replicas of each stream, 1 to 5; 0 for no change")
 	flags.StringVar(&f.redisPassword, "redis-password-file", "", "file with the password of the --redis user, read per connection")
@@ -56,14 +56,20 @@ func (f *backendFlags) check(s *settings.Settings) {
 	if f.nats != "" || !f.embedded {
 		s.Refused(natsconn.Config{URL: f.nats}.Validate(), map[string]string{"URL": "nats"})
 	}
-	checkFleetKey(s, f.fleetKey)
+	if f.fleetKey != "" {
+		_, err := fleetkey.ReadRing(f.fleetKey)
+		s.Check("fleet-key", err)
+	}
 	checkNATSCreds(s, f.natsCreds)
 	f.natsTLS.Check(s)
 	f.redisTLS.Check(s)
 	if !f.redisTLS.None() && !strings.HasPrefix(f.redis, "rediss://") {
 		s.Wrong("redis", "has no TLS, which --redis-ca and --redis-cert require: write rediss:// instead of redis://")
 	}
-	checkRedisPassword(s, f.redisPassword)
+	if f.redisPassword != "" {
+		_, err := readPassword(f.redisPassword)
+		s.Check("redis-password-file", err)
+	}
 	if f.redis != "" || !f.embedded {
 		s.Refused(f.redisOptions(nil).Validate(), map[string]string{
 			"URL": "redis", "WaitReplicas": "redis-wait-replicas", "WaitTimeout": "redis-wait-timeout",
@@ -108,8 +114,4 @@ func (f *loadFlags) limits() worker.Limits {
 
 func (f *loadFlags) check(s *settings.Settings) {
 	s.AtLeast(1, "small-chunks", "big-chunks", "max-items-in-hand")
-}
-
-func drainFlag(flags *pflag.FlagSet, drain *time.Duration, byDefault time.Duration, what string) {
-	flags.DurationVar(drain, "drain", byDefault, "grace period for "+what+" on shutdown")
 }

@@ -26,16 +26,14 @@ While the file has two keys, servers sign with both and accept either.`,
 		Example: `  procfleet fleet-key create --fleet-key fleet.key
   procfleet fleet-key add --fleet-key fleet.key
   procfleet fleet-key remove 20260102-150405 --fleet-key fleet.key`,
-		Args: command.NoArgs,
-		RunE: command.NameACommand,
 	}
 	var file string
 	cmd.PersistentFlags().StringVar(&file, "fleet-key", "", "fleet key file, YAML")
 	cmd.AddCommand(
-		fleetKeyCommand(&file, &cobra.Command{Use: "create", Short: "Create a fleet key file with one new key", Args: command.NoArgs}, createFleetKey),
-		fleetKeyCommand(&file, &cobra.Command{Use: "add", Short: "Add a new key", Args: command.NoArgs}, addFleetKey),
+		fleetKeyCommand(&file, &cobra.Command{Use: "create", Short: "Create a fleet key file with one new key"}, createFleetKey),
+		fleetKeyCommand(&file, &cobra.Command{Use: "add", Short: "Add a new key"}, addFleetKey),
 		fleetKeyCommand(&file, &cobra.Command{Use: "remove ID", Short: "Remove a key", Args: exactly("ID of a key, as procfleet fleet-key list shows it")}, removeFleetKey),
-		fleetKeyCommand(&file, &cobra.Command{Use: "list", Short: "List the ids of the keys, newest first", Args: command.NoArgs}, listFleetKeys),
+		fleetKeyCommand(&file, &cobra.Command{Use: "list", Short: "List the ids of the keys, newest first"}, listFleetKeys),
 	)
 	return cmd
 }

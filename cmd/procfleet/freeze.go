@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,11 +14,9 @@ import (
 
 // freezeFlags are the flags common to the freeze commands.
 type freezeFlags struct {
-	server    serverFlags
-	hosts     hostFlags
-	namespace string
-	business  string
-	json      bool
+	serverFlags
+	hosts               hostFlags
+	namespace, business string
 }
 
 func newFreeze() *cobra.Command {
@@ -38,7 +35,6 @@ unknown.`,
   procfleet freeze --namespace shop --for 30m
   procfleet freeze list
   procfleet freeze lift --namespace shop`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if length <= 0 {
 				return command.Usagef("give the duration with --for, for example --for 2h")
@@ -46,8 +42,7 @@ unknown.`,
 			return f.freeze(cmd, client.Freezing{Namespace: f.namespace, TTL: procfleet.Duration(length), Reason: reason})
 		},
 	}
-	f.server.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "JSON output")
+	f.register(cmd.PersistentFlags())
 	f.registerScope(cmd)
 	cmd.Flags().DurationVar(&length, "for", 0, "duration of the freeze, 1s to 24h (required)")
 	cmd.Flags().StringVar(&reason, "reason", "", "reason shown by freeze list")
@@ -72,7 +67,7 @@ func (f *freezeFlags) scope(cmd *cobra.Command) (client.Targets, *client.Client,
 	if len(hosts) == 0 && f.namespace == "" {
 		return client.Targets{}, nil, command.Usagef("name --host 0:10.0.0.1 or --hosts-file FILE, --namespace NAME, or both")
 	}
-	c, err := f.server.submitter(cmd)
+	c, err := f.submitter(cmd)
 	return client.Targets{Hosts: hosts, Business: f.business}, c, err
 }
 
@@ -94,25 +89,7 @@ func (f *freezeFlags) freeze(cmd *cobra.Command, how client.Freezing) error {
 	if done.Until != nil {
 		headline = fmt.Sprintf("frozen until %s\n", done.Until.Local().Format(time.RFC3339))
 	}
-	return f.print(cmd.OutOrStdout(), done, headline, done.Results)
-}
-
-// print writes the response as JSON, or the headline and the outcome of each host. It
-// returns errHostsFailed if a host failed.
-func (f *freezeFlags) print(out io.Writer, response any, headline string, outcomes []client.Outcome) error {
-	if f.json {
-		if err := writeJSON(out, response); err != nil {
-			return err
-		}
-		return hostsFailed(outcomes)
-	}
-	if _, err := io.WriteString(out, headline); err != nil {
-		return err
-	}
-	if err := writeOutcomes(out, outcomes); err != nil {
-		return err
-	}
-	return hostsFailed(outcomes)
+	return f.printOutcomes(cmd.OutOrStdout(), done, headline, done.Results)
 }
 
 func newFreezeLift(f *freezeFlags) *cobra.Command {
@@ -122,7 +99,6 @@ func newFreezeLift(f *freezeFlags) *cobra.Command {
 		Long: `End freezes early. Name them as in freeze: a freeze of a whole host does not end by naming one of its namespaces. Hosts
 without such a freeze have code 829.`,
 		Example: "  procfleet freeze lift --host 0:10.0.0.1\n  procfleet freeze lift --namespace shop",
-		Args:    command.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.lift(cmd) },
 	}
 	f.registerScope(cmd)
@@ -143,7 +119,7 @@ func (f *freezeFlags) lift(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return f.print(cmd.OutOrStdout(), done, fmt.Sprintf("%d lifted\n", done.Lifted), done.Results)
+	return f.printOutcomes(cmd.OutOrStdout(), done, fmt.Sprintf("%d lifted\n", done.Lifted), done.Results)
 }
 
 func newFreezeList(f *freezeFlags) *cobra.Command {
@@ -151,27 +127,20 @@ func newFreezeList(f *freezeFlags) *cobra.Command {
 		Use:     "list",
 		Short:   "List freezes",
 		Example: "  procfleet freeze list\n  procfleet freeze list --json",
-		Args:    command.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.list(cmd) },
 	}
 }
 
 func (f *freezeFlags) list(cmd *cobra.Command) error {
-	c, err := f.server.client(cmd)
+	c, err := f.client(cmd)
 	if err != nil {
 		return err
 	}
-	freezes := []client.Freeze{}
-	for one, err := range c.Freezes(cmd.Context(), client.Query{}) {
-		if err != nil {
-			return err
-		}
-		freezes = append(freezes, one)
+	freezes, err := collect(c.Freezes(cmd.Context(), client.Query{}))
+	if err != nil {
+		return err
 	}
-	if f.json {
-		return writeJSON(cmd.OutOrStdout(), map[string][]client.Freeze{"freezes": freezes})
-	}
-	return writeFreezes(cmd.OutOrStdout(), freezes)
+	return f.print(cmd.OutOrStdout(), map[string][]client.Freeze{"freezes": freezes}, func(out io.Writer) error { return writeFreezes(out, freezes) })
 }
 
 func writeFreezes(out io.Writer, freezes []client.Freeze) error {
@@ -179,7 +148,7 @@ func writeFreezes(out io.Writer, freezes []client.Freeze) error {
 		_, err := fmt.Fprintln(out, "no freezes")
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintln(table, "HOST\tNAMESPACE\tUNTIL\tBY\tREASON")
 	for _, one := range freezes {
 		host, namespace := "everywhere", "all"

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,7 @@ type hostFlags struct {
 }
 
 func (f *hostFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.names, "host", nil, "host as <cloud>:<ip>, for example 0:10.0.0.1; repeatable")
+	flags.StringSliceVar(&f.names, "host", nil, "host as <cloud area>:<ip>, for example 0:10.0.0.1; repeatable")
 	flags.StringVar(&f.file, "hosts-file", "", "file with one host per line; - for standard input")
 }
 
@@ -35,14 +34,20 @@ func (f *hostFlags) all(cmd *cobra.Command) ([]procfleet.Host, error) {
 }
 
 // any is like all, but returns no hosts if neither flag is set.
-func (f *hostFlags) any(cmd *cobra.Command) ([]procfleet.Host, error) {
-	var named []procfleet.Host
+func (f *hostFlags) any(cmd *cobra.Command) (hosts []procfleet.Host, err error) {
+	seen := make(map[procfleet.Host]bool)
+	add := func(host procfleet.Host) {
+		if !seen[host] {
+			seen[host] = true
+			hosts = append(hosts, host)
+		}
+	}
 	for _, name := range f.names {
 		host, err := procfleet.ParseHost(name)
 		if err != nil {
 			return nil, command.Usagef("--host: %w", err)
 		}
-		named = append(named, host)
+		add(host)
 	}
 	if f.file != "" {
 		more, err := readHosts(cmd, f.file)
@@ -52,29 +57,19 @@ func (f *hostFlags) any(cmd *cobra.Command) ([]procfleet.Host, error) {
 		if len(more) == 0 { // an empty file must not mean "on all hosts"
 			return nil, command.Usagef("--hosts-file: %s names no host", f.file)
 		}
-		named = append(named, more...)
-	}
-	var hosts []procfleet.Host
-	seen := make(map[procfleet.Host]bool, len(named))
-	for _, host := range named {
-		if !seen[host] {
-			seen[host] = true
-			hosts = append(hosts, host)
+		for _, host := range more {
+			add(host)
 		}
 	}
 	return hosts, nil
 }
 
 func readHosts(cmd *cobra.Command, path string) ([]procfleet.Host, error) {
-	in := cmd.InOrStdin()
-	if path != "-" {
-		file, err := os.Open(path) //nolint:gosec // a file that the user names
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
+	in, err := openInput(cmd.InOrStdin(), path)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	var hosts []procfleet.Host
 	scanner := bufio.NewScanner(in)
 	for number := 1; scanner.Scan(); number++ {

@@ -67,21 +67,17 @@ func (f *httpFlags) config() dispatcher.Config {
 func (f *httpFlags) check(s *settings.Settings) {
 	s.AtLeast(1, "http-connections", "max-body", "max-items", "slack", "retention")
 	if path, is := f.socketPath(); is {
-		if err := daemon.CheckSocket(path); err != nil {
-			s.Wrong("http", "%s", err)
-		}
-	} else if err := daemon.CheckAddress(f.listen); err != nil {
-		s.Wrong("http", "%s", err)
+		s.Check("http", daemon.CheckSocket(path))
+	} else {
+		s.Check("http", daemon.CheckAddress(f.listen))
 	}
 	f.listenTLS.Check(s)
 	f.loginTLS.CheckHTTPS(s, f.login)
-	if _, err := prefixes(f.trusted); err != nil {
-		s.Wrong("trusted-esb", "%s", err)
-	}
+	_, err := prefixes(f.trusted)
+	s.Check("trusted-esb", err)
 	if f.apps != "" {
-		if _, err := apps.Read(f.apps); err != nil {
-			s.Wrong("apps", "%s", err)
-		}
+		_, err := apps.Read(f.apps)
+		s.Check("apps", err)
 	}
 	s.Refused(f.config().WithDefaults().Validate(), map[string]string{
 		"Listen": "http", "LoginURL": "login-url", "TrustedESB": "trusted-esb", "Limits.Body": "max-body", "Limits.Items": "max-items", "Slack": "slack", "Retention": "retention",
@@ -125,10 +121,10 @@ func (f *httpFlags) open(ctx context.Context, p *daemon.Process) (*daemon.Listen
 // socketName is the name of the Unix socket of `up` in its data directory.
 const socketName = "http.sock"
 
-// openBeside binds the Unix socket in the data directory, which this process has
+// openSocket binds the Unix socket in the data directory, which this process has
 // locked. It returns nil if that fails, or if the kernel provides no peer
 // credentials: then the socket has no advantage over --http.
-func (f *httpFlags) openBeside(ctx context.Context, folder string, p *daemon.Process) net.Listener {
+func (f *httpFlags) openSocket(ctx context.Context, folder string, p *daemon.Process) net.Listener {
 	if !peercred.Supported {
 		return nil
 	}

@@ -47,8 +47,7 @@ func newRoot() *cobra.Command {
 		Example: `  procfleet up --demo
   procfleet op status --host 0:127.0.0.1 -f spec.yaml --wait`,
 	}
-	command.Prepare(root, build())
-	root.AddCommand(
+	command.Prepare(root, build(),
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
 		newOp(), newTask(), newProcess(), newRegistration(), newFreeze(), newEvents(), newAudit(), newTopology(),
 		newApp(), newFleetKey(), newNATSAuth(), newEnroll(), newRevoke(), newRedisUsers(),
@@ -75,6 +74,7 @@ func newMoved(name string) *cobra.Command {
 		Short:              "Moved to procfleet-bench",
 		Example:            "  procfleet-bench --help",
 		Hidden:             true,
+		Args:               cobra.ArbitraryArgs,
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(*cobra.Command, []string) error {
 			return command.Usagef("%s is a command of procfleet-bench, the binary for developers", name)
@@ -87,7 +87,6 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  procfleet version",
-		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "procfleet", build())
 			return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -21,8 +22,6 @@ part. Create and revoke users of hosts with procfleet enroll and procfleet revok
   procfleet nats-auth user leaf --cloud 3 --nats-auth nats-auth > area-3.creds
   procfleet nats-auth revoke --user deployer --nats-auth nats-auth --nats nats://10.0.0.9:4222
   procfleet nats-auth push --nats nats://10.0.0.9:4222 --nats-auth nats-auth`,
-		Args: command.NoArgs,
-		RunE: command.NameACommand,
 	}
 	var dir string
 	natsAuthFlag(cmd.PersistentFlags(), &dir)
@@ -34,12 +33,12 @@ func natsAuthFlag(flags *pflag.FlagSet, dir *string) {
 	flags.StringVar(dir, "nats-auth", "", "directory of the NATS authority; secret, not for brokers")
 }
 
-// openAuthority opens the authority in the directory of --nats-auth.
-func openAuthority(dir string) (*natsauth.Authority, error) {
+// openAuthority opens, or creates, the authority in the directory of --nats-auth.
+func openAuthority(dir string, open func(string) (*natsauth.Authority, error)) (*natsauth.Authority, error) {
 	if dir == "" {
 		return nil, command.Usagef("name the directory with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
 	}
-	authority, err := natsauth.Open(dir)
+	authority, err := open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("--nats-auth: %w", err)
 	}
@@ -55,11 +54,7 @@ func newNATSAuthInit(dir *string) *cobra.Command {
   server.creds   for --nats-creds of dispatchers, workers and simulate
   monitor.creds  for monitoring`,
 		Example: "  procfleet nats-auth init --nats-auth nats-auth",
-		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if *dir == "" {
-				return command.Usagef("name the directory with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
-			}
 			if _, err := createAuthority(*dir, natsauth.Create); err != nil {
 				return err
 			}
@@ -71,16 +66,15 @@ func newNATSAuthInit(dir *string) *cobra.Command {
 
 // createAuthority creates an authority, and credentials for servers and monitoring.
 func createAuthority(dir string, create func(string) (*natsauth.Authority, error)) (*natsauth.Authority, error) {
-	authority, err := create(dir)
-	for _, role := range []natsauth.Role{natsauth.Server, natsauth.Monitor} {
-		if err == nil {
-			_, err = authority.WriteUser(role)
+	return openAuthority(dir, func(dir string) (*natsauth.Authority, error) {
+		authority, err := create(dir)
+		for _, role := range []natsauth.Role{natsauth.Server, natsauth.Monitor} {
+			if err == nil {
+				_, err = authority.WriteUser(role)
+			}
 		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--nats-auth: %w", err)
-	}
-	return authority, nil
+		return authority, err
+	})
 }
 
 func newNATSAuthUser(dir *string) *cobra.Command {
@@ -100,7 +94,7 @@ with this prefix, because the user receives replies nowhere else. ROLE is
   procfleet nats-auth user producer --name deployer --valid 2160h --nats-auth nats-auth > deployer.creds`,
 		Args: exactly("ROLE: server, producer, leaf or monitor"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			authority, err := openAuthority(*dir)
+			authority, err := openAuthority(*dir, natsauth.Open)
 			if err != nil {
 				return err
 			}
@@ -113,10 +107,7 @@ with this prefix, because the user receives replies nowhere else. ROLE is
 			if cloud < 0 || valid < 0 {
 				return command.Usagef("--cloud and --valid must not be negative")
 			}
-			if name == "" {
-				name = args[0]
-			}
-			credentials, err := authority.KeepUser(role, name, cloud, valid)
+			credentials, err := authority.KeepUser(role, cmp.Or(name, args[0]), cloud, valid)
 			if err != nil {
 				return err
 			}

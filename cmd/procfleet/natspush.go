@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/connflags"
@@ -20,13 +20,9 @@ import (
 	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
-const (
-	// pushPatience limits the wait for a connection, and the wait for the first reply.
-	pushPatience = 10 * time.Second
-	// pushQuiet is the time without a further reply after which the list of servers
-	// counts as complete.
-	pushQuiet = time.Second
-)
+// pushQuiet is the time without a further reply after which the list of servers counts as
+// complete.
+const pushQuiet = time.Second
 
 func newNATSAuthPush(dir *string) *cobra.Command {
 	var p natsPush
@@ -37,9 +33,8 @@ func newNATSAuthPush(dir *string) *cobra.Command {
 (resolver type full). One server forwards them to its cluster; push to each leaf node separately. Brokers disconnect
 revoked users at once. An unavailable broker receives the accounts from the others later.`,
 		Example: "  procfleet nats-auth push --nats nats://10.0.0.9:4222 --nats-auth nats-auth",
-		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			authority, err := openAuthority(*dir)
+			authority, err := openAuthority(*dir, natsauth.Open)
 			if err != nil {
 				return err
 			}
@@ -54,6 +49,12 @@ revoked users at once. An unavailable broker receives the accounts from the othe
 type natsPush struct {
 	url string
 	tls tlsflags.Client
+}
+
+// register adds the flags of commands that push only if --nats is given.
+func (p *natsPush) register(flags *pflag.FlagSet) {
+	flags.StringVar(&p.url, "nats", "", "URL of one NATS server of the cluster to notify")
+	p.tls.Register(flags, "nats", "NATS")
 }
 
 func (p *natsPush) run(ctx context.Context, authority *natsauth.Authority, out io.Writer) error {
@@ -98,30 +99,15 @@ func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (
 	if err != nil {
 		return nil, command.Usagef("%w", err)
 	}
-	log := logrus.New()
-	log.SetOutput(io.Discard) // errors are returned
-	conn, err := natsconn.Connect(natsconn.Config{
-		URL: p.url, TLS: files, Name: "nats-auth push", Log: log,
+	cfg := natsconn.Config{
+		URL: p.url, TLS: files, Name: "nats-auth push",
 		Credentials: func() ([]byte, error) { return []byte(credentials), nil },
 		InboxPrefix: natsauth.InboxPrefix(natsauth.Push, user),
-	})
-	if err != nil {
+	}
+	if err := cfg.Validate(); err != nil {
 		return nil, command.Usagef("--nats: %w", err)
 	}
-	for end := time.Now().Add(pushPatience); ; {
-		cause := natsconn.Unavailable(conn)
-		switch {
-		case cause == nil:
-			return conn, nil
-		case ctx.Err() != nil || time.Now().After(end):
-			conn.Close()
-			return nil, fmt.Errorf("NATS at %s: %w", p.url, cause)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return connectBriefly(ctx, cfg)
 }
 
 // sysReply is a server's reply to a request on the system account.
@@ -148,7 +134,7 @@ func gatherFrom(ctx context.Context, conn *nats.Conn, subject, body string, expe
 		return nil, err
 	}
 	var names []string
-	wait := pushPatience // for the first reply
+	wait := natsPatience // for the first reply
 	for expected == 0 || len(names) < expected {
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		msg, err := sub.NextMsgWithContext(ctx)

@@ -30,9 +30,8 @@ and workers read without a restart. To replace it without an interruption, first
 nats-auth user server --name servers-2, then revoke the user named server.`,
 		Example: `  procfleet nats-auth revoke --user deployer --nats-auth nats-auth --nats nats://10.0.0.9:4222
   procfleet nats-auth revoke --creds stolen.creds --nats-auth nats-auth --nats nats://10.0.0.9:4222`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			authority, err := openAuthority(*dir)
+			authority, err := openAuthority(*dir, natsauth.Open)
 			if err != nil {
 				return err
 			}
@@ -42,8 +41,7 @@ nats-auth user server --name servers-2, then revoke the user named server.`,
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.users, "user", nil, "name or public key of a NATS user; repeatable")
 	flags.StringSliceVar(&f.files, "creds", nil, "credentials file of a user; repeatable")
-	flags.StringVar(&f.push.url, "nats", "", "URL of one NATS server of the cluster to notify")
-	f.push.tls.Register(flags, "nats", "NATS")
+	f.push.register(flags)
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +14,7 @@ import (
 
 // opFlags are the flags of `op`.
 type opFlags struct {
-	server        serverFlags
+	serverFlags
 	hosts         hostFlags
 	process       nameFlags
 	selection     selectionFlags
@@ -21,7 +22,7 @@ type opFlags struct {
 	timeout       time.Duration
 	registered    bool
 	plan          bool
-	wait, json    bool
+	wait          bool
 }
 
 func newOp() *cobra.Command {
@@ -46,7 +47,7 @@ progress and exits with 3 if some host failed.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, procfleet.Action(args[0])) },
 	}
 	flags := cmd.Flags()
-	f.server.register(flags)
+	f.serverFlags.register(flags)
 	f.hosts.register(flags)
 	flags.StringVarP(&f.specFile, "file", "f", "", "process spec, YAML or JSON; - for standard input")
 	flags.BoolVar(&f.registered, "registered", false, "process as registered under --namespace and --name, instead of a spec")
@@ -56,7 +57,6 @@ progress and exits with 3 if some host failed.`,
 	flags.DurationVar(&f.timeout, "timeout", 0, "time limit for hosts that do not reply (default: computed)")
 	flags.StringVar(&f.key, "idempotency-key", "", "key that prevents a second task on repetition (default: new)")
 	flags.BoolVar(&f.wait, "wait", false, "progress until the task is finished")
-	flags.BoolVar(&f.json, "json", false, "JSON output")
 	return cmd
 }
 
@@ -79,7 +79,7 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 	if f.plan {
 		return f.showPlan(cmd, submission)
 	}
-	c, err := f.server.submitter(cmd)
+	c, err := f.submitter(cmd)
 	if err != nil {
 		return err
 	}
@@ -137,11 +137,10 @@ func oneStandardInput(specFile, hostsFile string) error {
 
 // accepted prints the id of a task that the command does not wait for.
 func (f *opFlags) accepted(cmd *cobra.Command, id procfleet.TaskID) error {
-	if f.json {
-		return writeJSON(cmd.OutOrStdout(), map[string]procfleet.TaskID{"id": id})
-	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\nfollow it with: %s\n", id, f.server.watchCommand(id))
-	return err
+	return f.print(cmd.OutOrStdout(), map[string]procfleet.TaskID{"id": id}, func(out io.Writer) error {
+		_, err := fmt.Fprintf(out, "%s\nfollow it with: %s\n", id, f.watchCommand(id))
+		return err
+	})
 }
 
 func (f *opFlags) watch(cmd *cobra.Command, c *client.Client, id procfleet.TaskID) error {
@@ -150,17 +149,17 @@ func (f *opFlags) watch(cmd *cobra.Command, c *client.Client, id procfleet.TaskI
 		out = cmd.ErrOrStderr() // keep progress out of the JSON document
 	}
 	fmt.Fprintln(out, id)
-	task, err := f.server.showProgress(cmd, id, out)
+	task, err := f.showProgress(cmd, id, out)
 	if err != nil {
 		return err
 	}
 	if f.json {
 		err = writeTaskJSON(cmd.Context(), cmd.OutOrStdout(), c, task)
 	} else {
-		err = writeOutcome(cmd.Context(), out, c, f.server.hint(), task)
+		err = writeOutcome(cmd.Context(), out, c, f.hint(), task)
 	}
 	if err != nil {
-		return f.server.howToFollow(err, id)
+		return f.howToFollow(err, id)
 	}
 	return verdict(task)
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +25,7 @@ var errNothingPlanned = errors.New("the task would have no items")
 
 // showPlan shows the task that a submission would create.
 func (f *opFlags) showPlan(cmd *cobra.Command, s client.Submission) error {
-	c, err := f.server.client(cmd)
+	c, err := f.client(cmd)
 	if err != nil {
 		return err
 	}
@@ -34,11 +33,7 @@ func (f *opFlags) showPlan(cmd *cobra.Command, s client.Submission) error {
 	if err != nil {
 		return err
 	}
-	if f.json {
-		err = writeJSON(cmd.OutOrStdout(), p)
-	} else {
-		err = writePlan(cmd.OutOrStdout(), &p)
-	}
+	err = f.print(cmd.OutOrStdout(), p, func(out io.Writer) error { return writePlan(out, &p) })
 	switch {
 	case err != nil:
 		return err
@@ -63,7 +58,7 @@ func writePlan(out io.Writer, p *client.Plan) error {
 }
 
 func writePlannedProcesses(out io.Writer, operations []client.PlannedOperation) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintln(table, "\nACTION\tPROCESS\tID\tHOSTS\tMODULES")
 	for i := range operations {
 		o := &operations[i]
@@ -118,7 +113,7 @@ func writePlannedHosts(out io.Writer, operations []client.PlannedOperation) erro
 		}
 	}
 	rows := slices.Concat(dead, alive)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintln(table, "\nHOST\tPROCESS\tMODULES\tAGENT")
 	for _, row := range rows[:min(shownPlanned, len(rows))] {
 		host := row.Host.String()
@@ -139,7 +134,7 @@ func writePlannedHosts(out io.Writer, operations []client.PlannedOperation) erro
 }
 
 func writeProblems(out io.Writer, problems []client.PlanProblem) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintln(table, "\nPROBLEM\tPROCESS\tWHY")
 	for _, p := range problems[:min(shownProblems, len(problems))] {
 		process := p.Name

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"iter"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,10 +29,7 @@ func (f *nameFlags) check() error {
 }
 
 // processFlags are the flags common to the process commands.
-type processFlags struct {
-	server serverFlags
-	json   bool
-}
+type processFlags struct{ serverFlags }
 
 func newProcess() *cobra.Command {
 	cmd := &cobra.Command{
@@ -46,12 +40,9 @@ func newProcess() *cobra.Command {
   procfleet process status nginx --biz 2
   procfleet process export --biz 2 > shop.yaml
   procfleet process import --biz 2 -f shop.yaml`,
-		Args: command.NoArgs,
-		RunE: command.NameACommand,
 	}
 	var f processFlags
-	f.server.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "JSON output")
+	f.register(cmd.PersistentFlags())
 	cmd.AddCommand(newProcessList(&f), newProcessShow(&f), newProcessStatus(&f), newProcessExport(&f), newProcessImport(&f))
 	return cmd
 }
@@ -66,7 +57,6 @@ func newProcessList(f *processFlags) *cobra.Command {
 agent; no host is queried.`,
 		Example: `  procfleet process list --namespace shop
   procfleet process list --namespace shop --limit 100 --json`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if namespace == "" {
 				return command.Usagef("name the namespace with --namespace")
@@ -93,7 +83,7 @@ type processList struct {
 
 // list shows one page of a namespace, or all pages if the query has no page size.
 func (f *processFlags) list(cmd *cobra.Command, namespace string, query client.Query) error {
-	c, err := f.server.client(cmd)
+	c, err := f.client(cmd)
 	if err != nil {
 		return err
 	}
@@ -101,29 +91,25 @@ func (f *processFlags) list(cmd *cobra.Command, namespace string, query client.Q
 	if query.PageSize == 0 {
 		all := c.Processes(cmd.Context(), namespace, query)
 		if !f.json {
-			return writeAllProcesses(out, all)
+			return writeTables(out, all, writeProcesses)
 		}
-		processes := []client.Process{}
-		for p, err := range all {
-			if err != nil {
-				return err
-			}
-			processes = append(processes, p)
+		processes, err := collect(all)
+		if err != nil {
+			return err
 		}
 		return writeJSON(out, processList{Processes: processes})
 	}
 	page, err := c.ProcessPage(cmd.Context(), namespace, query)
-	switch {
-	case err != nil:
-		return err
-	case f.json:
-		return writeJSON(out, processList{page.Items, page.Next})
-	}
-	if err := writeProcesses(out, page.Items); err != nil || page.Next == "" {
+	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "more: procfleet process list --namespace %s --start %s --limit %d%s\n", namespace, page.Next, query.PageSize, f.server.hint())
-	return err
+	return f.print(out, processList{page.Items, page.Next}, func(out io.Writer) error {
+		if err := writeProcesses(out, page.Items); err != nil || page.Next == "" {
+			return err
+		}
+		_, err := fmt.Fprintf(out, "more: procfleet process list --namespace %s --start %s --limit %d%s\n", namespace, page.Next, query.PageSize, f.hint())
+		return err
+	})
 }
 
 func newProcessShow(f *processFlags) *cobra.Command {
@@ -134,7 +120,6 @@ func newProcessShow(f *processFlags) *cobra.Command {
 		Short: "Show the state of one process on hosts",
 		Example: `  procfleet process show --namespace shop --name web --host 0:10.0.0.1
   procfleet process show --namespace shop --name web --hosts-file hosts.txt --json`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := name.check(); err != nil {
 				return err
@@ -143,7 +128,7 @@ func newProcessShow(f *processFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := f.server.client(cmd)
+			c, err := f.client(cmd)
 			if err != nil {
 				return err
 			}
@@ -151,10 +136,7 @@ func newProcessShow(f *processFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if f.json {
-				return writeJSON(cmd.OutOrStdout(), processList{Processes: found})
-			}
-			return writeProcesses(cmd.OutOrStdout(), found)
+			return f.print(cmd.OutOrStdout(), processList{Processes: found}, func(out io.Writer) error { return writeProcesses(out, found) })
 		},
 	}
 	name.register(cmd.Flags(), "required")
@@ -162,46 +144,18 @@ func newProcessShow(f *processFlags) *cobra.Command {
 	return cmd
 }
 
-// writeAllProcesses writes one table per thousand processes, as they arrive.
-func writeAllProcesses(out io.Writer, processes iter.Seq2[client.Process, error]) error {
-	var rows []client.Process
-	written := false
-	for p, err := range processes {
-		if err != nil {
-			return errors.Join(writeProcesses(out, rows), err)
-		}
-		if rows = append(rows, p); len(rows) == tableRows {
-			if err := writeProcesses(out, rows); err != nil {
-				return err
-			}
-			rows, written = rows[:0], true
-		}
-	}
-	if len(rows) == 0 && written {
-		return nil
-	}
-	return writeProcesses(out, rows)
-}
-
 func writeProcesses(out io.Writer, processes []client.Process) error {
 	if len(processes) == 0 {
 		_, err := fmt.Fprintln(out, "no processes; register one with: procfleet registration add")
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintln(table, "HOST\tNAME\tREGISTERED\tSTATE")
 	for i := range processes {
 		p := &processes[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", p.Host, oneLine(p.Name), registeredText(p), oneLine(stateText(p)))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", p.Host, oneLine(p.Name), yesOrNo(p.Registration != nil), oneLine(stateText(p)))
 	}
 	return table.Flush()
-}
-
-func registeredText(p *client.Process) string {
-	if p.Registration == nil {
-		return "no"
-	}
-	return "yes"
 }
 
 // stateText describes the last reported state of a process.

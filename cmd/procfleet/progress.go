@@ -19,7 +19,6 @@ import (
 type progress struct {
 	out      io.Writer
 	terminal bool
-	width    func() int // width of the terminal in characters
 	begun    time.Time
 	open     bool   // the current line has no line feed yet
 	last     string // last line written
@@ -30,7 +29,7 @@ const plainInterval = time.Second
 
 func newProgress(out io.Writer) *progress {
 	return &progress{
-		out: out, begun: time.Now(), width: func() int { return terminalWidth(out) },
+		out: out, begun: time.Now(),
 		// A dumb terminal cannot redraw a line.
 		terminal: isTerminal(out) && os.Getenv("TERM") != "dumb",
 	}
@@ -50,7 +49,7 @@ func (p *progress) show(t client.Task) {
 	if p.terminal {
 		// \x1b[K clears the remainder of a longer previous line.
 		p.open = true
-		fmt.Fprintf(plaintext.Under(p.out), "\r%s\x1b[K", plaintext.Line(fit(t, time.Since(p.begun), p.width()-1)))
+		fmt.Fprintf(plaintext.Under(p.out), "\r%s\x1b[K", plaintext.Line(fit(t, time.Since(p.begun), terminalWidth(p.out)-1)))
 		return
 	}
 	text := countsText(t)
@@ -76,10 +75,10 @@ func fit(t client.Task, elapsed time.Duration, width int) string {
 	const longest, shortest = 30, 5
 	counts := countsText(t)
 	text := fmt.Sprintf("%s  %.1fs", counts, elapsed.Seconds())
-	room := min(longest, width-len(text)-len("[] "))
+	space := min(longest, width-len(text)-len("[] "))
 	switch {
-	case room >= shortest:
-		return bar(t, room) + " " + text
+	case space >= shortest:
+		return bar(t, space) + " " + text
 	case len(text) <= width:
 		return text
 	case len(counts) <= width:

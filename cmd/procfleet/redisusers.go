@@ -15,22 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/cmd/internal/command"
-	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
 // maxPassword is the maximum size of a password file in bytes.
 const maxPassword = 4 << 10
-
-// checkRedisPassword reports an invalid --redis-password-file.
-func checkRedisPassword(s *settings.Settings, file string) {
-	if file == "" {
-		return
-	}
-	if _, err := readPassword(file); err != nil {
-		s.Wrong("redis-password-file", "%s", err)
-	}
-}
 
 // redisPassword returns a function that reads the password file; nil if file is empty.
 func redisPassword(file string) func() (string, error) {
@@ -66,7 +55,6 @@ off, need no password or have one stay unchanged.
 
 To replace a password, remove its file, run the command again, and, as the user operator, run ACL LOAD.`,
 		Example: `  procfleet redis-users --rights deploy/redis-users.acl --passwords fleet/redis --out users.acl`,
-		Args:    command.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return f.run() },
 	}
 	flags := cmd.Flags()

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -14,9 +13,8 @@ import (
 
 // registrationFlags are the flags common to the registration commands.
 type registrationFlags struct {
-	server serverFlags
-	hosts  hostFlags
-	json   bool
+	serverFlags
+	hosts hostFlags
 }
 
 func newRegistration() *cobra.Command {
@@ -25,13 +23,10 @@ func newRegistration() *cobra.Command {
 		Short: "Manage process registrations for operations with --registered",
 		Example: `  procfleet registration add -f spec.yaml --host 0:10.0.0.1
   procfleet registration remove --namespace shop --name web --host 0:10.0.0.1`,
-		Args: command.NoArgs,
-		RunE: command.NameACommand,
 	}
 	var f registrationFlags
-	f.server.register(cmd.PersistentFlags())
+	f.register(cmd.PersistentFlags())
 	f.hosts.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "JSON output")
 	cmd.AddCommand(newRegistrationAdd(&f), newRegistrationRemove(&f))
 	return cmd
 }
@@ -46,7 +41,6 @@ func newRegistrationAdd(f *registrationFlags) *cobra.Command {
 one of op, with namespace and name. The command exits with 3 if some host failed.`,
 		Example: `  procfleet registration add -f spec.yaml --host 0:10.0.0.1 --host 0:10.0.0.2
   procfleet registration add -f spec.yaml --hosts-file hosts.txt --keep`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := oneStandardInput(specFile, f.hosts.file); err != nil {
 				return err
@@ -79,7 +73,6 @@ func newRegistrationRemove(f *registrationFlags) *cobra.Command {
 		Long: `Remove the registration of a process from hosts and end its supervision. The process keeps running. The command exits
 with 3 if some host failed.`,
 		Example: "  procfleet registration remove --namespace shop --name web --host 0:10.0.0.1",
-		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := name.check(); err != nil {
 				return err
@@ -99,7 +92,7 @@ func (f *registrationFlags) run(cmd *cobra.Command, call func(*client.Client, cl
 	if err != nil {
 		return err
 	}
-	c, err := f.server.submitter(cmd)
+	c, err := f.submitter(cmd)
 	if err != nil {
 		return err
 	}
@@ -107,37 +100,29 @@ func (f *registrationFlags) run(cmd *cobra.Command, call func(*client.Client, cl
 	if err != nil {
 		return err
 	}
-	if f.json {
-		err = writeJSON(cmd.OutOrStdout(), map[string][]client.Outcome{"results": outcomes})
-	} else {
-		err = writeOutcomes(cmd.OutOrStdout(), outcomes)
-	}
+	return f.printOutcomes(cmd.OutOrStdout(), map[string][]client.Outcome{"results": outcomes}, "", outcomes)
+}
+
+// printOutcomes writes the response as JSON, or the headline and the outcome of each host.
+// It returns errHostsFailed if a host failed.
+func (s *serverFlags) printOutcomes(out io.Writer, response any, headline string, outcomes []client.Outcome) error {
+	err := s.print(out, response, func(out io.Writer) error {
+		table := newTable(out)
+		fmt.Fprint(table, headline)
+		for _, o := range outcomes {
+			fmt.Fprintf(table, "%s\t%d\t%s\n", o.Host, o.Code, oneLine(o.Message))
+		}
+		return table.Flush()
+	})
 	if err != nil {
 		return err
 	}
-	return hostsFailed(outcomes)
-}
-
-// hostsFailed returns errHostsFailed if any host failed.
-func hostsFailed(outcomes []client.Outcome) error {
 	for _, o := range outcomes {
-		if o.Code != procfleet.CodeSuccess && !unchanged(o.Code) {
+		switch o.Code {
+		case procfleet.CodeSuccess, procfleet.CodeRegistered, procfleet.CodeNotRunning: // the latter two: the host was already in the requested state
+		default:
 			return errHostsFailed
 		}
 	}
 	return nil
-}
-
-func writeOutcomes(out io.Writer, outcomes []client.Outcome) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, o := range outcomes {
-		fmt.Fprintf(table, "%s\t%d\t%s\n", o.Host, o.Code, oneLine(o.Message))
-	}
-	return table.Flush()
-}
-
-// unchanged reports whether code means that the host was already in the requested
-// state.
-func unchanged(code procfleet.Code) bool {
-	return code == procfleet.CodeRegistered || code == procfleet.CodeNotRunning
 }

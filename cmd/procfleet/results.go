@@ -2,15 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
@@ -21,26 +16,7 @@ const (
 	shownResults = 100
 	// shownGood is the maximum task size for which successes are listed, too.
 	shownGood = 20
-	tableRows = 1000
 )
-
-func writeJSON(out io.Writer, v any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
-}
-
-// collect returns all results in a non-nil slice, so that JSON has [] for none.
-func collect(results iter.Seq2[client.Result, error]) ([]client.Result, error) {
-	all := []client.Result{}
-	for r, err := range results {
-		if err != nil {
-			return all, err
-		}
-		all = append(all, r)
-	}
-	return all, nil
-}
 
 func writeTaskJSON(ctx context.Context, out io.Writer, c *client.Client, task client.Task) error {
 	results, err := collect(c.Results(ctx, task.ID, client.Query{}))
@@ -80,25 +56,8 @@ func writeOutcome(ctx context.Context, out io.Writer, c *client.Client, hint str
 	return err
 }
 
-// writeAllResults writes one table per thousand results, as they arrive.
-func writeAllResults(out io.Writer, results iter.Seq2[client.Result, error]) error {
-	var rows []client.Result
-	for r, err := range results {
-		if err != nil {
-			return errors.Join(writeResults(out, rows), err)
-		}
-		if rows = append(rows, r); len(rows) == tableRows {
-			if err := writeResults(out, rows); err != nil {
-				return err
-			}
-			rows = rows[:0]
-		}
-	}
-	return writeResults(out, rows)
-}
-
 func writeResults(out io.Writer, results []client.Result) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	for i := range results {
 		r := &results[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", oneLine(hostText(r)), oneLine(r.Key), r.State, r.Code, oneLine(detail(r)))
@@ -107,17 +66,6 @@ func writeResults(out io.Writer, results []client.Result) error {
 		}
 	}
 	return table.Flush()
-}
-
-// oneLine converts text of hosts and callers to the text of a table cell: without line
-// breaks and control characters, and at most 240 characters long.
-func oneLine(text string) string {
-	const longest = 240 // characters
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
-	if cut := []rune(text); len(cut) > longest {
-		return string(cut[:longest-1]) + "…"
-	}
-	return text
 }
 
 func hostText(r *client.Result) string {
@@ -169,7 +117,7 @@ func failures(n int) string {
 }
 
 func writeTask(out io.Writer, t client.Task) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintf(table, "id\t%s\nactions\t%s\n", t.ID, actionsText(t))
 	for _, line := range []struct{ name, text string }{
 		{"application", t.Application},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
@@ -15,33 +16,50 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/telemetry"
 	"github.com/procfleet/procfleet/worker/notify"
 )
 
-func fleetKeyFlag(flags *pflag.FlagSet, file *string) {
-	flags.StringVar(file, "fleet-key", "", "fleet key file for signing and verifying agent messages")
+// roleFlags are the flags common to dispatcher, worker and up.
+type roleFlags struct {
+	daemon.Flags
+	backendFlags
+	audits auditFlags
+	traces traceFlags
+	drain  time.Duration
+}
+
+// register adds all flags except --nats and --redis, whose help texts differ between
+// commands. drained is the work for which a shutdown waits.
+func (f *roleFlags) register(flags *pflag.FlagSet, drain time.Duration, drained string) {
+	f.backendFlags.register(flags)
+	f.audits.register(flags)
+	f.traces.register(flags)
+	flags.DurationVar(&f.drain, "drain", drain, "grace period for "+drained+" on shutdown")
+}
+
+func (f *roleFlags) check(s *settings.Settings) {
+	f.backendFlags.check(s)
+	f.audits.check(s)
+	f.traces.check(s)
+	s.AtLeast(1, "drain")
+}
+
+// command completes the command of a role. Stopping a role that waits for servers is no
+// failure.
+func (f *roleFlags) command(cmd *cobra.Command, check func(*settings.Settings), run func(context.Context, *daemon.Process) error) *cobra.Command {
+	return daemon.Command(cmd, &f.Flags, daemon.Role{
+		Version: version, Check: check,
+		Run: func(ctx context.Context, p *daemon.Process) error { return unlessStopped(ctx, run(ctx, p)) },
+	})
 }
 
 // refuseUnsigned reports an error for a role without fleet keys on a non-loopback NATS.
 func (f *backendFlags) refuseUnsigned(s *settings.Settings, allow bool) {
-	if f.fleetKey != "" {
-		return
-	}
-	if err := natsconn.RefuseUnsigned(f.nats, "fleet-key", allow); err != nil {
-		s.Wrong("fleet-key", "%s", err)
-	}
-}
-
-func checkFleetKey(s *settings.Settings, file string) {
-	if file == "" {
-		return
-	}
-	if _, err := fleetkey.ReadRing(file); err != nil {
-		s.Wrong("fleet-key", "%s", err)
+	if f.fleetKey == "" {
+		s.Check("fleet-key", natsconn.RefuseUnsigned(f.nats, "fleet-key", allow))
 	}
 }
 
@@ -74,9 +92,8 @@ func (f *callbackFlags) register(flags *pflag.FlagSet) {
 
 func (f *callbackFlags) check(s *settings.Settings) {
 	f.tls.Check(s)
-	if _, err := notify.ParseReceivers(f.entries()); err != nil {
-		s.Wrong("callback-allow", "%s", err)
-	}
+	_, err := notify.ParseReceivers(f.entries())
+	s.Check("callback-allow", err)
 }
 
 // receivers returns the permitted callback receivers; check reports invalid flags.

@@ -34,12 +34,14 @@ const (
 type serverFlags struct {
 	url, token string
 	tls        tlsflags.Client
+	json       bool
 }
 
 func (s *serverFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.url, "server", defaultServer, "dispatcher URLs, comma-separated, or unix:PATH")
 	s.tls.Register(flags, "server", "the dispatcher")
 	flags.StringVar(&s.token, "token", "", "calling application as <code>.<secret>; safer as PROCFLEET_TOKEN")
+	flags.BoolVar(&s.json, "json", false, "JSON output")
 }
 
 // hint returns the flags for a suggested command, so that it calls the same server.
@@ -123,7 +125,7 @@ func advice(err error) string {
 		{client.ErrUnreachable, "is `procfleet up` (or a dispatcher) running there? Start it, or name another with --server or PROCFLEET_SERVER"},
 		{client.ErrBadResponse, "is --server right?"},
 		{client.ErrUnavailable, "the server is busy or lacks NATS or Redis: try again, or query its /readyz"},
-		{client.ErrVersion, "it was changed meanwhile: show it again and apply the change to the new version"},
+		{client.ErrVersion, "the topology has changed: show it again and apply your change to the new version"},
 		{client.ErrConflict, "choose another --idempotency-key"},
 		{client.ErrDenied, "give the token of an application with this right in --token or PROCFLEET_TOKEN"},
 	} {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -21,7 +20,7 @@ func readSpec(stdin io.Reader, path string, action procfleet.Action) (spec procf
 	if path == "" {
 		return spec, command.Usagef("-f is required: name the file with the spec of the process")
 	}
-	data, err := readFileOr(stdin, path)
+	data, err := readInput(stdin, path)
 	if err != nil {
 		return spec, command.Usagef("-f: %w", err)
 	}
@@ -29,13 +28,6 @@ func readSpec(stdin io.Reader, path string, action procfleet.Action) (spec procf
 		return spec, command.Usagef("-f %s: %w", path, err)
 	}
 	return spec, nil
-}
-
-func readFileOr(stdin io.Reader, path string) ([]byte, error) {
-	if path == "-" {
-		return io.ReadAll(stdin)
-	}
-	return os.ReadFile(path) //nolint:gosec // a file that the user names
 }
 
 func parseSpec(data []byte, action procfleet.Action) (procfleet.ProcessSpec, error) {

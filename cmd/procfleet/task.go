@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,22 +16,16 @@ import (
 )
 
 // taskFlags are the flags common to the task commands.
-type taskFlags struct {
-	server serverFlags
-	json   bool
-}
+type taskFlags struct{ serverFlags }
 
 func newTask() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "task",
 		Short:   "Query tasks",
 		Example: "  procfleet task list\n  procfleet task watch GSETASK:20260102030405:6789",
-		Args:    command.NoArgs,
-		RunE:    command.NameACommand,
 	}
 	var f taskFlags
-	f.server.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "JSON output")
+	f.register(cmd.PersistentFlags())
 	cmd.AddCommand(newTaskGet(&f), newTaskList(&f), newTaskResults(&f), newTaskWatch(&f))
 	return cmd
 }
@@ -44,7 +37,7 @@ func newTaskGet(f *taskFlags) *cobra.Command {
 		Example: "  procfleet task get GSETASK:20260102030405:6789",
 		Args:    exactly("ID of a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := f.server.client(cmd)
+			c, err := f.client(cmd)
 			if err != nil {
 				return err
 			}
@@ -52,10 +45,7 @@ func newTaskGet(f *taskFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if f.json {
-				return writeJSON(cmd.OutOrStdout(), task)
-			}
-			return writeTask(cmd.OutOrStdout(), task)
+			return f.print(cmd.OutOrStdout(), task, func(out io.Writer) error { return writeTask(out, task) })
 		},
 	}
 }
@@ -66,12 +56,11 @@ func newTaskList(f *taskFlags) *cobra.Command {
 		Use:     "list",
 		Short:   "List tasks, newest first",
 		Example: "  procfleet task list --limit 20",
-		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLimit(query.PageSize); err != nil {
 				return err
 			}
-			c, err := f.server.client(cmd)
+			c, err := f.client(cmd)
 			if err != nil {
 				return err
 			}
@@ -79,10 +68,9 @@ func newTaskList(f *taskFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if f.json {
-				return writeJSON(cmd.OutOrStdout(), v1.TaskPage{Tasks: page.Items, Next: page.Next})
-			}
-			return writeTaskList(cmd.OutOrStdout(), page, "--limit "+strconv.Itoa(query.PageSize)+f.server.hint())
+			return f.print(cmd.OutOrStdout(), v1.TaskPage{Tasks: page.Items, Next: page.Next}, func(out io.Writer) error {
+				return writeTaskList(out, page, "--limit "+strconv.Itoa(query.PageSize)+f.hint())
+			})
 		},
 	}
 	cmd.Flags().IntVar(&query.PageSize, "limit", 50, "maximum tasks, 1 to 1000")
@@ -104,7 +92,7 @@ func writeTaskList(out io.Writer, page client.Page[client.Task], flags string) e
 		_, err := fmt.Fprintln(out, "no tasks; submit one with: procfleet op")
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintln(table, "ID\tACTIONS\tSTATE\tITEMS\tFAILED\tOPEN\tCREATED")
 	for i := range page.Items {
 		t := &page.Items[i]
@@ -150,7 +138,7 @@ func newTaskResults(f *taskFlags) *cobra.Command {
 
 // results shows one page of results, or all results if the query has no page size.
 func (f *taskFlags) results(cmd *cobra.Command, id procfleet.TaskID, query client.Query) error {
-	c, err := f.server.client(cmd)
+	c, err := f.client(cmd)
 	if err != nil {
 		return err
 	}
@@ -159,7 +147,7 @@ func (f *taskFlags) results(cmd *cobra.Command, id procfleet.TaskID, query clien
 	}
 	all := c.Results(cmd.Context(), id, query)
 	if !f.json {
-		return writeAllResults(cmd.OutOrStdout(), all)
+		return writeTables(cmd.OutOrStdout(), all, writeResults)
 	}
 	results, err := collect(all)
 	if err != nil {
@@ -174,17 +162,15 @@ func (f *taskFlags) resultPage(cmd *cobra.Command, c *client.Client, id procflee
 	if err != nil {
 		return err
 	}
-	if f.json {
-		return writeJSON(cmd.OutOrStdout(), v1.ResultPage{Results: page.Items, Next: page.Next})
-	}
-	if err := writeResults(cmd.OutOrStdout(), page.Items); err != nil || page.Next == "" {
+	return f.print(cmd.OutOrStdout(), v1.ResultPage{Results: page.Items, Next: page.Next}, func(out io.Writer) error {
+		if err := writeResults(out, page.Items); err != nil || page.Next == "" {
+			return err
+		}
+		flags := ""
+		if query.State != "" {
+			flags = " --state " + string(query.State)
+		}
+		_, err := fmt.Fprintf(out, "more: procfleet task results %s --cursor %s --limit %d%s%s\n", id, page.Next, query.PageSize, flags, f.hint())
 		return err
-	}
-	flags := ""
-	if query.State != "" {
-		flags = " --state " + string(query.State)
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "more: procfleet task results %s --cursor %s --limit %d%s%s\n",
-		id, page.Next, query.PageSize, flags, f.server.hint())
-	return err
+	})
 }

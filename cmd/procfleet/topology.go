@@ -15,10 +15,9 @@ import (
 
 // topologyFlags are the flags common to the topology commands.
 type topologyFlags struct {
-	server   serverFlags
+	serverFlags
 	business businessFlags
 	format   string // file format: json, yaml or csv
-	json     bool
 }
 
 func newTopology() *cobra.Command {
@@ -26,13 +25,10 @@ func newTopology() *cobra.Command {
 		Use:     "topology",
 		Short:   "Manage the sets, modules and hosts of a business",
 		Example: "  procfleet topology apply --biz 2 -f topology.yaml\n  procfleet topology show --biz 2",
-		Args:    command.NoArgs,
-		RunE:    command.NameACommand,
 	}
 	var f topologyFlags
-	f.server.register(cmd.PersistentFlags())
+	f.register(cmd.PersistentFlags())
 	f.business.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "JSON output")
 	cmd.AddCommand(newTopologyApply(&f), newTopologyShow(&f))
 	return cmd
 }
@@ -78,7 +74,6 @@ The file is JSON or YAML with sets, modules and hosts, or CSV with one line per 
   procfleet topology apply --biz 2 -f - --format csv < hosts.csv
   procfleet topology apply --biz 2 -f topology.yaml --replaces 4
   procfleet topology apply --biz 2 --auto-register`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t := client.TopologyText{}
 			if cmd.Flags().Changed("replaces") {
@@ -116,12 +111,12 @@ func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.Topology
 		if err != nil {
 			return err
 		}
-		if t.Text, err = readFileOr(cmd.InOrStdin(), file); err != nil {
+		if t.Text, err = readInput(cmd.InOrStdin(), file); err != nil {
 			return command.Usagef("-f: %w", err)
 		}
 		t.Type = topologyTypes[format]
 	}
-	c, err := f.server.submitter(cmd)
+	c, err := f.submitter(cmd)
 	if err != nil {
 		return err
 	}
@@ -142,10 +137,7 @@ func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.Topology
 		return fmt.Errorf("the topology is applied, but reading the changes failed: %w", err)
 	}
 	changes := compareTopologies(&before, &after)
-	if f.json {
-		return writeJSON(cmd.OutOrStdout(), changes)
-	}
-	return writeTopologyChanges(cmd.OutOrStdout(), &changes)
+	return f.print(cmd.OutOrStdout(), changes, func(out io.Writer) error { return writeTopologyChanges(out, &changes) })
 }
 
 func newTopologyShow(f *topologyFlags) *cobra.Command {
@@ -156,7 +148,6 @@ func newTopologyShow(f *topologyFlags) *cobra.Command {
 all modules. With --format the output is a file for procfleet topology apply.`,
 		Example: `  procfleet topology show --biz 2
   procfleet topology show --biz 2 --format yaml > topology.yaml`,
-		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.show(cmd) },
 	}
 	cmd.Flags().StringVar(&f.format, "format", "", "output as a topology file: json, yaml or csv")
@@ -173,7 +164,7 @@ func (f *topologyFlags) show(cmd *cobra.Command) error {
 	if f.format != "" && f.json {
 		return command.Usagef("--json and --format exclude each other")
 	}
-	c, err := f.server.client(cmd)
+	c, err := f.client(cmd)
 	if err != nil {
 		return err
 	}
@@ -185,12 +176,10 @@ func (f *topologyFlags) show(cmd *cobra.Command) error {
 	switch {
 	case err != nil:
 		return err
-	case f.json:
-		return writeJSON(cmd.OutOrStdout(), t)
 	case f.format != "":
 		return writeTopologyFile(cmd.OutOrStdout(), &t, f.format)
 	}
-	return writeTopology(cmd.OutOrStdout(), &t)
+	return f.print(cmd.OutOrStdout(), t, func(out io.Writer) error { return writeTopology(out, &t) })
 }
 
 // topologyChanges lists the differences between two versions of a topology, in module

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 
 	"sigs.k8s.io/yaml"
 
@@ -74,7 +73,7 @@ func writeModules(out io.Writer, t *client.Topology) error {
 		missing[host] = true
 	}
 	fmt.Fprintf(out, "version %d\n", t.Version)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out)
 	fmt.Fprintln(table, "SET\tMODULE\tDEFAULT\tHOST\tAGENT")
 	for _, set := range t.Sets {
 		if len(set.Modules) == 0 {

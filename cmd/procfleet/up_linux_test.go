@@ -332,7 +332,7 @@ func TestDemoShowsTheSampleSurviveAndFindsItRunning(t *testing.T) {
 	t.Cleanup(func() { killFrom(filepath.Join(data, "demo", "demo.pid")) })
 	s := up(t, data, "--demo")
 	old := s.WaitOutput(t, startTimeout, "running (code 0), pid ")
-	s.WaitOutput(t, startTimeout, "ask again with: curl -s "+s.url+"/v1/tasks/GSETASK:")
+	s.WaitOutput(t, startTimeout, "query it again with: curl -s "+s.url+"/v1/tasks/GSETASK:")
 	back := s.WaitOutput(t, startTimeout, "new pid ")
 	pid, before := lastNumber(back), lastNumber(old)
 	if !alive(pid) || pid == before {
@@ -344,7 +344,7 @@ func TestDemoShowsTheSampleSurviveAndFindsItRunning(t *testing.T) {
 	if line := s.WaitOutput(t, startTimeout, "already running (code 828), pid "); lastNumber(line) != pid {
 		t.Errorf("%q, want pid %d", line, pid)
 	}
-	s.WaitOutput(t, startTimeout, "The system stays up")
+	s.WaitOutput(t, startTimeout, "The system keeps running")
 	s.procfleet(0, "op", "stop", "--host", "0:127.0.0.1", "-f", filepath.Join(data, "demo", "spec.yaml"), "--wait")
 }
 

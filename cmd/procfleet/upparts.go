@@ -26,20 +26,15 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
-	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
 	"github.com/procfleet/procfleet/worker/notify"
 )
 
 // upFlags are the flags of `up`.
 type upFlags struct {
-	daemon.Flags
-	backendFlags
+	roleFlags
 	httpFlags
 	loadFlags
-	audits           auditFlags
-	traces           traceFlags
-	drain            time.Duration
 	data, natsListen string
 	natsListenTLS    tlsflags.Server
 	callbacks        callbackFlags
@@ -55,7 +50,7 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	f.natsTLS.Register(flags, "nats", "NATS")
 	flags.StringVar(&f.redis, "redis", "", "external Redis URL (default: embedded store)")
 	f.redisTLS.Register(flags, "redis", "Redis")
-	f.registerRest(flags)
+	f.roleFlags.register(flags, 10*time.Second, "requests, deliveries and operations")
 	f.natsListenTLS.Register(flags, "nats-listen")
 	flags.StringVar(&f.natsListen, "nats-listen", "", "listen address of the embedded NATS, for example 127.0.0.1:4222")
 	flags.StringVar(&f.natsAuth, "nats-auth", "", "directory of the NATS authority (default: nats-auth in --data)")
@@ -63,9 +58,6 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.demo, "demo", false, "demonstration: a sample process that is killed and restarted")
 	f.loadFlags.register(flags)
 	f.callbacks.register(flags)
-	f.audits.register(flags)
-	f.traces.register(flags)
-	drainFlag(flags, &f.drain, 10*time.Second, "requests, deliveries and operations")
 }
 
 // supported reports whether an agent can run on this operating system.
@@ -76,12 +68,9 @@ func (f *upFlags) check(s *settings.Settings) {
 	f.httpFlags.check(s)
 	f.Apart(s, "http", f.listen)
 	f.Apart(s, "nats-listen", f.natsListen)
-	f.backendFlags.check(s)
+	f.roleFlags.check(s)
 	f.loadFlags.check(s)
 	f.callbacks.check(s)
-	f.audits.check(s)
-	f.traces.check(s)
-	s.AtLeast(1, "drain")
 	if f.data == "" {
 		s.Wrong("data", "a directory is required, for example procfleet-data")
 	}
@@ -96,14 +85,11 @@ func (f *upFlags) check(s *settings.Settings) {
 // checkParts reports settings for parts of `up` that are replaced or disabled.
 func (f *upFlags) checkParts(s *settings.Settings) {
 	if f.natsListen != "" {
-		if err := daemon.CheckAddress(f.natsListen); err != nil {
-			s.Wrong("nats-listen", "%s", err)
-		}
+		s.Check("nats-listen", daemon.CheckAddress(f.natsListen))
 	}
 	if f.natsAuth != "" {
-		if _, err := natsauth.Open(f.natsAuth); err != nil {
-			s.Wrong("nats-auth", "%s", err)
-		}
+		_, err := natsauth.Open(f.natsAuth)
+		s.Check("nats-auth", err)
 	}
 	switch {
 	case f.nats != "" && f.natsListen != "":
@@ -156,47 +142,44 @@ func (f *upFlags) receivers() notify.Receivers {
 	return f.callbacks.receivers()
 }
 
-// open opens the bus and the store, embedded or remote; closeAll closes them.
-func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, closeAll func(), err error) {
+// open opens the bus and the store, embedded or remote.
+func (f *upFlags) open(ctx context.Context, p *daemon.Process) (_ *backends, err error) {
 	if f.fleetKey == "" {
 		if f.fleetKey, err = fleetKeyIn(f.data); err != nil {
-			return nil, nil, fmt.Errorf("--data: %w", err)
+			return nil, fmt.Errorf("--data: %w", err)
 		}
 	}
-	var server *natsembed.Server
 	cfg, err := f.natsConfig("up", p)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	var server *natsembed.Server
 	var users *natsauth.Authority
 	if f.nats == "" {
 		if server, users, err = f.startNATS(ctx, p); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		cfg.InProcess = server
 	}
-	shutdown := func() {
+	if users != nil {
+		if cfg.Credentials, err = serverUser(users); err != nil {
+			server.Shutdown()
+			return nil, err
+		}
+	}
+	back, err := connectBus(ctx, cfg, &f.backendFlags, p.WaitFor)
+	if err != nil {
 		if server != nil {
 			server.Shutdown()
 		}
+		return nil, err
 	}
-	if users != nil {
-		if cfg.Credentials, err = serverUser(users); err != nil {
-			shutdown()
-			return nil, nil, err
-		}
-	}
-	if back, err = connectBus(ctx, cfg, &f.backendFlags, p.WaitFor); err != nil {
-		shutdown()
-		return nil, nil, err
-	}
-	back.users = users
+	back.embedded, back.users = server, users
 	if err := f.openStore(ctx, back, p); err != nil {
 		back.close(p.Log)
-		shutdown()
-		return nil, nil, err
+		return nil, err
 	}
-	return back, func() { back.close(p.Log); shutdown() }, nil
+	return back, nil
 }
 
 // thisHost returns the host of the agent in `up`.
@@ -235,21 +218,14 @@ func (f *upFlags) ready(ctx context.Context, back *backends, w *worker.Worker, s
 	if err := back.ready(ctx); err != nil {
 		return err
 	}
-	if err := workerReady(w); err != nil {
+	if err := workerReady(w); err != nil || !f.agent {
 		return err
 	}
-	return f.agentAnnounced(ctx, back.store, started)
-}
-
-func (f *upFlags) agentAnnounced(ctx context.Context, store taskstore.Hosts, since time.Time) error {
-	if !f.agent {
-		return nil
-	}
-	seen, err := store.Presences(ctx, []procfleet.Host{thisHost()})
+	presences, err := back.store.Presences(ctx, []procfleet.Host{thisHost()})
 	if err != nil {
 		return fmt.Errorf("task store unavailable: %w", err)
 	}
-	if seen[0].SeenAt.Before(since) {
+	if presences[0].SeenAt.Before(started) {
 		return errors.New("the agent has not announced itself yet")
 	}
 	return nil
@@ -258,18 +234,19 @@ func (f *upFlags) agentAnnounced(ctx context.Context, store taskstore.Hosts, sin
 // greet waits until the system is ready, prints its URL, and runs the demo if --demo is
 // set. A failed demo does not stop the system.
 func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready func(context.Context) error, log logrus.FieldLogger) error {
-	if !untilReady(ctx, ready) {
-		return nil
+	for ready(ctx) != nil {
+		if pause(ctx, readyPoll) != nil {
+			return nil
+		}
 	}
-	as := ""
+	options, base := "", url
 	if f.apps != "" {
-		as = ` -H "Authorization: Bearer <code>.<secret>"`
+		options = ` -H "Authorization: Bearer <code>.<secret>"`
 	}
-	at := url
 	if path, is := f.socketPath(); is {
-		as, at = as+" --unix-socket "+path, socketURL
+		options, base = options+" --unix-socket "+path, socketURL
 	}
-	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, as, at)
+	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, options, base)
 	if f.demo {
 		if err := f.showDemo(ctx, out, url); err != nil && ctx.Err() == nil {
 			log.WithError(err).Error("demo failed")
@@ -279,24 +256,12 @@ func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready fu
 	return nil
 }
 
-func untilReady(ctx context.Context, ready func(context.Context) error) bool {
-	const pause = 20 * time.Millisecond
-	for ready(ctx) != nil {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(pause):
-		}
-	}
-	return true
-}
-
 func (f *upFlags) showDemo(ctx context.Context, out io.Writer, url string) error {
 	c, err := (&serverFlags{url: url}).connect(client.Config{})
 	if err != nil {
 		return err
 	}
 	return demo.Run(ctx, demo.Config{
-		Client: c, Server: url, Host: thisHost().String(), Dir: filepath.Join(f.data, "demo"), Out: out,
+		Client: c, Server: url, Host: thisHost(), Dir: filepath.Join(f.data, "demo"), Out: out,
 	})
 }

@@ -25,13 +25,14 @@ func TestUpThatIsStoppedWhileItPutsItsPartsTogetherEndsWell(t *testing.T) {
 	}
 	p := &daemon.Process{Log: log, Metrics: registry}
 	ctx, stop := context.WithCancelCause(t.Context())
-	back, closeAll, err := f.open(ctx, p)
+	back, err := f.open(ctx, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeAll()
+	parts := &roleParts{backends: back, process: p}
+	defer parts.close()
 	stop(errors.New("received terminated"))
-	if _, err = f.assemble(ctx, p, nil, nil, back, nil, nil, io.Discard); unlessStopped(ctx, err) != nil {
+	if _, err = f.assemble(ctx, parts, nil, nil, io.Discard); unlessStopped(ctx, err) != nil {
 		t.Errorf("it fails with %v", err)
 	}
 }

@@ -34,15 +34,15 @@ some host failed.`,
 }
 
 func (f *taskFlags) watch(cmd *cobra.Command, id procfleet.TaskID) error {
-	c, err := f.server.client(cmd)
+	c, err := f.client(cmd)
 	if err != nil {
 		return err
 	}
-	task, err := f.server.showProgress(cmd, id, cmd.OutOrStdout())
+	task, err := f.showProgress(cmd, id, cmd.OutOrStdout())
 	if err != nil {
 		return err
 	}
-	if err := writeOutcome(cmd.Context(), cmd.OutOrStdout(), c, f.server.hint(), task); err != nil {
+	if err := writeOutcome(cmd.Context(), cmd.OutOrStdout(), c, f.hint(), task); err != nil {
 		return err
 	}
 	return verdict(task)
@@ -52,7 +52,7 @@ func (f *taskFlags) watch(cmd *cobra.Command, id procfleet.TaskID) error {
 func (f *taskFlags) watchJSON(cmd *cobra.Command, id procfleet.TaskID) error {
 	lines := json.NewEncoder(cmd.OutOrStdout())
 	show := func(t client.Task) error { return lines.Encode(t) }
-	task, err := f.server.watch(cmd.Context(), id, show, reportTrouble(cmd, watchPatience))
+	task, err := f.serverFlags.watch(cmd.Context(), id, show, reportTrouble(cmd, watchPatience))
 	if err != nil {
 		return err
 	}

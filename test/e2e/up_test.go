@@ -110,7 +110,7 @@ func TestDemoShowsARealProcessSurvive(t *testing.T) {
 	u.child = testenv.StartChild(t, nil, u.program, u.args...)
 	pid := regexp.MustCompile(`pid (\d+)`)
 	u.child.WaitOutput(t, finishTimeout, "curl")
-	line := u.child.WaitOutput(t, finishTimeout, "brought it back")
+	line := u.child.WaitOutput(t, finishTimeout, "restarted it")
 	found := pid.FindStringSubmatch(line)
 	if found == nil {
 		t.Fatalf("no new pid in %q", line)

@@ -34,9 +34,9 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 }
 
 // Prepare adds the parts common to all root commands: --config, a version, grouped
-// help, and errors written by [Exit] instead of cobra. A root without an action of
-// its own requires a subcommand.
-func Prepare(root *cobra.Command, version string) {
+// help, and errors written by [Exit] instead of cobra. It adds the subcommands. A command
+// without Args accepts no arguments; one without RunE requires a subcommand.
+func Prepare(root *cobra.Command, version string, subcommands ...*cobra.Command) {
 	root.Version = version
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -44,8 +44,21 @@ func Prepare(root *cobra.Command, version string) {
 	root.SetHelpFunc(help)
 	root.PersistentFlags().String(settings.Flag, "", "YAML file of flag names and values")
 	if root.RunE == nil {
-		root.Args, root.RunE = NoArgs, NameACommand
 		root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return settings.Fill(cmd) }
+	}
+	root.AddCommand(subcommands...)
+	complete(root)
+}
+
+func complete(cmd *cobra.Command) {
+	if cmd.Args == nil {
+		cmd.Args = NoArgs
+	}
+	if cmd.RunE == nil {
+		cmd.RunE = requireSubcommand
+	}
+	for _, sub := range cmd.Commands() {
+		complete(sub)
 	}
 }
 
@@ -91,9 +104,9 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return Usagef("unexpected argument %q", args[0])
 }
 
-// NameACommand is the RunE of a command that has only subcommands: it writes the
+// requireSubcommand is the RunE of a command that has only subcommands: it writes the
 // help and returns a usage error.
-func NameACommand(cmd *cobra.Command, _ []string) error {
+func requireSubcommand(cmd *cobra.Command, _ []string) error {
 	if err := cmd.Help(); err != nil {
 		return err
 	}

@@ -54,19 +54,6 @@ func OnLoopback(address string) bool {
 	return loopback.Host(host)
 }
 
-// RefuseExposed returns an error unless address is on loopback or allow is set. It is
-// for listeners on which unauthenticated callers can run commands.
-func RefuseExposed(address string, allow bool) error {
-	if err := CheckAddress(address); err != nil {
-		return err
-	}
-	if allow || OnLoopback(address) {
-		return nil
-	}
-	return fmt.Errorf("%s is not on loopback and callers are not authenticated: any network client could run commands on every host. "+
-		"Listen on 127.0.0.1, or give --allow-unauthenticated on a test network", address)
-}
-
 // UnixSocket is the prefix of addresses that are paths of Unix sockets.
 const UnixSocket = "unix:"
 

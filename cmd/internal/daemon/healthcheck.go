@@ -33,6 +33,7 @@ func Healthcheck(program, byDefault string) *cobra.Command {
 		Long: "Check whether a role is ready: exit with 0 if the URL (default " + byDefault + ") responds 200 within 5 s, else 1.\n" +
 			"On loopback an https URL may have any certificate unless --server-ca is given.",
 		Example: "  " + program + " healthcheck " + byDefault,
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return command.Usagef("healthcheck: one URL, not %d", len(args))

@@ -24,9 +24,9 @@ const (
 // Config configures a demo; every field is required.
 type Config struct {
 	Client *client.Client
-	Server string // URL of the server in the printed commands
-	Host   string // "<cloud>:<ip>" of this machine's agent
-	Dir    string // directory of the sample process; created if missing
+	Server string         // URL of the server in the printed commands
+	Host   procfleet.Host // host of this machine's agent
+	Dir    string         // directory of the sample process; created if missing
 	Out    io.Writer
 }
 
@@ -34,7 +34,6 @@ type Config struct {
 type show struct {
 	Config
 	spec procfleet.ProcessSpec
-	host procfleet.Host
 }
 
 // Run runs the demo. It leaves the sample process running.
@@ -43,12 +42,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("prepare the sample process in %s: %w", cfg.Dir, err)
 	}
-	host, err := procfleet.ParseHost(cfg.Host)
-	if err != nil {
-		return err
-	}
-	s := &show{Config: cfg, spec: spec, host: host}
-	s.say("\ndemo: POST /v1/tasks asks for a start of a sample process on %s", cfg.Host)
+	s := &show{Config: cfg, spec: spec}
+	s.say("\ndemo: POST /v1/tasks submits the start of a sample process on %s", cfg.Host)
 	result, err := s.operate(ctx, procfleet.ActionStart, true)
 	if err != nil {
 		return err
@@ -59,7 +54,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := s.survive(ctx, result.Status.PID); err != nil {
 		return err
 	}
-	s.say("\nThe system stays up; Ctrl-C ends it and leaves the sample process alone.\n  stop the sample: procfleet op stop --host %s -f %s --server %s --wait",
+	s.say("\nThe system keeps running; Ctrl-C stops it, but not the sample process.\n  stop the sample: procfleet op stop --host %s -f %s --server %s --wait",
 		cfg.Host, filepath.Join(cfg.Dir, specFile), cfg.Server)
 	return nil
 }
@@ -70,14 +65,14 @@ func (s *show) say(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n",
 // prints the task id and each state of the host's item.
 func (s *show) operate(ctx context.Context, action procfleet.Action, verbose bool) (client.Result, error) {
 	id, err := s.Client.Submit(ctx, client.Submission{Operations: []client.Operation{
-		{Action: action, Process: s.spec, Hosts: []procfleet.Host{s.host}},
+		{Action: action, Process: s.spec, Hosts: []procfleet.Host{s.Host}},
 	}})
 	if err != nil {
 		return client.Result{}, err
 	}
 	if verbose {
 		s.say("  accepted as %s", id)
-		defer s.say("  ask again with: curl -s %s/v1/tasks/%s/results", s.Server, id)
+		defer s.say("  query it again with: curl -s %s/v1/tasks/%s/results", s.Server, id)
 	}
 	var last procfleet.State
 	for task, err := range s.Client.Watch(ctx, id) {
@@ -86,7 +81,7 @@ func (s *show) operate(ctx context.Context, action procfleet.Action, verbose boo
 		}
 		if state := stateOfOne(task.Counts); verbose && state != last {
 			last = state
-			s.say("  %s  %s", s.host, state)
+			s.say("  %s  %s", s.Host, state)
 		}
 	}
 	for result, err := range s.Client.Results(ctx, id, client.Query{}) {
@@ -129,7 +124,7 @@ func (s *show) survive(ctx context.Context, pid int) error {
 	if err != nil {
 		return err
 	}
-	s.say("\ndemo: kill -9 %d, as if the process had crashed", pid)
+	s.say("\ndemo: kill -9 %d, which simulates a crash of the process", pid)
 	if err := process.Kill(); err != nil {
 		return fmt.Errorf("kill the sample process %d: %w", pid, err)
 	}
@@ -142,7 +137,7 @@ func (s *show) survive(ctx context.Context, pid int) error {
 			return err
 		}
 		if r.Status != nil && r.Status.Running && r.Status.PID != pid {
-			s.say("  the agent has brought it back after %.1fs: new pid %d", time.Since(killed).Seconds(), r.Status.PID)
+			s.say("  the agent restarted it after %.1fs: new pid %d", time.Since(killed).Seconds(), r.Status.PID)
 			return nil
 		}
 		select {

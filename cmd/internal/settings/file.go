@@ -24,7 +24,7 @@ func (s *Settings) loadFile(path string) {
 	data, err := datafile.Read(path, maxFile)
 	if err != nil {
 		s.unread = true
-		s.Wrong(Flag, "%s", err)
+		s.Check(Flag, err)
 		return
 	}
 	root, err := parse(data)
@@ -38,7 +38,7 @@ func (s *Settings) loadFile(path string) {
 	}
 	if root.Kind != yaml.MappingNode {
 		s.unread = true
-		s.add(origin{name: at(path, root.Line), line: root.Line}, "the file must hold names and values of settings, one `name: value` on each line")
+		s.add(origin{name: at(path, root.Line), line: root.Line}, "the file must contain names and values of settings, one `name: value` per line")
 		return
 	}
 	first := map[string]int{} // line of the first entry with each key
@@ -94,7 +94,7 @@ func text(node *yaml.Node) (string, error) {
 		}
 		return strings.Join(words, ","), nil
 	case node.Kind != yaml.ScalarNode:
-		return "", errors.New("has settings below it; a setting is a value or a list of values")
+		return "", errors.New("contains further settings; a setting is a value or a list of values")
 	case node.Tag == "!!null":
 		return "", errors.New(`has no value; remove the line, or write "" for an empty value`)
 	}

@@ -129,6 +129,13 @@ func (s *Settings) Wrong(flag, format string, args ...any) {
 	s.add(at, fmt.Sprintf(format, args...))
 }
 
+// Check reports err, if it is not nil, as an error in a flag.
+func (s *Settings) Check(flag string, err error) {
+	if err != nil {
+		s.Wrong(flag, "%s", err)
+	}
+}
+
 func (s *Settings) add(at origin, text string) {
 	s.problems = append(s.problems, problem{origin: at, text: withoutSecrets(text)})
 }
@@ -139,7 +146,7 @@ func (s *Settings) Refused(err error, flags map[string]string) {
 	fields, rest := invalid.Fields(err)
 	for _, f := range fields {
 		if flag, has := flags[f.Name]; has {
-			s.Wrong(flag, "%s", f.Problem)
+			s.Check(flag, f.Problem)
 		}
 	}
 	for _, r := range rest {

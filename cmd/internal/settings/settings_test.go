@@ -105,7 +105,7 @@ config.yaml:2: nats: "nats://xxxxx@one" is too short
 config.yaml:3: cloud-area: "many" is not a whole number
 config.yaml:4: natts: no such setting; did you mean "nats"?
 config.yaml:6: cloud-area: already set on line 3
-config.yaml:7: drain: has settings below it; a setting is a value or a list of values
+config.yaml:7: drain: contains further settings; a setting is a value or a list of values
 config.yaml:9: token: has no value; remove the line, or write "" for an empty value
 config.yaml:10: check-config: belongs on the command line
 PROCFLEET_AGENT: "perhaps" is neither true nor false
@@ -123,7 +123,7 @@ func TestAFileThatCannotBeReadIsNotGuessedAt(t *testing.T) {
 	for text, want := range map[string]string{
 		"nats: x\n\t- y\n":           "config.yaml:2: not YAML: ",
 		"nats: x\ncloud: [1, 2\n":    "config.yaml:2: not YAML: ",
-		"- nats\n":                   "config.yaml:1: the file must hold names and values",
+		"- nats\n":                   "config.yaml:1: the file must contain names and values",
 		"nats: x\n---\nnats: y\n":    "a second document begins",
 		"nats: \"no end\nother: 1\n": "not YAML: ",
 		"a: 1\nb: [x\nc: 2\n":        "config.yaml:2: not YAML: ",

@@ -108,7 +108,7 @@ func (l *Server) Register(flags *pflag.FlagSet, of string) {
 	l.of = of
 	flags.StringVar(&l.Cert, of+"-cert", "", "PEM certificate chain served on --"+of+" (enables TLS)")
 	flags.StringVar(&l.Key, of+"-key", "", "PEM private key of --"+of+"-cert")
-	flags.StringVar(&l.CA, of+"-client-ca", "", "PEM certificate authorities; requires client certificates on --"+of)
+	flags.StringVar(&l.CA, of+"-client-ca", "", "PEM certificate authorities of the client certificates required on --"+of)
 }
 
 // Check reports invalid files to s.

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// meanwhileBody is the maximum size of a request body that is read before the response
+// startingBody is the maximum size of a request body that is read before the response
 // 503: many clients read the response only after they have sent the whole body.
-const meanwhileBody = 64 << 20
+const startingBody = 64 << 20
 
-// Meanwhile serves the listener of a role that waits for NATS or Redis: the health
+// ServeStarting serves the listener of a role that waits for NATS or Redis: the health
 // check of the role, and 503 with Retry-After for all other requests. handOver stops
 // serving and leaves the listener open for the role; further calls have no effect.
 // Connections that arrive in between wait for the role.
-func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
+func (p *Process) ServeStarting(listener *Listener) (handOver func()) {
 	mux := http.NewServeMux()
 	p.health(mux)
-	mux.HandleFunc("/", notYet)
+	mux.HandleFunc("/", respondStarting)
 	server := newServer(mux, p.Log)
 	server.SetKeepAlivesEnabled(false) // so that the next request reaches the role
 	// Wait for responses on open connections instead of calling Shutdown, which would
@@ -39,7 +39,7 @@ func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := server.Serve(lent{listener}); !errors.Is(err, net.ErrClosed) {
+		if err := server.Serve(borrowedListener{listener}); !errors.Is(err, net.ErrClosed) {
 			p.Log.WithError(err).Error("HTTP listener failed before the role started")
 		}
 	}()
@@ -53,11 +53,11 @@ func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 	})
 }
 
-// lent is a listener that outlives its server; a deadline makes the server return.
-type lent struct{ *Listener }
+// borrowedListener outlives its server; a deadline makes the server return.
+type borrowedListener struct{ *Listener }
 
 // Accept implements [net.Listener].
-func (l lent) Accept() (net.Conn, error) {
+func (l borrowedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, net.ErrClosed // after a timeout error, the server would retry
@@ -66,13 +66,13 @@ func (l lent) Accept() (net.Conn, error) {
 }
 
 // Close leaves the listener open.
-func (l lent) Close() error { return nil }
+func (l borrowedListener) Close() error { return nil }
 
-// notYet responds that the server is unavailable, in the format of the native API.
-func notYet(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.CopyN(io.Discard, r.Body, meanwhileBody) // the response is the same after an error
+// respondStarting responds that the server is unavailable, in the format of the native API.
+func respondStarting(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.CopyN(io.Discard, r.Body, startingBody) // the response is the same after an error
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Retry-After", "2")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = io.WriteString(w, `{"error":{"code":"unavailable","message":"the server is starting and nothing was accepted; try again in 2 s (GET /readyz says what it waits for)"}}`+"\n")
+	_, _ = io.WriteString(w, `{"error":{"code":"unavailable","message":"the server is starting and nothing was accepted; try again in 2 s (GET /readyz names the missing part)"}}`+"\n")
 }

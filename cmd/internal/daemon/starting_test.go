@@ -43,7 +43,7 @@ func TestNobodyIsDroppedWhenARoleTakesItsAddressOver(t *testing.T) {
 		})
 	}
 	for range 50 {
-		handOver := p.Meanwhile(listener)
+		handOver := p.ServeStarting(listener)
 		for range 10 {
 			select {
 			case <-asked:
@@ -61,7 +61,7 @@ func TestNobodyIsDroppedWhenARoleTakesItsAddressOver(t *testing.T) {
 			}
 		}
 	}
-	last := p.Meanwhile(listener)
+	last := p.ServeStarting(listener)
 	stop()
 	callers.Wait()
 	last()
@@ -80,7 +80,7 @@ func TestACallerWhoSendsNothingDoesNotHoldUpTheRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = listener.Close() }() // nothing depends on it
-	handOver := p.Meanwhile(listener)
+	handOver := p.ServeStarting(listener)
 	idle, err := new(net.Dialer).DialContext(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
