@@ -20,22 +20,28 @@ type Secure struct {
 
 var secureAll = Secure{Keys: true, Credentials: true, TLS: true}
 
+// feature is a security feature with its name in --secure.
+type feature struct {
+	name    string
+	enabled *bool
+}
+
+func (s *Secure) features() []feature {
+	return []feature{{"keys", &s.Keys}, {"credentials", &s.Credentials}, {"tls", &s.TLS}}
+}
+
 // Set parses comma-separated names of features.
 func (s *Secure) Set(text string) error {
 	*s = Secure{}
-	for word := range strings.SplitSeq(text, ",") {
-		switch strings.TrimSpace(word) {
-		case "none", "":
-		case "keys":
-			s.Keys = true
-		case "credentials":
-			s.Credentials = true
-		case "tls":
-			s.TLS = true
-		case "all":
-			*s = secureAll
-		default:
-			return fmt.Errorf("%q is not keys, credentials, tls, all or none", word)
+	for name := range strings.SplitSeq(text, ",") {
+		name, known := strings.TrimSpace(name), false
+		for _, f := range s.features() {
+			if name == "all" || name == f.name {
+				*f.enabled, known = true, true
+			}
+		}
+		if !known && name != "none" && name != "" {
+			return fmt.Errorf("%q is not keys, credentials, tls, all or none", name)
 		}
 	}
 	return nil
@@ -43,22 +49,19 @@ func (s *Secure) Set(text string) error {
 
 // String returns the enabled features in the format of [Secure.Set].
 func (s *Secure) String() string {
-	var words []string
-	for _, part := range []struct {
-		word string
-		on   bool
-	}{{"keys", s.Keys}, {"credentials", s.Credentials}, {"tls", s.TLS}} {
-		if part.on {
-			words = append(words, part.word)
+	var names []string
+	for _, f := range s.features() {
+		if *f.enabled {
+			names = append(names, f.name)
 		}
 	}
-	switch len(words) {
-	case 0:
+	switch {
+	case len(names) == 0:
 		return "none"
-	case 3:
+	case *s == secureAll:
 		return "all"
 	}
-	return strings.Join(words, ",")
+	return strings.Join(names, ",")
 }
 
 // Type returns the type of the flag value in help texts.
