@@ -24,14 +24,17 @@ func newApp() *cobra.Command {
 	var f appFlags
 	cmd.PersistentFlags().StringVar(&f.file, "apps", "", "applications file, YAML; created if missing")
 	cmd.AddCommand(newAppAdd(&f), newAppList(&f), newAppRemove(&f))
+	for _, sub := range cmd.Commands() {
+		sub.PreRunE = f.check
+	}
 	return cmd
 }
 
-func (f *appFlags) path() (string, error) {
+func (f *appFlags) check(*cobra.Command, []string) error {
 	if f.file == "" {
-		return "", command.Usagef("name the file with --apps or PROCFLEET_APPS, for example --apps apps.yaml")
+		return command.Usagef("name the file with --apps or PROCFLEET_APPS, for example --apps apps.yaml")
 	}
-	return f.file, nil
+	return nil
 }
 
 // appAddFlags are the flags of `app add`.
@@ -58,7 +61,7 @@ Calls without a business, such as all calls of the GSE dialect, and calls for se
   procfleet app add shop --biz 2,3 --actions start,stop,status --apps apps.yaml
   procfleet app add nodeman --secret-file nodeman.secret --skip-user-auth --apps apps.yaml`,
 		Args: exactly("CODE of an application"),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, shared, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, shared.file, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.secret, "secret", "", "secret of the application; safer as PROCFLEET_SECRET or --secret-file")
@@ -71,11 +74,7 @@ Calls without a business, such as all calls of the GSE dialect, and calls for se
 	return cmd
 }
 
-func (f *appAddFlags) run(cmd *cobra.Command, shared *appFlags, code string) error {
-	path, err := shared.path()
-	if err != nil {
-		return err
-	}
+func (f *appAddFlags) run(cmd *cobra.Command, path, code string) error {
 	a := apps.Application{Code: code, SkipUserAuth: f.skipUserAuth, SigningKey: f.signingKey}
 	secret, err := f.choose(cmd.InOrStdin())
 	if err != nil {
@@ -183,11 +182,7 @@ func newAppList(shared *appFlags) *cobra.Command {
 		Short:   "List applications and their rights",
 		Example: "  procfleet app list --apps apps.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, err := shared.path()
-			if err != nil {
-				return err
-			}
-			file, err := apps.Read(path)
+			file, err := apps.Read(shared.file)
 			if err != nil {
 				return fmt.Errorf("--apps: %w", err)
 			}
@@ -217,13 +212,9 @@ func newAppRemove(shared *appFlags) *cobra.Command {
 		Example: "  procfleet app remove shop --apps apps.yaml",
 		Args:    exactly("CODE of an application"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			path, err := shared.path()
-			if err != nil {
-				return err
-			}
-			err = apps.Update(path, func(file *apps.File) error {
+			err := apps.Update(shared.file, func(file *apps.File) error {
 				if !file.Remove(args[0]) {
-					return fmt.Errorf("application %.70q does not exist in %s", args[0], path)
+					return fmt.Errorf("application %.70q does not exist in %s", args[0], shared.file)
 				}
 				return nil
 			})

@@ -27,14 +27,9 @@ func newProcessExport(f *processFlags) *cobra.Command {
 from their defaults. Import it into the same or another business with procfleet process import.`,
 		Example: `  procfleet process export --biz 2 > shop.yaml
   procfleet process export --biz 2 --json`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := business.check(); err != nil {
-				return err
-			}
-			return f.export(cmd, business.of)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.export(cmd, business.of) },
 	}
-	business.register(cmd.Flags())
+	business.require(cmd)
 	return cmd
 }
 
@@ -90,7 +85,7 @@ the order of the file.`,
   procfleet process export --biz 2 | procfleet process import --biz 3 -f -`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	f.business.register(cmd.Flags())
+	f.business.require(cmd)
 	cmd.Flags().StringVarP(&f.file, "file", "f", "", "YAML file of processes; - for standard input (required)")
 	cmd.Flags().BoolVar(&f.plan, "plan", false, "preview without changes")
 	cmd.Flags().BoolVar(&f.plan, "dry-run", false, "alias of --plan")
@@ -98,9 +93,6 @@ the order of the file.`,
 }
 
 func (f *importFlags) run(cmd *cobra.Command) error {
-	if err := f.business.check(); err != nil {
-		return err
-	}
 	if f.file == "" {
 		return command.Usagef("-f is required: name the file with the processes")
 	}

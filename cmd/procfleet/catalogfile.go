@@ -67,25 +67,20 @@ func catalogValues(p *client.CatalogProcess) (map[catalog.Attribute]catalog.Valu
 	return set, nil
 }
 
-// scalarNode returns a YAML node that decodes to v: it quotes texts that YAML would
-// decode as another type, and uses the block style for texts of several lines if that
-// preserves them.
+// scalarNode returns a YAML node that decodes to v. The encoder quotes texts that YAML would
+// decode as another type, and uses the block style for texts of several lines; texts that
+// this style would change are quoted.
 func scalarNode(v catalog.Value) *yaml.Node {
 	text, isText := v.AsText()
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}
 	switch {
 	case v.IsNone():
 		n.Tag = "!!null"
-	case !isText:
-	case !strings.Contains(text, "\n"):
-		if n.ShortTag() != "!!str" {
+	case isText:
+		n.Tag = "!!str"
+		if strings.Contains(text, "\n") && !blockText(text) {
 			n.Style = yaml.DoubleQuotedStyle
 		}
-		n.Tag = "!!str"
-	case blockText(text):
-		n.Tag, n.Style = "!!str", yaml.LiteralStyle
-	default:
-		n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle
 	}
 	return n
 }

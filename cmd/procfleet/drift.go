@@ -30,16 +30,13 @@ on drift: a host in another state than running, a module missing in the topology
   procfleet process status 44 --biz 2 --module web --json`,
 		Args: exactly("PROCESS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := business.check(); err != nil {
-				return err
-			}
 			if query.Limit < 0 {
 				return command.Usagef("--limit: %d is less than 0", query.Limit)
 			}
 			return f.status(cmd, business.of, args[0], query)
 		},
 	}
-	business.register(cmd.Flags())
+	business.require(cmd)
 	cmd.Flags().StringSliceVar(&query.Modules, "module", nil, "module whose hosts are compared; repeatable")
 	cmd.Flags().IntVar(&query.Limit, "limit", client.LargestPage, "maximum hosts listed, drifted hosts first")
 	return cmd

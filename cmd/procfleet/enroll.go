@@ -131,11 +131,10 @@ func (f *enrollFlags) run(cmd *cobra.Command) error {
 	if err := f.copyBrokerConf(authority); err != nil {
 		return fmt.Errorf("--broker-conf: %w", err)
 	}
-	put := f.writer(cmd, len(hosts))
 	for _, host := range hosts {
 		text, err := identity(host, f.agentID, ring, authority, f.valid)
 		if err == nil {
-			err = put(host, text)
+			err = f.write(cmd, host, text, len(hosts))
 		}
 		if err != nil {
 			return fmt.Errorf("enroll %s: %w", host, err)
@@ -195,25 +194,22 @@ func hostUser(host procfleet.Host, generation int) *natsauth.HostUser {
 	return &natsauth.HostUser{Cloud: int64(host.Cloud), Addr: host.Addr, Generation: generation}
 }
 
-// writer returns a function that writes a host's identity to --out or standard output.
-func (f *enrollFlags) writer(cmd *cobra.Command, hosts int) func(procfleet.Host, []byte) error {
+// write writes the identity of one of the hosts to --out, which is a file or a directory, or
+// to standard output.
+func (f *enrollFlags) write(cmd *cobra.Command, host procfleet.Host, text []byte, hosts int) error {
+	if f.out == "" {
+		_, err := cmd.OutOrStdout().Write(text)
+		return err
+	}
 	info, err := os.Stat(f.out)
-	switch {
-	case f.out == "":
-		return func(_ procfleet.Host, text []byte) error {
-			_, err := cmd.OutOrStdout().Write(text)
-			return err
-		}
-	case hosts == 1 && !strings.HasSuffix(f.out, "/") && (err != nil || !info.IsDir()):
-		return func(_ procfleet.Host, text []byte) error { return writeWhole(f.out, text, 0o600) }
+	if hosts == 1 && !strings.HasSuffix(f.out, "/") && (err != nil || !info.IsDir()) {
+		return writeWhole(f.out, text, 0o600)
 	}
-	return func(host procfleet.Host, text []byte) error {
-		if err := os.MkdirAll(f.out, 0o700); err != nil {
-			return err
-		}
-		name := strconv.FormatInt(int64(host.Cloud), 10) + "-" + strings.ReplaceAll(host.Addr.String(), ":", "-") + ".yaml" // Windows allows no colons in names
-		return writeWhole(filepath.Join(f.out, name), text, 0o600)
+	if err := os.MkdirAll(f.out, 0o700); err != nil {
+		return err
 	}
+	name := strconv.FormatInt(int64(host.Cloud), 10) + "-" + strings.ReplaceAll(host.Addr.String(), ":", "-") + ".yaml" // Windows allows no colons in names
+	return writeWhole(filepath.Join(f.out, name), text, 0o600)
 }
 
 // writeWhole replaces a file atomically. It does not sync: a file that a power loss

@@ -66,9 +66,13 @@ func (f *selectionFlags) business() (string, error) {
 
 type businessFlags struct{ of client.Business }
 
-func (f *businessFlags) register(flags *pflag.FlagSet) {
-	flags.Int64Var(&f.of.ID, "biz", 0, "business id (required)")
-	flags.StringVar(&f.of.Account, "account", "", "supplier account of the business (default 0)")
+// require adds the flags to commands that require a business.
+func (f *businessFlags) require(cmds ...*cobra.Command) {
+	for _, cmd := range cmds {
+		cmd.Flags().Int64Var(&f.of.ID, "biz", 0, "business id (required)")
+		cmd.Flags().StringVar(&f.of.Account, "account", "", "supplier account of the business (default 0)")
+		cmd.PreRunE = func(*cobra.Command, []string) error { return f.check() }
+	}
 }
 
 func (f *businessFlags) check() error {

@@ -28,8 +28,8 @@ func newTopology() *cobra.Command {
 	}
 	var f topologyFlags
 	f.register(cmd.PersistentFlags())
-	f.business.register(cmd.PersistentFlags())
 	cmd.AddCommand(newTopologyApply(&f), newTopologyShow(&f))
+	f.business.require(cmd.Commands()...)
 	return cmd
 }
 
@@ -95,9 +95,6 @@ The file is JSON or YAML with sets, modules and hosts, or CSV with one line per 
 // apply replaces the topology with the content of a file. If file is empty, it only
 // sets auto-register.
 func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.TopologyText) error {
-	if err := f.business.check(); err != nil {
-		return err
-	}
 	if err := f.checkFormat(); err != nil {
 		return err
 	}
@@ -155,9 +152,6 @@ all modules. With --format the output is a file for procfleet topology apply.`,
 }
 
 func (f *topologyFlags) show(cmd *cobra.Command) error {
-	if err := f.business.check(); err != nil {
-		return err
-	}
 	if err := f.checkFormat(); err != nil {
 		return err
 	}
