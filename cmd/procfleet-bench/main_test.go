@@ -49,6 +49,7 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"unexpected argument": {"fanout", "now"},
 		"bad value of a flag": {"simulate", "--agents", "many"},
 		"an impossible fleet": {"simulate", "--agents", "0"},
+		"an exposed NATS":     {"nats-server", "--listen", "0.0.0.0:4222"},
 		"a bench of nothing":  {"fanout", "--runs", "0"},
 		"no task at a time":   {"small", "--in-flight", "0"},
 	} {

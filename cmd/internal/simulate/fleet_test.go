@@ -65,6 +65,8 @@ func TestImpossibleFleetsAreRefused(t *testing.T) {
 		{Agents: 1, Connections: -1},
 		{Agents: 1, Cloud: -1},
 		{Agents: 1, Latency: -1},
+		{Agents: 1, Processes: -1},
+		{Agents: 1, ReportEvery: -1},
 		{Agents: 1},
 	} {
 		if _, err := simulate.New(cfg); err == nil {
