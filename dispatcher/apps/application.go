@@ -1,3 +1,6 @@
+// Package apps manages the applications that may call a dispatcher: it reads and writes
+// the applications file, stores and verifies secrets, and defines the permissions of
+// each application.
 package apps
 
 import (
@@ -58,11 +61,11 @@ const (
 func CheckCode(code string) error {
 	switch {
 	case code == "":
-		return errors.New("the code of an application is empty")
+		return errors.New("the application code is empty")
 	case len(code) > maxCode:
-		return fmt.Errorf("the code of an application has at most %d characters", maxCode)
+		return fmt.Errorf("an application code has at most %d characters", maxCode)
 	case strings.ContainsFunc(code, func(r rune) bool { return !letterOrDigit(r) && r != '-' && r != '_' }):
-		return fmt.Errorf("%.70q is no code of an application: it has letters, digits, - and _ only", code)
+		return fmt.Errorf("%.70q is not a valid application code: only letters, digits, - and _ are allowed", code)
 	}
 	return nil
 }
@@ -76,11 +79,11 @@ func letterOrDigit(r rune) bool {
 func CheckSecret(secret string) error {
 	switch {
 	case secret == "":
-		return errors.New("a secret is not empty")
+		return errors.New("the secret is empty")
 	case len(secret) > maxSecret:
 		return fmt.Errorf("a secret has at most %d bytes", maxSecret)
 	case strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return errors.New("a secret has printable ASCII characters without spaces only: it is sent in headers")
+		return errors.New("a secret is sent in headers: only printable ASCII characters without spaces are allowed")
 	}
 	return nil
 }
@@ -95,7 +98,7 @@ type Limit struct {
 // NoLimit returns the Limit that allows every name.
 func NoLimit() Limit { return Limit{all: true} }
 
-// Everything is the word for [NoLimit] in the file and on the command line.
+// Everything stands for [NoLimit] in the file and on the command line.
 const Everything = "*"
 
 // ParseBusinesses converts business ids, or "*" alone, to a Limit. It returns an error
@@ -111,12 +114,12 @@ func parseLimit(words []string, check func(string) error) (Limit, error) {
 		return NoLimit(), nil
 	}
 	if len(words) == 0 {
-		return Limit{}, errors.New("names nothing, so that the application could do nothing: give names, or * for everything")
+		return Limit{}, errors.New("is empty, so the application could do nothing; list names, or use * for all")
 	}
 	limit := Limit{}
 	for _, word := range words {
 		if word == Everything {
-			return Limit{}, errors.New("* stands alone: it is everything")
+			return Limit{}, errors.New("* includes every name and must be the only entry")
 		}
 		if err := check(word); err != nil {
 			return Limit{}, err
@@ -131,9 +134,9 @@ func parseLimit(words []string, check func(string) error) (Limit, error) {
 func checkBusiness(id string) error {
 	switch {
 	case strings.TrimSpace(id) == "":
-		return errors.New("an id of a business is empty")
+		return errors.New("a business id is empty")
 	case len(id) > procfleet.MaxKey:
-		return fmt.Errorf("an id of a business is longer than %d bytes", procfleet.MaxKey)
+		return fmt.Errorf("a business id is longer than %d bytes", procfleet.MaxKey)
 	case strings.HasPrefix(id, setPrefix):
 		return fmt.Errorf("%.70q is a set of businesses: only * covers sets", id)
 	}
@@ -144,7 +147,7 @@ func checkAction(name string) error {
 	if slices.Contains(Actions(), name) {
 		return nil
 	}
-	return fmt.Errorf("%.70q is no action: there are %s, and * for all", name, strings.Join(Actions(), ", "))
+	return fmt.Errorf("%.70q is not an action; the actions are %s, and * for all", name, strings.Join(Actions(), ", "))
 }
 
 // All reports whether the Limit allows every name.

@@ -19,8 +19,8 @@ import (
 const maxFile = 4 << 20
 
 // heading is the comment at the top of a new file.
-const heading = `Applications that may call procfleet; "procfleet app" keeps this file, and a running
-dispatcher reads it again when it changed. Whoever reads it can try out secrets.`
+const heading = `Applications that may call procfleet. "procfleet app" edits this file, and a running
+dispatcher reloads it after a change. A reader of this file can guess secrets offline.`
 
 // File is a parsed applications file. It preserves the comments and the layout of the
 // YAML text when an application is added or removed.
@@ -66,12 +66,34 @@ func read(path string) (*File, os.FileInfo, error) {
 	text, info, err := datafile.ReadPrivate(path, maxFile)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, nil, fmt.Errorf("there is no %s: make it with `procfleet app add CODE --apps %s`: %w", path, path, err)
+		return nil, nil, fmt.Errorf("%s does not exist: create it with `procfleet app add CODE --apps %s`: %w", path, path, err)
 	case err != nil:
 		return nil, info, err
 	}
 	file, err := Parse(path, text)
 	return file, info, err
+}
+
+// Update applies change to the file at a path and writes the result. It creates the
+// file if it is missing. If change returns an error, Update writes nothing and returns
+// that error; see [datafile.Update].
+func Update(path string, change func(*File) error) error {
+	return datafile.Update(path, maxFile, func(text []byte) ([]byte, error) {
+		file, err := Parse(path, text)
+		if err != nil {
+			return nil, err
+		}
+		if err := change(file); err != nil {
+			return nil, err
+		}
+		if text, err = file.text(); err != nil {
+			return nil, err
+		}
+		if _, err := Parse(path, text); err != nil { // never write a file that a dispatcher would reject
+			return nil, fmt.Errorf("the new file would be invalid: %w", err)
+		}
+		return text, nil
+	})
 }
 
 // reader converts YAML nodes to applications and collects all problems.
@@ -95,7 +117,7 @@ func (r *reader) members(node *yaml.Node, place, what string, fn func(key, value
 		return
 	}
 	if node.Kind != yaml.MappingNode {
-		r.wrong(node, place, "must hold %s", what)
+		r.wrong(node, place, "must contain %s", what)
 		return
 	}
 	first := map[string]int{}
@@ -103,7 +125,7 @@ func (r *reader) members(node *yaml.Node, place, what string, fn func(key, value
 		key, value := node.Content[i], resolved(node.Content[i+1])
 		at := strings.TrimPrefix(place+"."+clip(key.Value), ".")
 		if line, twice := first[key.Value]; twice {
-			r.wrong(key, at, "stands already on line %d", line)
+			r.wrong(key, at, "is already defined on line %d", line)
 			continue
 		}
 		first[key.Value] = key.Line
@@ -128,9 +150,9 @@ func resolved(node *yaml.Node) *yaml.Node {
 const member = "applications"
 
 func (r *reader) applications(root *yaml.Node) (found []Application) {
-	r.members(root, "", "one name: "+member, func(key, value *yaml.Node, place string) {
+	r.members(root, "", "one member: "+member, func(key, value *yaml.Node, place string) {
 		if key.Value != member {
-			r.wrong(key, place, "is not known here; the file has one name: %s", member)
+			r.wrong(key, place, "is unknown; the file has one member: %s", member)
 			return
 		}
 		r.members(value, place, "a code and a body for each application", func(key, value *yaml.Node, place string) {
@@ -164,7 +186,7 @@ func (r *reader) application(key, body *yaml.Node, place string) Application {
 			}
 			a.SkipUserAuth = value.Value == "true"
 		default:
-			r.wrong(key, place, "is not known: an application has secret, signing_key, businesses, actions and skip_user_auth")
+			r.wrong(key, place, "is unknown; an application has secret, signing_key, businesses, actions and skip_user_auth")
 		}
 	})
 	if a.Secret == "" {
@@ -177,7 +199,7 @@ func (r *reader) application(key, body *yaml.Node, place string) Application {
 
 func (r *reader) text(node *yaml.Node, place string) string {
 	if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
-		r.wrong(node, place, "must be a text")
+		r.wrong(node, place, "must be a string")
 		return ""
 	}
 	return node.Value
@@ -194,7 +216,7 @@ func (r *reader) limit(node *yaml.Node, place string, parse func([]string) (Limi
 			words = append(words, r.text(resolved(each), fmt.Sprintf("%s[%d]", place, i)))
 		}
 	default:
-		r.wrong(node, place, "must be a list, or * for everything")
+		r.wrong(node, place, "must be a list, or * for all")
 		return Limit{}
 	}
 	limit, err := parse(words)

@@ -2,9 +2,12 @@ package apps
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha1" //nolint:gosec // the published signature form requires SHA-1, which is safe in HMAC
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"errors"
 	"os"
 	"runtime"
@@ -16,10 +19,12 @@ import (
 // Errors of [Registry.Application], [Registry.Verify] and [Registry.VerifySignature].
 var (
 	ErrUnknown = errors.New("there is no such application")
-	ErrWrong   = errors.New("the secret or the signature is not that of the application")
+	ErrWrong   = errors.New("the secret or the signature of the application is wrong")
+	// ErrNoSigning means that the application has no signing key.
+	ErrNoSigning = errors.New("the application has no signing key; create one with `procfleet app add --signing`")
 	// ErrBusy means that the secret was not verified: too many calls wait for the
 	// verification of secrets of this application.
-	ErrBusy = errors.New("too many secrets of this application are being checked")
+	ErrBusy = errors.New("too many secrets of this application are waiting for verification")
 )
 
 // Limits on the work that wrong secrets can cause.
@@ -49,7 +54,7 @@ type Registry struct {
 	Hashed func()
 
 	current atomic.Pointer[map[string]*entry]
-	seen    version // version of the file at the last read attempt; used only by Open and Refresh
+	seen    os.FileInfo // of the file at the last read attempt, nil if it was missing; used only by Open and Refresh
 }
 
 // entry is an application with the verification state of its secret.
@@ -82,7 +87,7 @@ func Open(path string) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.seen = versionOf(info)
+	r.seen = info
 	r.enforce(file)
 	return r, nil
 }
@@ -90,33 +95,26 @@ func Open(path string) (*Registry, error) {
 // Len returns the number of applications.
 func (r *Registry) Len() int { return len(*r.current.Load()) }
 
-// version identifies one state of the file.
-type version struct {
-	inode   uint64 // 0 on systems without inodes
-	size    int64
-	mode    os.FileMode
-	changed int64 // modification time in Unix nanoseconds
-}
-
-func versionOf(info os.FileInfo) version {
-	return version{inode: inodeOf(info), size: info.Size(), mode: info.Mode(), changed: info.ModTime().UnixNano()}
+// sameVersion reports whether two FileInfos describe the same state of the file; nil means
+// that the file is missing.
+func sameVersion(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.Mode() == b.Mode() && a.ModTime().Equal(b.ModTime())
 }
 
 // Refresh reads the file again if it changed since the last call. If the new version is
 // invalid, the previous applications stay in effect, and Refresh returns the error once
 // for each version of the file. It must not be called concurrently.
 func (r *Registry) Refresh() (changed bool, err error) {
-	info, err := os.Stat(r.path)
-	var now version // zero if the file is missing
-	if err == nil {
-		now = versionOf(info)
-	}
-	if now == r.seen {
+	now, _ := os.Stat(r.path)
+	if sameVersion(now, r.seen) {
 		return false, nil
 	}
 	file, info, err := read(r.path)
 	if info != nil {
-		now = versionOf(info)
+		now = info
 	}
 	r.seen = now
 	if err != nil {
@@ -168,14 +166,32 @@ func (r *Registry) Verify(ctx context.Context, code, secret string) (*Applicatio
 		return nil, ErrWrong
 	}
 	given := r.digest(secret)
-	if known := e.verified.Load(); known != nil {
-		if subtle.ConstantTimeCompare(known[:], given[:]) == 1 {
-			return &e.Application, nil
-		}
-		return nil, ErrWrong // an application has exactly one secret
-	}
 	if err := r.check(ctx, e.proof, secret, &given); err != nil {
 		return nil, err
+	}
+	return &e.Application, nil
+}
+
+// VerifySignature returns the application with this code if signature is the base64
+// HMAC-SHA1 of text under its signing key. The hash of a secret cannot verify an HMAC,
+// so signing uses a separate key, stored in plain text. The error is [ErrUnknown],
+// [ErrNoSigning] or [ErrWrong].
+func (r *Registry) VerifySignature(code, text, signature string) (*Application, error) {
+	e := (*r.current.Load())[code]
+	switch {
+	case e == nil:
+		return nil, ErrUnknown
+	case e.SigningKey == "":
+		return nil, ErrNoSigning
+	}
+	given, err := base64.StdEncoding.DecodeString(signature)
+	if err != nil {
+		return nil, ErrWrong
+	}
+	mac := hmac.New(sha1.New, []byte(e.SigningKey))
+	mac.Write([]byte(text))
+	if !hmac.Equal(mac.Sum(nil), given) {
+		return nil, ErrWrong
 	}
 	return &e.Application, nil
 }
@@ -187,11 +203,11 @@ func (r *Registry) digest(secret string) digest {
 	return sha256.Sum256(text[:n])
 }
 
-// check verifies a secret by hashing it, while no secret of the application was
-// verified yet. Only one check per application runs at a time.
+// check verifies a secret, by hashing it if it is not known. Only one hash per
+// application is computed at a time.
 func (r *Registry) check(ctx context.Context, p *proof, secret string, given *digest) error {
-	if p.isWrong(given) {
-		return ErrWrong
+	if known, err := p.known(given); known {
+		return err
 	}
 	if p.waiting.Add(1) > waiters {
 		p.waiting.Add(-1)
@@ -204,14 +220,8 @@ func (r *Registry) check(ctx context.Context, p *proof, secret string, given *di
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if known := p.verified.Load(); known != nil { // another call verified a secret in the meantime
-		if subtle.ConstantTimeCompare(known[:], given[:]) == 1 {
-			return nil
-		}
-		return ErrWrong
-	}
-	if p.isWrong(given) {
-		return ErrWrong
+	if known, err := p.known(given); known { // another call hashed a secret in the meantime
+		return err
 	}
 	select {
 	case r.slots <- struct{}{}:
@@ -223,34 +233,39 @@ func (r *Registry) check(ctx context.Context, p *proof, secret string, given *di
 		r.Hashed()
 	}
 	if !p.hash.matches(secret) {
-		p.remember(given)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.wrong[p.next] = *given // replaces the oldest one
+		p.next = (p.next + 1) % remembered
 		return ErrWrong
 	}
 	p.verified.Store(given)
 	return nil
 }
 
-func (p *proof) isWrong(given *digest) bool {
+// known reports whether a secret was verified or rejected before; err is the result.
+func (p *proof) known(given *digest) (known bool, err error) {
+	if right := p.verified.Load(); right != nil {
+		if subtle.ConstantTimeCompare(right[:], given[:]) == 1 {
+			return true, nil
+		}
+		return true, ErrWrong // an application has exactly one secret
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	found := 0
 	for i := range p.wrong {
 		found |= subtle.ConstantTimeCompare(p.wrong[i][:], given[:])
 	}
-	return found == 1
+	if found == 1 {
+		return true, ErrWrong
+	}
+	return false, nil
 }
 
-// remember adds the digest of a wrong secret. It replaces the oldest one.
-func (p *proof) remember(given *digest) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.wrong[p.next] = *given
-	p.next = (p.next + 1) % remembered
-}
-
-// Watch calls Refresh at the given interval until ctx ends. It calls told after each
+// Watch calls Refresh at the given interval until ctx ends. It calls notify after each
 // change and each error. It blocks.
-func (r *Registry) Watch(ctx context.Context, every time.Duration, told func(changed bool, err error)) {
+func (r *Registry) Watch(ctx context.Context, every time.Duration, notify func(changed bool, err error)) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -259,7 +274,7 @@ func (r *Registry) Watch(ctx context.Context, every time.Duration, told func(cha
 			return
 		case <-ticker.C:
 			if changed, err := r.Refresh(); changed || err != nil {
-				told(changed, err)
+				notify(changed, err)
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func (h *hashed) matches(secret string) bool {
 	return subtle.ConstantTimeCompare(key, h.key) == 1
 }
 
-var errNotAHash = errors.New("is no argon2id hash; `procfleet app add` writes one")
+var errNotAHash = errors.New("is not an argon2id hash; create one with `procfleet app add`")
 
 // parseHash parses the form that [Hash] returns. Its errors do not contain the text,
 // because an operator may have written a plain secret there.
@@ -83,7 +83,7 @@ func parseHash(text string) (*hashed, error) {
 		return nil, errNotAHash
 	}
 	if h.memory == 0 || h.memory > maxMemory || h.passes == 0 || h.passes > maxPasses || h.threads == 0 || h.threads > maxThreads {
-		return nil, fmt.Errorf("is a hash that takes too much or nothing: at most m=%d, t=%d and p=%d", maxMemory, maxPasses, maxThreads)
+		return nil, fmt.Errorf("is a hash whose cost is zero or too high: at most m=%d, t=%d and p=%d", maxMemory, maxPasses, maxThreads)
 	}
 	var err, err2 error
 	h.salt, err = base64.RawStdEncoding.DecodeString(parts[4])
