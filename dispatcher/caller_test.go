@@ -261,7 +261,7 @@ func TestAnESBIsBelievedOnlyFromWhereItIs(t *testing.T) {
 	cfg.TrustedESB = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	a := d.call(http.MethodPost, backendPath, gseBody(2, "10.0.0.1"), "Bk-App-Code", "free", "Bk-Username", "ann")
-	if !(refusal{200, 1306000, "Signature and APP Secret cannot be empty at the same time: Bk-App-Code alone counts only"}).is(a) {
+	if !(refusal{200, 1306000, "Signature and APP Secret cannot be empty at the same time: Bk-App-Code without a secret is accepted only"}).is(a) {
 		t.Error(a.text)
 	}
 	// Nor on any other path, wherever it is.
@@ -295,7 +295,7 @@ func TestOnlyATrustedESBNamesTheApplicationInTheBodyAlone(t *testing.T) {
 			if strings.HasPrefix(id, "GSETASK:") != trusted || (a.body["result"] == true) != trusted {
 				t.Errorf("%s, trusted %s: %d %s", call, network, a.status, a.text)
 			}
-			if !trusted && !strings.Contains(a.text, "counts only from an address of --trusted-esb") {
+			if !trusted && !strings.Contains(a.text, "is accepted only from an address of --trusted-esb") {
 				t.Errorf("%s: %s", call, a.text)
 			}
 		}
@@ -389,7 +389,7 @@ func TestASignedRequestThatIsOverheardIsNotDoneAgain(t *testing.T) {
 	if a := d.call(http.MethodPost, path, body); a.body["result"] != true {
 		t.Fatal(a.text)
 	}
-	if a := d.call(http.MethodPost, path, body); a.body["code"] != 1306000.0 || !strings.Contains(a.text, "this request was made before") {
+	if a := d.call(http.MethodPost, path, body); a.body["code"] != 1306000.0 || !strings.Contains(a.text, "this signature was used before") {
 		t.Errorf("the same again: %s", a.text)
 	}
 	if a := d.call(http.MethodPost, signedPath(v2Path, body, "k3y", now, "8"), body); a.body["result"] != true {
@@ -846,7 +846,7 @@ func TestABkTokenCountsAsTheLoginServerSays(t *testing.T) {
 		t.Errorf("the login server was asked %d times about two tokens", n)
 	}
 	for token, why := range map[string]string{
-		"stolen": "please check if the bk_token is valid\"", "page": "answered 302 Found", "html": "and no JSON object", strings.Repeat("x", 5000): "longer than",
+		"stolen": "please check if the bk_token is valid\"", "page": "responded 302 Found", "html": "without a JSON object", strings.Repeat("x", 5000): "longer than",
 	} {
 		for range 2 {
 			a := call(token)
@@ -860,7 +860,7 @@ func TestABkTokenCountsAsTheLoginServerSays(t *testing.T) {
 	}
 	server.Close()
 	a := call("tok-late")
-	if !strings.Contains(a.text, "the login server cannot be asked") || strings.Contains(a.text, "tok-late") {
+	if !strings.Contains(a.text, "the login server is unavailable") || strings.Contains(a.text, "tok-late") {
 		t.Errorf("without the login server: %s", a.text)
 	}
 	if a := call("tok-ann"); a.body["result"] != true {

@@ -94,7 +94,7 @@ func (g *Authenticator) application(ctx context.Context, credentials *dialect.Cr
 	case credentials.Application == "":
 		return nil, &dialect.Error{Kind: dialect.NoApplication}
 	case credentials.FromESB && !g.trusts(peer):
-		return nil, &dialect.Error{Kind: dialect.NoSecret, Problem: "Bk-App-Code alone counts only from an address of --trusted-esb"}
+		return nil, &dialect.Error{Kind: dialect.NoSecret, Problem: "Bk-App-Code without a secret is accepted only from an address of --trusted-esb"}
 	case credentials.FromESB:
 		return g.apps.Application(credentials.Application)
 	case credentials.Signature != nil:
@@ -140,7 +140,7 @@ func (g *Authenticator) signed(credentials *dialect.Credentials) (*apps.Applicat
 	}
 	app, err := g.apps.VerifySignature(credentials.Application, s.Text, s.Value)
 	if err == nil && !g.signatures.first(sha256.Sum256([]byte(app.Code+s.Text)), g.now()) {
-		return nil, &dialect.Error{Kind: dialect.BadSignature, Problem: "this request was made before; sign each with a bk_nonce of its own"}
+		return nil, &dialect.Error{Kind: dialect.BadSignature, Problem: "this signature was used before; sign each request with a new bk_nonce"}
 	}
 	return app, err
 }
@@ -150,7 +150,7 @@ func (g *Authenticator) signed(credentials *dialect.Credentials) (*apps.Applicat
 func (g *Authenticator) user(ctx context.Context, credentials *dialect.Credentials, app *apps.Application) (string, error) {
 	switch {
 	case credentials.Token != "" && g.login == nil:
-		return "", &dialect.Error{Kind: dialect.BadToken, Problem: "no bk_token counts here, since no login server is known (--login-url)"}
+		return "", &dialect.Error{Kind: dialect.BadToken, Problem: "no bk_token is accepted, because no login server is configured (--login-url)"}
 	case credentials.Token != "":
 		user, err := g.login.user(ctx, credentials.Token)
 		switch {
@@ -165,9 +165,9 @@ func (g *Authenticator) user(ctx context.Context, credentials *dialect.Credentia
 	case credentials.User != "" && app.SkipUserAuth:
 		return credentials.User, nil
 	case credentials.User != "":
-		return "", &dialect.Error{Kind: dialect.NoUser, Problem: "bk_username alone counts only for applications with skip_user_auth"}
+		return "", &dialect.Error{Kind: dialect.NoUser, Problem: "bk_username without a bk_token is accepted only from applications with skip_user_auth"}
 	case credentials.AccessToken != "":
-		return "", &dialect.Error{Kind: dialect.NoUser, Problem: "an access_token cannot be checked here"}
+		return "", &dialect.Error{Kind: dialect.NoUser, Problem: "access_token is not supported"}
 	}
 	return "", &dialect.Error{Kind: dialect.NoUser}
 }

@@ -32,7 +32,7 @@ func (c *Caller) May(business string, actions ...string) error {
 	}
 	what := "may not act for business " + business
 	if business == "" {
-		what = "is limited to some businesses, and a call that is for none needs all of them"
+		what = "is limited to some businesses, and this call requires permission for all of them"
 	}
 	return c.forbidden(what, dialect.Denied{Actions: actions, Business: business})
 }
@@ -81,7 +81,7 @@ func (c *Caller) MayRead(t *procfleet.Task) error {
 		return nil
 	}
 	denied := dialect.Denied{Actions: []string{apps.Reading}, Business: t.Business}
-	problem := "application " + c.Application + " did not make this task and may not act for its business"
+	problem := "application " + c.Application + " did not create this task and may not act for its business"
 	return &HiddenError{&dialect.Error{Kind: dialect.Forbidden, Problem: problem, Application: c.Application, Denied: denied, Task: t.ID}}
 }
 

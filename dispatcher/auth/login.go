@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -19,7 +20,7 @@ import (
 const (
 	loginTimeout = 3 * time.Second
 	// Cache durations of a valid token's user, and of an invalid token.
-	loginKept, loginRefusedKept = 60 * time.Second, 5 * time.Second
+	userCached, rejectionCached = 60 * time.Second, 5 * time.Second
 	// loginEntries bounds the cached users, and the cached invalid tokens.
 	loginEntries = 10_000
 	// loginCalls bounds the concurrent requests to the login server.
@@ -31,23 +32,23 @@ const (
 )
 
 // errBadToken means that the login server rejected a token.
-var errBadToken = errors.New("the login server does not take it")
+var errBadToken = errors.New("the login server rejected the bk_token")
 
 // errLoginBusy means that a token was not checked due to load.
-var errLoginBusy = errors.New("too many bk_tokens wait to be checked")
+var errLoginBusy = errors.New("too many bk_tokens are waiting for verification")
 
 // login queries BlueKing's login server for the user of a bk_token and caches the
 // response. It is safe for concurrent use.
 type login struct {
-	url    string
-	client *http.Client
-	calls  chan struct{}
-	now    func() time.Time
-	asked  func(outcome string) // called after each request with its outcome: ok, refused or failed
+	url     string
+	client  *http.Client
+	calls   chan struct{}
+	now     func() time.Time
+	queried func(outcome string) // called after each request with its outcome: ok, refused or failed
 
 	mu              sync.Mutex
 	users, rejected map[tokenKey]*loggedIn // cached responses for valid and for invalid tokens
-	asking          map[tokenKey]*loggedIn
+	pending         map[tokenKey]*loggedIn
 }
 
 // tokenKey is a token's digest; the cache must not contain credentials.
@@ -67,22 +68,22 @@ func newLogin(server string, files *tlsfiles.Client) *login {
 		transport = files.Transport(http.DefaultTransport.(*http.Transport).Clone())
 	}
 	return &login{
-		url: strings.TrimRight(server, "/"), calls: make(chan struct{}, loginCalls), now: time.Now, asked: func(string) {},
+		url: strings.TrimRight(server, "/"), calls: make(chan struct{}, loginCalls), now: time.Now, queried: func(string) {},
 		client: &http.Client{
 			Transport: transport, Timeout: loginTimeout,
 			// Follow no redirect: an invalid token may redirect to the login page.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		users: map[tokenKey]*loggedIn{}, rejected: map[tokenKey]*loggedIn{}, asking: map[tokenKey]*loggedIn{},
+		users: map[tokenKey]*loggedIn{}, rejected: map[tokenKey]*loggedIn{}, pending: map[tokenKey]*loggedIn{},
 	}
 }
 
 // user returns the user of a token, from the cache or the login server.
 func (l *login) user(ctx context.Context, token string) (string, error) {
 	if len(token) > maxToken {
-		return "", fmt.Errorf("it is longer than %d bytes", maxToken)
+		return "", fmt.Errorf("the bk_token is longer than %d bytes", maxToken)
 	}
-	known := l.ask(sha256.Sum256([]byte(token)), token)
+	known := l.lookup(sha256.Sum256([]byte(token)), token)
 	if known == nil {
 		return "", errLoginBusy
 	}
@@ -94,56 +95,56 @@ func (l *login) user(ctx context.Context, token string) (string, error) {
 	}
 }
 
-// ask returns the cached or pending response for a token, or starts a request that all
+// lookup returns the cached or pending response for a token, or starts a request that all
 // callers with this token share. It returns nil if too many tokens are waiting.
-func (l *login) ask(key tokenKey, token string) *loggedIn {
+func (l *login) lookup(key tokenKey, token string) *loggedIn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	for _, kept := range []map[tokenKey]*loggedIn{l.users, l.rejected} {
-		if known := kept[key]; known != nil {
+	for _, cache := range []map[tokenKey]*loggedIn{l.users, l.rejected} {
+		if known := cache[key]; known != nil {
 			if now.Before(known.till) {
 				return known
 			}
-			delete(kept, key)
+			delete(cache, key)
 		}
 	}
-	if asked := l.asking[key]; asked != nil {
-		return asked
+	if response := l.pending[key]; response != nil {
+		return response
 	}
-	if len(l.asking) >= loginCalls+loginWaiters {
+	if len(l.pending) >= loginCalls+loginWaiters {
 		return nil
 	}
-	asked := &loggedIn{done: make(chan struct{})}
-	l.asking[key] = asked
-	go l.query(key, token, asked) // not with a caller's context: other callers may wait for the same response
-	return asked
+	response := &loggedIn{done: make(chan struct{})}
+	l.pending[key] = response
+	go l.query(key, token, response) // not with a caller's context: other callers may wait for the same response
+	return response
 }
 
-func (l *login) query(key tokenKey, token string, asked *loggedIn) {
+func (l *login) query(key tokenKey, token string, response *loggedIn) {
 	l.calls <- struct{}{}
-	asked.user, asked.err = l.fetch(token)
+	response.user, response.err = l.fetch(token)
 	<-l.calls
-	kept, till, outcome := l.users, loginKept, "ok"
-	if asked.err != nil {
-		kept, till, outcome = l.rejected, loginRefusedKept, "failed"
+	cache, till, outcome := l.users, userCached, "ok"
+	if response.err != nil {
+		cache, till, outcome = l.rejected, rejectionCached, "failed"
 	}
-	if errors.Is(asked.err, errBadToken) {
+	if errors.Is(response.err, errBadToken) {
 		outcome = "refused"
 	}
-	l.asked(outcome)
+	l.queried(outcome)
 	l.mu.Lock()
-	asked.till = l.now().Add(till)
-	delete(l.asking, key)
-	for other := range kept {
-		if len(kept) < loginEntries {
+	response.till = l.now().Add(till)
+	delete(l.pending, key)
+	for other := range cache {
+		if len(cache) < loginEntries {
 			break
 		}
-		delete(kept, other) // evicts a random entry
+		delete(cache, other) // evicts a random entry
 	}
-	kept[key] = asked
+	cache[key] = response
 	l.mu.Unlock()
-	close(asked.done)
+	close(response.done)
 }
 
 // fetch sends the request. Its errors do not contain the token.
@@ -153,14 +154,14 @@ func (l *login) fetch(token string) (string, error) {
 	at := l.url + "/accounts/is_login/?bk_token=" + url.QueryEscape(token)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 	if err != nil {
-		return "", errors.New("the login server's address cannot be used")
+		return "", errors.New("the address of the login server is invalid")
 	}
 	response, err := l.client.Do(request)
 	if err != nil {
 		if inner, ok := errors.AsType[*url.Error](err); ok {
 			err = inner.Err // drop the URL, which contains the token
 		}
-		return "", fmt.Errorf("the login server cannot be asked: %w", err)
+		return "", fmt.Errorf("the login server is unavailable: %w", err)
 	}
 	defer response.Body.Close()
 	var body struct {
@@ -174,12 +175,9 @@ func (l *login) fetch(token string) (string, error) {
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return "", errBadToken // without a user, the response's data is not an object
 		}
-		return "", fmt.Errorf("the login server answered %s, and no JSON object", response.Status)
+		return "", fmt.Errorf("the login server responded %s without a JSON object", response.Status)
 	}
-	user := body.Data.BkUsername
-	if user == "" {
-		user = body.Data.Username
-	}
+	user := cmp.Or(body.Data.BkUsername, body.Data.Username)
 	if !body.Result || user == "" {
 		return "", errBadToken
 	}

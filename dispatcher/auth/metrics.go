@@ -22,13 +22,13 @@ type metrics struct {
 func (g *Authenticator) register(meter metric.Meter) error {
 	var errs [5]error
 	g.metrics.refused, errs[0] = meter.Int64Counter("procfleet_dispatcher_refused_calls",
-		metric.WithDescription("Calls and submissions of callers who are not known, or must not do what they asked for."))
+		metric.WithDescription("Calls and submissions rejected by authentication or authorization, by reason."))
 	g.metrics.hashes, errs[1] = meter.Int64Counter("procfleet_dispatcher_secret_hashes",
-		metric.WithDescription("Secrets that were compared with their hash, which takes some 20 ms of a processor."))
+		metric.WithDescription("Argon2 hashes computed to verify secrets, about 20 ms of CPU time each."))
 	g.metrics.logins, errs[2] = meter.Int64Counter("procfleet_dispatcher_login_requests",
-		metric.WithDescription("Questions to the login server whose a bk_token is."))
+		metric.WithDescription("Requests to the login server for the user of a bk_token, by outcome."))
 	g.metrics.reads, errs[3] = meter.Int64Counter("procfleet_dispatcher_applications_reads",
-		metric.WithDescription("Versions of the file of applications that were found."))
+		metric.WithDescription("Reloads of the changed applications file, by outcome."))
 	if g.apps != nil {
 		_, errs[4] = meter.Int64ObservableGauge("procfleet_dispatcher_applications",
 			metric.WithDescription("Applications that may call."),
@@ -39,7 +39,7 @@ func (g *Authenticator) register(meter metric.Meter) error {
 		g.apps.Hashed = func() { g.metrics.hashes.Add(context.Background(), 1) }
 	}
 	if g.login != nil {
-		g.login.asked = func(outcome string) {
+		g.login.queried = func(outcome string) {
 			g.metrics.logins.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 		}
 	}

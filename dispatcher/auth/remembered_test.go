@@ -109,7 +109,7 @@ func TestTokensThatNobodyWaitsForAreNotPiledUp(t *testing.T) {
 		}
 	}
 	l.mu.Lock()
-	waiting := len(l.asking)
+	waiting := len(l.pending)
 	l.mu.Unlock()
 	if busy != loginCalls+loginWaiters || waiting != loginCalls+loginWaiters {
 		t.Errorf("%d were turned away, %d wait", busy, waiting)
@@ -118,7 +118,7 @@ func TestTokensThatNobodyWaitsForAreNotPiledUp(t *testing.T) {
 	testenv.Eventually(t, 30*time.Second, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.asking) == 0
+		return len(l.pending) == 0
 	}, "no caller waits for the login server")
 	if user, err := l.user(t.Context(), "tok-late"); user != "ann" || err != nil {
 		t.Errorf("afterwards: %q, %v", user, err)

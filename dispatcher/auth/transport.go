@@ -35,15 +35,15 @@ func RefuseOtherAccounts(ctx context.Context) error {
 	case !asked, from.err == nil && (from.uid == 0 || int(from.uid) == own):
 		return nil
 	case from.err != nil:
-		return &dialect.Error{Kind: dialect.Forbidden, Problem: fmt.Sprintf("%s; %s", from.err, letIn)}
+		return &dialect.Error{Kind: dialect.Forbidden, Problem: fmt.Sprintf("%s; %s", from.err, permitOthers)}
 	}
 	return &dialect.Error{Kind: dialect.Forbidden, Problem: fmt.Sprintf(
-		"only root and the account that runs this server (uid %d) may call, and this connection is from uid %d; %s", own, from.uid, letIn)}
+		"only root and the account that runs this server (uid %d) may call, and this connection is from uid %d; %s", own, from.uid, permitOthers)}
 }
 
-// letIn is the remedy in refusals: how an operator permits other accounts to call.
-const letIn = "to let others call, add an application with `procfleet app add CODE --apps FILE` and start the server with --apps FILE; " +
-	"or let every account of this machine call with --allow-local-users"
+// permitOthers is the remedy in refusals: how an operator permits other accounts to call.
+const permitOthers = "to permit other callers, add an application with `procfleet app add CODE --apps FILE` and start the server with --apps FILE, " +
+	"or permit every account of this machine with --allow-local-users"
 
 // A dispatcher on loopback trusts every local caller and accepts bodies of any
 // Content-Type. A browser on the same machine would send it requests on behalf of any
@@ -55,7 +55,7 @@ func RefuseForeignPages(next http.Handler) http.Handler {
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = w.Write([]byte("requests from web pages of another origin are refused\n")) // fails if the caller has disconnected
+		_, _ = w.Write([]byte("requests from web pages of another origin are rejected\n")) // fails if the caller has disconnected
 	}))
 	return protection.Handler(next)
 }
@@ -75,12 +75,12 @@ var onlyOnce = []string{
 func RefuseHeader(h http.Header) error {
 	for _, name := range onlyOnce {
 		if len(h[name]) > 1 {
-			return &dialect.Error{Kind: dialect.Malformed, Field: "header " + name, Problem: "is there more than once"}
+			return &dialect.Error{Kind: dialect.Malformed, Field: "header " + name, Problem: "occurs more than once"}
 		}
 	}
 	for _, encoding := range h["Content-Encoding"] {
 		if encoding != "" && encoding != "identity" {
-			return &dialect.Error{Kind: dialect.Malformed, Field: "header Content-Encoding", Problem: "packed bodies are not taken; send it as it is"}
+			return &dialect.Error{Kind: dialect.Malformed, Field: "header Content-Encoding", Problem: "compressed bodies are not accepted; send the body uncompressed"}
 		}
 	}
 	return nil

@@ -31,8 +31,8 @@ func (d *depth) register(meter metric.Meter) error {
 		return err
 	}
 	err := errors.Join(
-		gauge("waiting_messages", "Published submissions that are neither accepted nor failed, put off ones included; the same figure from every dispatcher.", &d.waiting),
-		gauge("failed_messages", "Failed submissions that are kept; the same figure from every dispatcher.", &d.failed))
+		gauge("waiting_messages", "Published submissions that are neither accepted nor failed, including postponed ones; every dispatcher reports the same value.", &d.waiting),
+		gauge("failed_messages", "Stored failed submissions; every dispatcher reports the same value.", &d.failed))
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
