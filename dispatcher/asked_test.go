@@ -18,39 +18,39 @@ func plainDialect() dialect.Dialect {
 		return dialect.Call{Name: "plain." + name, Paths: []string{"/" + name}, Methods: []string{http.MethodPost}, Endpoint: endpoint}
 	}
 	return dialect.Dialect{
-		Name: "plain", Prefixes: []string{"/"},
-		Credentials: func(*dialect.Request) (dialect.Credentials, error) {
-			return dialect.Credentials{Application: "app"}, nil
-		},
-		Fail: func(f *dialect.Error, _ string) dialect.Reply {
-			return dialect.Reply{Status: http.StatusTeapot, Body: map[string]string{"kind": f.Kind.String(), "field": f.Field, "problem": f.Problem}}
-		},
-		Calls: []dialect.Call{
-			call("operate", dialect.Accept{
-				Decode: asked[procfleet.Submission],
-				Encode: func(id procfleet.TaskID, _ string) dialect.Reply { return answered(id) },
-				Label:  func(h procfleet.Host) string { return "any:" + h.Addr.String() },
-			}),
-			call("register", dialect.Register{Decode: asked[dialect.Registering], Encode: told[dialect.Registering, []dialect.TargetOutcome]}),
-			call("set_groups", dialect.SetGroups{Decode: asked[dialect.Grouping], Encode: told[dialect.Grouping, []dialect.TargetOutcome]}),
-			call("groups", dialect.ShowGroups{Decode: asked[dialect.GroupQuery], Encode: told[dialect.GroupQuery, []dialect.TargetGroups]}),
-			call("processes", dialect.ShowProcesses{Decode: asked[dialect.ProcessQuery], Encode: told[dialect.ProcessQuery, []dialect.ProcessEntry]}),
-			call("list", dialect.ListProcesses{
-				Decode: asked[dialect.ProcessPage],
-				Encode: func(_ *dialect.ProcessPage, found dialect.ProcessEntries, _ string) dialect.Reply {
-					return answered(listed{found.Entries, found.Total})
-				},
-			}),
-			call("agents", dialect.ShowAgents{Decode: asked[dialect.AgentQuery], Encode: told[dialect.AgentQuery, []dialect.TargetAgent]}),
-			call("freeze", dialect.Freeze{Decode: asked[dialect.Freezing], Encode: told[dialect.Freezing, dialect.Frozen]}),
-			call("freezes", dialect.ListFreezes{
-				Decode: asked[dialect.FreezePage],
-				Encode: func(_ *dialect.FreezePage, found []catalog.Freeze, _ string) dialect.Reply { return answered(found) },
-			}),
-			call("edit", dialect.EditTemplates{Decode: asked[dialect.TemplateEdits], Encode: told[dialect.TemplateEdits, dialect.TemplatesEdited]}),
-			call("bind", dialect.BindAgents{Decode: asked[dialect.AgentBinding], Encode: told[dialect.AgentBinding, []bool]}),
-		},
-	}
+		Name: "plain", Family: dialect.Family{Prefixes: []string{"/"},
+			Credentials: func(*dialect.Request) (dialect.Credentials, error) {
+				return dialect.Credentials{Application: "app"}, nil
+			},
+			Fail: func(f *dialect.Error, _ string) dialect.Reply {
+				return dialect.Reply{Status: http.StatusTeapot, Body: map[string]string{"kind": f.Kind.String(), "field": f.Field, "problem": f.Problem}}
+			},
+			Calls: []dialect.Call{
+				call("operate", dialect.Accept{
+					Decode: asked[procfleet.Submission],
+					Encode: func(id procfleet.TaskID, _ string) dialect.Reply { return answered(id) },
+					Label:  func(h procfleet.Host) string { return "any:" + h.Addr.String() },
+				}),
+				call("register", dialect.Register{Decode: asked[dialect.Registering], Encode: told[dialect.Registering, []dialect.TargetOutcome]}),
+				call("set_groups", dialect.SetGroups{Decode: asked[dialect.Grouping], Encode: told[dialect.Grouping, []dialect.TargetOutcome]}),
+				call("groups", dialect.ShowGroups{Decode: asked[dialect.GroupQuery], Encode: told[dialect.GroupQuery, []dialect.TargetGroups]}),
+				call("processes", dialect.ShowProcesses{Decode: asked[dialect.ProcessQuery], Encode: told[dialect.ProcessQuery, []dialect.ProcessEntry]}),
+				call("list", dialect.ListProcesses{
+					Decode: asked[dialect.ProcessPage],
+					Encode: func(_ *dialect.ProcessPage, found dialect.ProcessEntries, _ string) dialect.Reply {
+						return answered(listed{found.Entries, found.Total})
+					},
+				}),
+				call("agents", dialect.ShowAgents{Decode: asked[dialect.AgentQuery], Encode: told[dialect.AgentQuery, []dialect.TargetAgent]}),
+				call("freeze", dialect.Freeze{Decode: asked[dialect.Freezing], Encode: told[dialect.Freezing, dialect.Frozen]}),
+				call("freezes", dialect.ListFreezes{
+					Decode: asked[dialect.FreezePage],
+					Encode: func(_ *dialect.FreezePage, found []catalog.Freeze, _ string) dialect.Reply { return answered(found) },
+				}),
+				call("edit", dialect.EditTemplates{Decode: asked[dialect.TemplateEdits], Encode: told[dialect.TemplateEdits, dialect.TemplatesEdited]}),
+				call("bind", dialect.BindAgents{Decode: asked[dialect.AgentBinding], Encode: told[dialect.AgentBinding, []bool]}),
+			},
+		}}
 }
 
 type listed struct {

@@ -14,13 +14,9 @@ import (
 // processes that a business defines and binds to modules. Its codes and
 // attributes are those of release 3.2.2.
 func cmdb() Dialect {
-	d := Dialect{
-		Name:        "cmdb",
-		Prefixes:    []string{cmdbRoot, strings.TrimSuffix(cmdbRoot, "/")},
-		Owns:        cmdbOwns,
-		Credentials: cmdbCredentials,
-		Fail:        cmdbFail,
-	}
+	d := Dialect{Name: "cmdb", Family: Family{
+		Prefixes: []string{cmdbRoot, strings.TrimSuffix(cmdbRoot, "/")}, Owns: cmdbOwns, Credentials: cmdbCredentials, Fail: cmdbFail,
+	}}
 	for _, c := range []struct {
 		name, method, path string
 		endpoint           Endpoint

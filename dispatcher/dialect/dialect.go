@@ -26,13 +26,25 @@ func All() []Dialect {
 type Dialect struct {
 	// Name is the folder of fixtures and the first part of the name of every call.
 	Name string
+	// Family is the dialect's own group of paths.
+	Family
+	// Families are further groups of paths that lead to the same calls, for example
+	// behind another gateway; nil if there are none.
+	Families []Family
+}
+
+// Family is a group of paths for the calls of a dialect, with its own credentials and
+// its own form of errors. Requests and successful responses are the same in all
+// families.
+type Family struct {
 	// Prefixes are path prefixes. A request for an unknown path below one of them fails
-	// with [NoRoute] in the form of this dialect.
+	// with [NoRoute] in the form of this family.
 	Prefixes []string
-	// Owns, if not nil, reports whether a path belongs to this dialect. The dispatcher
-	// calls it before it matches the patterns of other dialects, because those may match
+	// Owns, if not nil, reports whether a path belongs to this family. The dispatcher
+	// calls it before it matches the patterns of other families, because those may match
 	// the path too.
-	Owns  func(path string) bool
+	Owns func(path string) bool
+	// Calls are the calls of the dialect with the paths and methods of this family.
 	Calls []Call
 	// Credentials reads the credentials of a request. The error is an [*Error].
 	Credentials func(r *Request) (Credentials, error)
@@ -45,32 +57,10 @@ type Dialect struct {
 	NeedsUser bool
 	// Fail encodes an error as a response.
 	Fail func(f *Error, requestID string) Reply
-	// Families are further groups of paths that lead to the same calls, for example
-	// behind another gateway; nil if there are none.
-	Families []Family
 }
 
-// Family is a group of paths for the calls of a dialect, with its own credentials and
-// its own form of errors. Requests and successful responses are the same in all
-// families.
-type Family struct {
-	Prefixes []string // Prefixes and Owns are as in [Dialect]
-	Owns     func(path string) bool
-	// Calls are the calls of the dialect with the paths and methods of this family.
-	Calls       []Call
-	Credentials func(r *Request) (Credentials, error)
-	// CredentialsInBody and NeedsUser are as in [Dialect].
-	CredentialsInBody, NeedsUser bool
-	Fail                         func(f *Error, requestID string) Reply
-}
-
-// Reached returns all families of paths: first the dialect's own paths, then Families.
-func (d *Dialect) Reached() []Family {
-	own := Family{
-		Prefixes: d.Prefixes, Owns: d.Owns, Calls: d.Calls, Credentials: d.Credentials, CredentialsInBody: d.CredentialsInBody, NeedsUser: d.NeedsUser, Fail: d.Fail,
-	}
-	return append([]Family{own}, d.Families...)
-}
+// Reached returns all families of paths: first the dialect's own, then Families.
+func (d *Dialect) Reached() []Family { return append([]Family{d.Family}, d.Families...) }
 
 // Call is one endpoint of a dialect.
 type Call struct {

@@ -12,14 +12,14 @@ import (
 // a component, in a form of its own: unknown paths, and callers that it cannot
 // authenticate.
 
-// esbPrefixes returns the path prefixes of the ESB's components: behind its usual proxy,
+// esbPrefixes are the path prefixes of the ESB's components: behind its usual proxy,
 // and at the ESB itself.
-func esbPrefixes() []string { return []string{"/api/c/compapi/", "/c/compapi/"} }
+var esbPrefixes = []string{"/api/c/compapi/", "/c/compapi/"}
 
 // esbPaths returns every path of component calls. The ESB ignores a trailing slash.
 func esbPaths(calls ...string) []string {
 	var paths []string
-	for _, prefix := range esbPrefixes() {
+	for _, prefix := range esbPrefixes {
 		for _, call := range calls {
 			paths = append(paths, bothSlashes(prefix+call)...)
 		}
@@ -30,7 +30,7 @@ func esbPaths(calls ...string) []string {
 // bothSlashes returns the patterns of a path without and with a trailing slash.
 func bothSlashes(path string) []string { return []string{path, path + "/{$}"} }
 
-func esbMethods() []string { return []string{http.MethodGet, http.MethodPost} }
+var esbMethods = []string{http.MethodGet, http.MethodPost}
 
 // envelope is the body of every response.
 type envelope struct {

@@ -13,22 +13,17 @@ import (
 // the paths at which an ESB in front of the dispatcher calls GSE, and the paths of the
 // API gateway.
 func gse() Dialect {
-	d := Dialect{
-		Name:              "gse",
-		Prefixes:          esbPrefixes(),
-		Credentials:       esbCredentials,
-		CredentialsInBody: true,
-		NeedsUser:         true,
-		Fail:              esbFail(gseErrors, "task_id"),
-	}
+	d := Dialect{Name: "gse", Family: Family{
+		Prefixes: esbPrefixes, Credentials: esbCredentials, CredentialsInBody: true, NeedsUser: true, Fail: esbFail(gseErrors, "task_id"),
+	}}
 	backend, gateway := gseBackend(), gseGateway()
 	for _, c := range gseCalls() {
 		call := Call{Name: "gse." + c.name, Endpoint: c.endpoint}
 		if c.esb != "" {
-			d.Calls = append(d.Calls, call.at(esbMethods(), esbPaths("v2/gse/"+c.esb, "gse/"+c.esb)))
+			d.Calls = append(d.Calls, call.at(esbMethods, esbPaths("v2/gse/"+c.esb, "gse/"+c.esb)))
 		}
 		if method, path, ok := strings.Cut(c.backend, " "); ok {
-			backend.Calls = append(backend.Calls, call.at([]string{method}, backendPaths(path)))
+			backend.Calls = append(backend.Calls, call.at([]string{method}, bothSlashes(backendPrefix+path)))
 		}
 		if c.gateway != "" {
 			gateway.Calls = append(gateway.Calls, call.at([]string{http.MethodPost}, gatewayPaths(c.gateway)))
@@ -51,17 +46,17 @@ type gseCall struct {
 // gseCalls returns all calls. A new call is a new line here.
 func gseCalls() []gseCall {
 	return []gseCall{
-		{"operate_proc_multi", "operate_proc_multi", "POST v2/proc/multioperate", "proc/operate_proc_multi", gseAccept(decodeOperateMulti)},
-		{"operate_proc_v2", "operate_proc_v2", "POST v2/proc/operate", "proc/operate_proc_v2", gseAccept(decodeOperateV2)},
+		{"operate_proc_multi", "operate_proc_multi", "POST v2/proc/multioperate", "proc/operate_proc_multi", Accept{Decode: decodeOperateMulti, Encode: gseAccepted}},
+		{"operate_proc_v2", "operate_proc_v2", "POST v2/proc/operate", "proc/operate_proc_v2", Accept{Decode: decodeOperateV2, Encode: gseAccepted}},
 		{"operate_proc", "operate_proc", "POST v1/proc/operate", "", Accept{Decode: decodeOperate, Encode: gseAccepted, Label: gseRegisteredHost}},
-		{"get_proc_operate_result", "get_proc_operate_result", "GET v1/proc/operate", "", gseResults(gseEntryBothNames)},
-		{"get_proc_operate_result_v2", "get_proc_operate_result_v2", "GET v2/proc/operate", "proc/get_proc_operate_result_v2", gseResults(gseEntry)},
+		{"get_proc_operate_result", "get_proc_operate_result", "GET v1/proc/operate", "", Outcomes{decodeGSETaskID, gseOutcomes(gseEntryBothNames)}},
+		{"get_proc_operate_result_v2", "get_proc_operate_result_v2", "GET v2/proc/operate", "proc/get_proc_operate_result_v2", Outcomes{decodeGSETaskID, gseOutcomes(gseEntry)}},
 		{"get_proc_status", "get_proc_status", "GET v1/proc/status", "", gseStatus(gseAddressAndSupplier, true)},
 		{"get_proc_status_v2", "get_proc_status_v2", "GET v2/proc/status", "proc/get_proc_status_v2", gseStatus(gseAddress, false)},
 		{"sync_proc_status", "sync_proc_status", "GET v1/proc/syncstatus", "proc/sync_proc_status", ListProcesses{decodeSyncStatus, gseSyncStatus}},
-		{"register_proc_info", "register_proc_info", "POST v1/proc/procinfo", "", gseRegister(decodeRegister)},
-		{"update_proc_info", "update_proc_info", "PUT v1/proc/procinfo", "proc/update_proc_info", gseRegister(decodeUpdate)},
-		{"unregister_proc_info", "unregister_proc_info", "DELETE v1/proc/procinfo", "", gseRegister(decodeUnregister)},
+		{"register_proc_info", "register_proc_info", "POST v1/proc/procinfo", "", Register{decodeRegister, gseRegistered}},
+		{"update_proc_info", "update_proc_info", "PUT v1/proc/procinfo", "proc/update_proc_info", Register{decodeUpdate, gseRegistered}},
+		{"unregister_proc_info", "unregister_proc_info", "DELETE v1/proc/procinfo", "", Register{decodeUnregister, gseRegistered}},
 		{"set_process_group_info", "set_process_group_info", "POST v1/proc/groupinfo", "", SetGroups{decodeSetGroups, gseGroupsSet}},
 		{"get_process_group_info", "get_process_group_info", "GET v1/proc/groupinfo", "", ShowGroups{decodeGetGroups, gseGroups}},
 		{"get_agent_status", "get_agent_status", "", "", ShowAgents{decodeAgentHosts, gseAgentStatus}},
@@ -76,16 +71,6 @@ func gseCalls() []gseCall {
 func (c Call) at(methods, paths []string) Call {
 	c.Methods, c.Paths = methods, paths
 	return c
-}
-
-// gseAccept returns the endpoint of a call that creates a task.
-func gseAccept(decode func(*Request) (procfleet.Submission, error)) Endpoint {
-	return Accept{Decode: decode, Encode: gseAccepted}
-}
-
-// gseResults returns the endpoint of a call that returns a result map.
-func gseResults(entry renderEntry) Endpoint {
-	return Outcomes{Decode: decodeGSETaskID, Encode: gseOutcomes(entry)}
 }
 
 var gseErrors = map[Kind]esbError{

@@ -22,8 +22,6 @@ func gseBackend() Family {
 	return Family{Prefixes: []string{backendPrefix}, Credentials: backendCredentials, Fail: esbFail(table, "task_id")}
 }
 
-func backendPaths(path string) []string { return bothSlashes(backendPrefix + path) }
-
 // gseGateway returns the family of paths of BlueKing's API gateway. The gateway itself
 // rejects requests that do not reach GSE, with an HTTP status and a body of its own
 // form.
@@ -42,7 +40,7 @@ func gseGateway() Family {
 // a gateway, GSE's path at the ESB.
 func gatewayBases() []string {
 	bases := []string{"/api/bk-gse/{stage}/", "/"}
-	for _, esb := range esbPrefixes() {
+	for _, esb := range esbPrefixes {
 		bases = append(bases, esb+"v2/gse/")
 	}
 	return bases

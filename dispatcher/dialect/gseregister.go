@@ -14,11 +14,6 @@ type gseRegistration struct {
 	Process *gseSpec `json:"spec"`
 }
 
-// gseRegister returns the endpoint of a call that changes registrations.
-func gseRegister(decode func(*Request) (Registering, error)) Endpoint {
-	return Register{Decode: decode, Encode: gseRegistered}
-}
-
 // decodeRegister decodes register_proc_info. It requires the objects of a spec but not
 // their members: bk-cmdb sends all objects, and omits members that it does not know,
 // even the name of the program.

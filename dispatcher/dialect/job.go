@@ -16,18 +16,25 @@ import (
 // job is BlueKing Job's API for process operations. It has two families of paths: the
 // paths of the ESB, and the paths at which an ESB in front of the dispatcher calls Job.
 func job() Dialect {
-	d := Dialect{
-		Name:              "job",
-		Credentials:       esbCredentials,
-		CredentialsInBody: true,
-		NeedsUser:         true,
-		Fail:              esbFail(jobErrors, "bk_gse_taskid"),
-	}
+	d := Dialect{Name: "job", Family: Family{
+		Credentials: esbCredentials, CredentialsInBody: true, NeedsUser: true, Fail: esbFail(jobErrors, "bk_gse_taskid"),
+	}}
 	backend := jobBackend()
-	for _, c := range jobCalls() {
+	// A new call is a new line here.
+	for _, c := range []jobCall{
+		{"operate_proc", Accept{Decode: decodeJob[jobScript](opActions), Encode: jobAccepted}},
+		{"operate_process", Accept{Decode: decodeJob[jobProcess](opActions), Encode: jobAccepted}},
+		{"manage_proc", Accept{Decode: decodeJob[jobManaged](manageActions), Encode: jobAccepted}},
+		{"get_proc_result", Outcomes{Decode: decodeJobTaskID, Encode: jobOutcomes}},
+	} {
 		call := Call{Name: "job." + c.name, Endpoint: c.endpoint}
-		d.Calls = append(d.Calls, call.at(esbMethods(), jobPaths(c.name)))
-		backend.Calls = append(backend.Calls, call.at([]string{http.MethodPost}, jobBackendPaths(c.name)))
+		// Two generations of the documentation name the system job and jobv3.
+		d.Calls = append(d.Calls, call.at(esbMethods, esbPaths("v2/job/"+c.name, "v2/jobv3/"+c.name)))
+		var paths []string
+		for _, prefix := range backend.Prefixes {
+			paths = append(paths, bothSlashes(prefix+c.name)...)
+		}
+		backend.Calls = append(backend.Calls, call.at([]string{http.MethodPost}, paths))
 	}
 	d.Families = []Family{backend}
 	return d
@@ -38,23 +45,10 @@ type jobCall struct {
 	endpoint Endpoint
 }
 
-// jobCalls returns all calls. A new call is a new line here.
-func jobCalls() []jobCall {
-	return []jobCall{
-		{"operate_proc", Accept{Decode: decodeJob[jobScript](opActions), Encode: jobAccepted}},
-		{"operate_process", Accept{Decode: decodeJob[jobProcess](opActions), Encode: jobAccepted}},
-		{"manage_proc", Accept{Decode: decodeJob[jobManaged](manageActions), Encode: jobAccepted}},
-		{"get_proc_result", Outcomes{Decode: decodeJobTaskID, Encode: jobOutcomes}},
-	}
-}
-
-// jobPaths returns every ESB path of a call. Two generations of the documentation name
-// the system job and jobv3.
-func jobPaths(name string) []string { return esbPaths("v2/job/"+name, "v2/jobv3/"+name) }
-
-// jobBackend returns the family of paths at which an ESB in front of the dispatcher
-// calls Job. The ESB reports any status but 200 as a failure of Job, without details.
-// Failures that its caller can correct therefore have the status 200.
+// jobBackend returns the family of paths at Job: the path that an ESB in front of the
+// dispatcher calls, and two paths of Job's own. An older ESB calls a path of another
+// form, see [oldJob]. The ESB reports any status but 200 as a failure of Job, without
+// details. Failures that its caller can correct therefore have the status 200.
 func jobBackend() Family {
 	table := maps.Clone(jobErrors)
 	table[Malformed] = esbError{http.StatusOK, jobParameters, "Invalid request parameters: "}
@@ -62,16 +56,6 @@ func jobBackend() Family {
 	table[BadMethod] = esbError{http.StatusMethodNotAllowed, jobParameters, "Not found: "}
 	prefixes := []string{"/api/job/v2/job-execute/", "/esb/api/v2/", "/esb/api/v3/"}
 	return Family{Prefixes: prefixes, Credentials: backendCredentials, Fail: esbFail(table, "bk_gse_taskid")}
-}
-
-// jobBackendPaths returns every path of a call at Job: the path that the ESB calls, and
-// two paths of Job's own. An older ESB calls a path of another form, see [oldJob].
-func jobBackendPaths(name string) []string {
-	var paths []string
-	for _, prefix := range []string{"/api/job/v2/job-execute/", "/esb/api/v2/", "/esb/api/v3/"} {
-		paths = append(paths, bothSlashes(prefix+name)...)
-	}
-	return paths
 }
 
 // Error codes of Job.

@@ -16,11 +16,8 @@ func native() Dialect {
 	get, post, put, remove := []string{http.MethodGet}, []string{http.MethodPost}, []string{http.MethodPut}, []string{http.MethodDelete}
 	patch := []string{http.MethodPatch}
 	return Dialect{
-		Name:        "native",
-		Prefixes:    []string{"/"},
-		Credentials: nativeCredentials,
-		Fail:        nativeFail,
-		Calls: []Call{
+		Name: "native",
+		Family: Family{Prefixes: []string{"/"}, Credentials: nativeCredentials, Fail: nativeFail, Calls: []Call{
 			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Endpoint: Accept{Decode: decodeNativeTask, Encode: nativeAccepted, Plan: nativePlan}},
 			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Endpoint: ListTasks{decodeTaskPage, nativeTasks}},
 			{Name: "native.task", Paths: []string{"/v1/tasks/{id}"}, Methods: get, Endpoint: ShowTask{decodeNativeTaskID, nativeShowTask}},
@@ -46,7 +43,7 @@ func native() Dialect {
 			{Name: "native.set_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: put, Endpoint: SetTopology{decodeTopology, nativeTopologySet}},
 			{Name: "native.edit_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: patch, Endpoint: EditTopology{decodeTopologyEdit, nativeTopologyEdited}},
 			{Name: "native.topology", Paths: []string{"/v1/topology/{biz}"}, Methods: get, Endpoint: ShowTopology{decodeTopologyQuery, nativeShowTopology}},
-		},
+		}},
 	}
 }
 

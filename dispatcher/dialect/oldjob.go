@@ -6,8 +6,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/procfleet/procfleet"
 )
@@ -17,21 +15,15 @@ import (
 // bk_error_code and a bk_error_msg by language. The ESB's toolkit reads no other form
 // (legacy-bk-paas, components/bk/apisv2/job/toolkit/tools.py).
 func oldJob() Dialect {
-	d := Dialect{
-		Name:              "oldjob",
-		Credentials:       oldJobCredentials,
-		CredentialsInBody: true,
-		Fail:              oldJobFail,
-	}
-	for name, endpoint := range map[string]Endpoint{
-		"operate_proc":    Accept{Decode: insideParams(decodeJob[jobScript](opActions)), Encode: oldJobAccepted},
-		"operate_process": Accept{Decode: insideParams(decodeJob[jobProcess](opActions)), Encode: oldJobAccepted},
-		"manage_proc":     Accept{Decode: insideParams(decodeJob[jobManaged](manageActions)), Encode: oldJobAccepted},
-		"get_proc_result": Outcomes{Decode: insideParams(decodeJobTaskID), Encode: oldJobOutcomes},
+	d := Dialect{Name: "oldjob", Family: Family{Credentials: oldJobCredentials, CredentialsInBody: true, Fail: oldJobFail}}
+	for _, c := range []jobCall{
+		{"get_proc_result", Outcomes{Decode: insideParams(decodeJobTaskID), Encode: oldJobOutcomes}},
+		{"manage_proc", Accept{Decode: insideParams(decodeJob[jobManaged](manageActions)), Encode: oldJobAccepted}},
+		{"operate_proc", Accept{Decode: insideParams(decodeJob[jobScript](opActions)), Encode: oldJobAccepted}},
+		{"operate_process", Accept{Decode: insideParams(decodeJob[jobProcess](opActions)), Encode: oldJobAccepted}},
 	} {
-		d.Calls = append(d.Calls, Call{Name: "oldjob." + name, Paths: bothSlashes("/api/v2/" + name), Methods: []string{http.MethodPost}, Endpoint: endpoint})
+		d.Calls = append(d.Calls, Call{Name: "oldjob." + c.name, Paths: bothSlashes("/api/v2/" + c.name), Methods: []string{http.MethodPost}, Endpoint: c.endpoint})
 	}
-	slices.SortFunc(d.Calls, func(a, b Call) int { return strings.Compare(a.Name, b.Name) })
 	return d
 }
 
