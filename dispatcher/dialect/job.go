@@ -143,15 +143,14 @@ func decodeJobTaskID(r *Request) (procfleet.TaskID, error) {
 	return knownTaskID(params.TaskID, "bk_gse_taskid")
 }
 
-// jobEntry appends an entry of Job's result map. The content is an object, or "" if c is
-// nil.
-func jobEntry(b rendered, o *outcome, c *content) rendered {
+// jobEntry appends an entry of Job's result map. The content is an object.
+func jobEntry(b rendered, o *outcome, d *describer) rendered {
 	b = append(b, '{')
 	b = b.number("error_code", int64(o.code)).text("error_msg", o.message).name("content")
-	if c == nil {
+	if !o.described() {
 		return append(b, `""}`...)
 	}
-	return append(c.render(b), '}')
+	return append(d.content(b, o.item, o.message), '}')
 }
 
 // jobOutcomes writes Job's response to a poll.

@@ -51,14 +51,10 @@ func appendKey(b []byte, it *procfleet.ItemResult) []byte {
 	return it.Item.Target.AppendKey(append(it.Spec.AppendKey(b), ':'))
 }
 
-// content returns the content of the entry, which d builds; nil stands for "".
-func (o *outcome) content(d *describer) *content {
-	switch o.code {
-	case procfleet.CodeRunning, procfleet.CodeAgentAbnormal, procfleet.CodeUnknownAction:
-		return nil // these codes mean that no probe of the process was made
-	default:
-		return d.describe(o.item, o.message)
-	}
+// described reports whether the entry has a content. The other codes mean that no probe
+// of the process was made.
+func (o *outcome) described() bool {
+	return o.code != procfleet.CodeRunning && o.code != procfleet.CodeAgentAbnormal && o.code != procfleet.CodeUnknownAction
 }
 
 func resultCode(it *procfleet.ItemResult) procfleet.Code {
@@ -89,8 +85,9 @@ func resultMessage(it *procfleet.ItemResult, code procfleet.Code) string {
 	return message
 }
 
-// renderEntry appends an entry of a dialect's result map. A nil content is "".
-type renderEntry func(b rendered, o *outcome, c *content) rendered
+// renderEntry appends an entry of a dialect's result map. The content of an entry that is
+// not described is "".
+type renderEntry func(b rendered, o *outcome, d *describer) rendered
 
 // writeOutcomes writes the result map, chunk by chunk, and reports whether any item is
 // still running.
@@ -112,7 +109,7 @@ func writeOutcomes(
 				buf = append(buf, ',')
 			}
 			first = false
-			buf = entry(append(buf.quote(o.key), ':'), o, o.content(&d))
+			buf = entry(append(buf.quote(o.key), ':'), o, &d)
 		}
 		if _, err := w.Write(buf); err != nil {
 			return false, err
@@ -125,22 +122,22 @@ func writeOutcomes(
 
 // gseEntry appends an entry of GSE's result maps. The content is a string that contains
 // JSON.
-func gseEntry(b rendered, o *outcome, c *content) rendered { return append(gseResult(b, o, c), '}') }
+func gseEntry(b rendered, o *outcome, d *describer) rendered { return append(gseResult(b, o, d), '}') }
 
 // gseEntryBothNames appends an entry of get_proc_operate_result with the members of both
 // published descriptions: error_code and errcode, error_msg and errmsg.
-func gseEntryBothNames(b rendered, o *outcome, c *content) rendered {
-	b = gseResult(b, o, c).number("errcode", int64(o.code)).text("errmsg", o.message)
+func gseEntryBothNames(b rendered, o *outcome, d *describer) rendered {
+	b = gseResult(b, o, d).number("errcode", int64(o.code)).text("errmsg", o.message)
 	return append(b, '}')
 }
 
-func gseResult(b rendered, o *outcome, c *content) rendered {
+func gseResult(b rendered, o *outcome, d *describer) rendered {
 	b = append(b, '{')
 	b = b.number("error_code", int64(o.code)).text("error_msg", o.message).name("content")
-	if c == nil {
+	if !o.described() {
 		return append(b, `""`...)
 	}
-	return c.render(b).quoteFrom(len(b))
+	return d.content(b, o.item, o.message).quoteFrom(len(b))
 }
 
 // gseOutcomes returns the function that writes GSE's response to a poll.

@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"bytes"
+	"encoding/json"
 	"math"
 	"net/netip"
 	"reflect"
@@ -11,26 +13,84 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
+// content is the part of a published result that describes a process. Process is present
+// if the agent reported the state of the process. Value is present for every action but
+// status, and for a status action without a reported state.
+type content struct {
+	IP      string `json:"ip,omitempty"`
+	AgentID string `json:"bk_agent_id,omitempty"`
+	// UTCTime is the host's local time, in spite of its name; UTCTime2 is UTC.
+	UTCTime  string `json:"utctime,omitempty"`
+	UTCTime2 string `json:"utctime2,omitempty"`
+	Timezone *int   `json:"timezone,omitempty"` // hours east of UTC
+
+	Value   []contentValue   `json:"value,omitempty"`
+	Process []contentProcess `json:"process,omitempty"`
+	Ext     *contentExt      `json:"ext,omitempty"`
+}
+
+type contentValue struct {
+	FuncID     string `json:"funcID"`
+	InstanceID string `json:"instanceID"`
+	ProcName   string `json:"procName"`
+	SetupPath  string `json:"setupPath"`
+	Result     string `json:"result"`
+	IsAuto     *bool  `json:"isAuto,omitempty"`
+	AgentID    string `json:"bk_agent_id,omitempty"`
+}
+
+type contentProcess struct {
+	ProcName string            `json:"procname"`
+	Instance []contentInstance `json:"instance"`
+}
+
+type contentInstance struct {
+	Cmdline       string  `json:"cmdline"`
+	ProcessName   string  `json:"processName"`
+	Version       string  `json:"version"`
+	Health        string  `json:"health"`
+	IsAuto        bool    `json:"isAuto"`
+	CPUUsage      float64 `json:"cpuUsage"`
+	CPUUsageAve   float64 `json:"cpuUsageAve"`
+	PhyMemUsage   float64 `json:"phyMemUsage"`
+	UsePhyMem     int64   `json:"usePhyMem"` // bytes
+	DiskSize      int64   `json:"diskSize"`
+	PID           int     `json:"pid"`
+	StartTime     string  `json:"startTime"`
+	Stat          string  `json:"stat"`
+	UTime         string  `json:"utime"` // seconds
+	STime         string  `json:"stime"` // seconds
+	FreeVMem      string  `json:"freeVMem"`
+	ThreadCount   int     `json:"threadCount"`
+	ElapsedTime   int64   `json:"elapsedTime"` // seconds
+	RegisterTime  int64   `json:"register_time"`
+	LastStartTime int64   `json:"last_start_time"`
+	ReportTime    int64   `json:"report_time"`
+}
+
+// contentExt has the data for which the published shape has no member.
+type contentExt struct {
+	Warnings    []string  `json:"warnings,omitempty"`
+	State       string    `json:"state,omitempty"`
+	Failures    int       `json:"failures,omitempty"`
+	NextRetryAt time.Time `json:"nextRetryAt,omitzero"`
+	Evidence    string    `json:"evidence,omitempty"`
+	PIDs        []int     `json:"pids,omitempty"` // of all instances, if there are several
+	Instances   int       `json:"instances,omitempty"`
+	TreeCPU     float64   `json:"treeCpu,omitempty"` // percent of the host, with descendants
+	TreeMem     int64     `json:"treeMem,omitempty"` // bytes, with descendants
+	NextRunAt   time.Time `json:"nextRunAt,omitzero"`
+	FrozenUntil time.Time `json:"frozenUntil,omitzero"`
+	Restarts    int       `json:"restarts,omitempty"`
+
+	LastExit *procfleet.LastExit `json:"lastExit,omitempty"`
+}
+
 // What is rendered by hand must be what encoding/json makes of the struct that
 // declares the shape, with every member set, with none, and with one at a time.
 func TestRenderedMembersAreThoseThatAreDeclared(t *testing.T) {
 	t.Parallel()
-	t.Run("content", func(t *testing.T) {
-		t.Parallel()
-		sameAsDeclared(t, func(c *content) rendered { return c.render(nil) })
-	})
-	t.Run("value", func(t *testing.T) {
-		t.Parallel()
-		sameAsDeclared(t, func(v *contentValue) rendered { return v.render(nil) })
-	})
-	t.Run("instance", func(t *testing.T) {
-		t.Parallel()
-		sameAsDeclared(t, func(i *contentInstance) rendered { return i.render(nil) })
-	})
-	t.Run("ext", func(t *testing.T) {
-		t.Parallel()
-		sameAsDeclared(t, func(e *contentExt) rendered { return e.render(nil) })
-	})
+	t.Run("content", contentsAreThoseThatAreDeclared)
 	t.Run("result", func(t *testing.T) {
 		t.Parallel()
 		sameAsDeclared(t, func(n *v1.Result) rendered { return renderResult(nil, n) })
@@ -39,6 +99,94 @@ func TestRenderedMembersAreThoseThatAreDeclared(t *testing.T) {
 		t.Parallel()
 		sameAsDeclared(t, func(s *procfleet.ProcessStatus) rendered { return renderStatus(nil, s) })
 	})
+}
+
+// A content is rendered from the result of an item. Decoded into the declared shape, which
+// has no other members, and encoded by encoding/json it must be the same text.
+func contentsAreThoseThatAreDeclared(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, it := range itemResults(t) {
+		got := (&describer{}).content(nil, &it, "a \"message\"")
+		var declared content
+		decoder := json.NewDecoder(bytes.NewReader(got))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&declared); err != nil {
+			t.Fatalf("%s: %v", got, err)
+		}
+		want, err := appendJSON(nil, declared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Errorf("rendered %s\ndeclared %s", got, want)
+		}
+		note(seen, reflect.ValueOf(declared))
+	}
+	for _, shape := range []reflect.Type{
+		reflect.TypeFor[content](), reflect.TypeFor[contentValue](), reflect.TypeFor[contentProcess](),
+		reflect.TypeFor[contentInstance](), reflect.TypeFor[contentExt](),
+	} {
+		for field := range shape.Fields() {
+			if name := shape.Name() + "." + field.Name; !seen[name] {
+				t.Errorf("no result sets %s", name)
+			}
+		}
+	}
+}
+
+// itemResults returns results of two actions with every member of a status set, with
+// none, with one at a time, and without a status.
+func itemResults(t *testing.T) []procfleet.ItemResult {
+	t.Helper()
+	var whole procfleet.ProcessStatus
+	set(t, reflect.ValueOf(&whole).Elem())
+	whole.PID = 4437
+	statuses := []*procfleet.ProcessStatus{nil, {}, {Running: true}, &whole}
+	for i := range reflect.TypeFor[procfleet.ProcessStatus]().NumField() {
+		for _, running := range []bool{false, true} {
+			one := procfleet.ProcessStatus{Running: running}
+			set(t, reflect.ValueOf(&one).Elem().Field(i))
+			statuses = append(statuses, &one)
+		}
+	}
+	var all []procfleet.ItemResult
+	for _, status := range statuses {
+		for _, action := range []procfleet.Action{procfleet.ActionStatus, procfleet.ActionStart} {
+			bare := procfleet.ItemResult{Spec: &procfleet.ProcessSpec{}, Item: procfleet.Item{Action: action}, Result: procfleet.Result{Status: status}}
+			full := bare
+			full.Spec = &procfleet.ProcessSpec{FuncID: "f<&>", InstanceID: "i", ProcName: "p", SetupPath: "/p", Name: "n"}
+			full.Item.Target = procfleet.Target{Host: procfleet.Host{Cloud: 3, Addr: netip.MustParseAddr("fd00::1")}, AgentID: "a"}
+			full.Result.Warnings = []string{"w", "x"}
+			all = append(all, bare, full)
+		}
+	}
+	return all
+}
+
+// note records the fields of v, and of everything in it, that are not zero.
+func note(seen map[string]bool, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			note(seen, v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			note(seen, v.Index(i))
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return
+		}
+		for field, value := range v.Fields() {
+			if !value.IsZero() {
+				seen[v.Type().Name()+"."+field.Name] = true
+			}
+			note(seen, value)
+		}
+	default:
+	}
 }
 
 func sameAsDeclared[T any](t *testing.T, render func(*T) rendered) {
