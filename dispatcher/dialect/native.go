@@ -1,12 +1,14 @@
 package dialect
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
 
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/catalog"
 )
 
 // native is procfleet's own API. Its bodies are the types of package v1. The dispatcher
@@ -24,12 +26,12 @@ func native() Dialect {
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Endpoint: Watch{decodeNativeWatch, nativeEvent}},
 			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Endpoint: ListResults{decodeResultPage, nativeResults}},
 			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Endpoint: ListHosts{decodeHostPage, nativeHosts}},
-			{Name: "native.register", Paths: []string{"/v1/registrations"}, Methods: put, Endpoint: Register{decodeNativeRegister(RegisterAny), nativeRegistered}},
-			{Name: "native.register_new", Paths: []string{"/v1/registrations"}, Methods: post, Endpoint: Register{decodeNativeRegister(RegisterNew), nativeRegistered}},
-			{Name: "native.unregister", Paths: []string{"/v1/registrations/remove"}, Methods: post, Endpoint: Register{decodeNativeUnregister, nativeRegistered}},
+			{Name: "native.register", Paths: []string{"/v1/registrations"}, Methods: put, Endpoint: Register{decodeNativeRegister(RegisterAny), nativeOutcomes[Registering]}},
+			{Name: "native.register_new", Paths: []string{"/v1/registrations"}, Methods: post, Endpoint: Register{decodeNativeRegister(RegisterNew), nativeOutcomes[Registering]}},
+			{Name: "native.unregister", Paths: []string{"/v1/registrations/remove"}, Methods: post, Endpoint: Register{decodeNativeUnregister, nativeOutcomes[Registering]}},
 			{Name: "native.processes", Paths: []string{"/v1/processes"}, Methods: get, Endpoint: ListProcesses{decodeProcessPage, nativeProcessPage}},
 			{Name: "native.process", Paths: []string{"/v1/processes/query"}, Methods: post, Endpoint: ShowProcesses{decodeProcessQuery, nativeShowProcesses}},
-			{Name: "native.set_groups", Paths: []string{"/v1/groups"}, Methods: put, Endpoint: SetGroups{decodeNativeGroups, nativeGrouped}},
+			{Name: "native.set_groups", Paths: []string{"/v1/groups"}, Methods: put, Endpoint: SetGroups{decodeNativeGroups, nativeOutcomes[Grouping]}},
 			{Name: "native.groups", Paths: []string{"/v1/groups/query"}, Methods: post, Endpoint: ShowGroups{decodeGroupQuery, nativeShowGroups}},
 			{Name: "native.agents", Paths: []string{"/v1/agents/query"}, Methods: post, Endpoint: ShowAgents{decodeAgentQuery, nativeShowAgents}},
 			{Name: "native.bind_agents", Paths: []string{"/v1/agents/bindings"}, Methods: post, Endpoint: BindAgents{decodeAgentBinding, nativeBound}},
@@ -40,8 +42,8 @@ func native() Dialect {
 			{Name: "native.save_catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: put, Endpoint: SaveTemplates{decodeNamedTemplates, nativeTemplatesSaved}},
 			{Name: "native.drift", Paths: []string{"/v1/processes/{biz}/{id}/status"}, Methods: get, Endpoint: ShowDrift{decodeDriftQuery, nativeDrift}},
 			{Name: "native.host_events", Paths: []string{"/v1/events"}, Methods: get, Endpoint: ListEvents{decodeEventPage, nativeEvents}},
-			{Name: "native.set_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: put, Endpoint: SetTopology{decodeTopology, nativeTopologySet}},
-			{Name: "native.edit_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: patch, Endpoint: EditTopology{decodeTopologyEdit, nativeTopologyEdited}},
+			{Name: "native.set_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: put, Endpoint: SetTopology{decodeTopology, nativeTopologyVersion[TopologyChange]}},
+			{Name: "native.edit_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: patch, Endpoint: EditTopology{decodeTopologyEdit, nativeTopologyVersion[TopologyEdit]}},
 			{Name: "native.topology", Paths: []string{"/v1/topology/{biz}"}, Methods: get, Endpoint: ShowTopology{decodeTopologyQuery, nativeShowTopology}},
 		}},
 	}
@@ -143,33 +145,82 @@ const (
 	maxPage     = 1000
 )
 
-// pageLimit reads the parameter limit, 1 to maxPage. The default is defaultPage.
-func pageLimit(r *Request) (int, error) {
-	text := r.Query.Get("limit")
-	if text == "" {
-		return defaultPage, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > maxPage {
-		return 0, invalid("limit", "is not a number from 1 to %d", maxPage)
-	}
-	return n, nil
-}
-
 // maxStart is the maximum start of a page.
 const maxStart = 1_000_000_000
 
-// pageStart reads the parameter start: the number of entries to skip.
-func pageStart(r *Request) (int, error) {
-	text := r.Query.Get("start")
+// queryReader reads the parameters of a query string. After the first invalid parameter,
+// which err names, the values are meaningless.
+type queryReader struct {
+	*Request
+	err error
+}
+
+func (q *queryReader) fail(field, format string, args ...any) {
+	if q.err == nil {
+		q.err = invalid(field, format, args...)
+	}
+}
+
+// number reads a number from least to most; byDefault is its value if it is absent.
+func (q *queryReader) number(name string, byDefault, least, most int) int {
+	text := q.Query.Get(name)
 	if text == "" {
-		return 0, nil
+		return byDefault
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > maxStart {
-		return 0, invalid("start", "is not a number from 0 to %d", maxStart)
+	if err != nil || n < least || n > most {
+		q.fail(name, "is not a number from %d to %d", least, most)
 	}
-	return n, nil
+	return n
+}
+
+// limit reads the maximum number of entries of a page.
+func (q *queryReader) limit() int { return q.number("limit", defaultPage, 1, maxPage) }
+
+// start reads the number of entries to skip.
+func (q *queryReader) start() int { return q.number("start", 0, 0, maxStart) }
+
+// truth reads a boolean; nil if it is absent.
+func (q *queryReader) truth(name string) *bool {
+	switch text := q.Query.Get(name); text {
+	case "":
+		return nil
+	case "true", "false":
+		is := text == "true"
+		return &is
+	}
+	q.fail(name, "is neither true nor false")
+	return nil
+}
+
+// host reads a host; the zero host if it is absent.
+func (q *queryReader) host(name string) (host procfleet.Host) {
+	if text := q.Query.Get(name); text != "" {
+		var err error
+		if host, err = procfleet.ParseHost(text); err != nil {
+			q.fail(name, "%s", err.Error())
+		}
+	}
+	return host
+}
+
+// business reads the business from the path wildcard {biz} and the parameter account,
+// which is [catalog.DefaultAccount] if absent.
+func (q *queryReader) business() catalog.Business {
+	b := catalog.Business{Account: cmp.Or(q.Query.Get("account"), catalog.DefaultAccount)}
+	var err error
+	if b.ID, err = strconv.ParseInt(q.Wildcards["biz"], 10, 64); err != nil {
+		q.fail("biz", "is not the id of a business, a number of 1 or more")
+	}
+	if err := b.Validate(); err != nil && q.err == nil {
+		q.err = refused(err, func(field string) string {
+			if field == "business" {
+				return "biz"
+			}
+			return field
+		})
+	}
+	return b
 }
 
 // nextStart returns the start of the next page, "" after the last page. It is text, like
@@ -179,18 +230,6 @@ func nextStart(start, page, total int) string {
 		return strconv.Itoa(next)
 	}
 	return ""
-}
-
-// truth reads a boolean parameter; nil if it is absent.
-func truth(r *Request, name string) (*bool, error) {
-	switch text := r.Query.Get(name); text {
-	case "":
-		return nil, nil
-	case "true", "false":
-		is := text == "true"
-		return &is, nil
-	}
-	return nil, invalid(name, "is neither true nor false")
 }
 
 // ok returns a response with the status 200.

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,43 +13,12 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// nativeBusiness reads the business from the path wildcard {biz} and the parameter
-// account, which is [catalog.DefaultAccount] if absent.
-func nativeBusiness(r *Request) (catalog.Business, error) {
-	id, err := strconv.ParseInt(r.Wildcards["biz"], 10, 64)
-	if err != nil {
-		return catalog.Business{}, invalid("biz", "is not the id of a business, a number of 1 or more")
-	}
-	b := catalog.Business{Account: cmp.Or(r.Query.Get("account"), catalog.DefaultAccount), ID: id}
-	if err := b.Validate(); err != nil {
-		return catalog.Business{}, refused(err, func(field string) string {
-			if field == "business" {
-				return "biz"
-			}
-			return field
-		})
-	}
-	return b, nil
-}
-
 // decodeCatalogSearch decodes a search for processes by name and module. The parameter
 // name is a part of the name, or, with exact=true, the whole name.
 func decodeCatalogSearch(r *Request) (TemplateSearch, error) {
-	b, err := nativeBusiness(r)
-	if err != nil {
-		return TemplateSearch{}, err
-	}
-	q := TemplateSearch{Business: b, Search: catalog.Search{Sort: catalog.AttrName}}
-	if q.Search.Start, err = pageStart(r); err != nil {
-		return TemplateSearch{}, err
-	}
-	if q.Search.Limit, err = pageLimit(r); err != nil {
-		return TemplateSearch{}, err
-	}
-	exact, err := truth(r, "exact")
-	if err != nil {
-		return TemplateSearch{}, err
-	}
+	from := queryReader{Request: r}
+	q := TemplateSearch{Business: from.business(), Search: catalog.Search{Sort: catalog.AttrName, Start: from.start(), Limit: from.limit()}}
+	exact := from.truth("exact")
 	by := func(a catalog.Attribute, c catalog.Comparison, text string) {
 		if text != "" {
 			q.Search.Conditions = append(q.Search.Conditions, catalog.Condition{Attribute: a, Comparison: c, Values: []catalog.Value{catalog.Text(text)}})
@@ -62,7 +30,7 @@ func decodeCatalogSearch(r *Request) (TemplateSearch, error) {
 	}
 	by(catalog.AttrName, comparison, r.Query.Get("name"))
 	by(catalog.AttrModule, catalog.Is, r.Query.Get("module"))
-	return q, nil
+	return q, from.err
 }
 
 // nativeTemplate appends a [v1.CatalogProcess]. The attributes are members of the
@@ -99,15 +67,13 @@ func nativeTemplates(q *TemplateSearch, page []catalog.Template, total int, _ st
 // process that are not attributes, such as its id, so that a caller can send a page
 // back.
 func decodeNamedTemplates(r *Request) (NamedTemplates, error) {
-	b, err := nativeBusiness(r)
-	if err != nil {
-		return NamedTemplates{}, err
+	from := queryReader{Request: r}
+	q := NamedTemplates{Business: from.business()}
+	plan := from.truth("plan")
+	if from.err != nil {
+		return NamedTemplates{}, from.err
 	}
-	plan, err := truth(r, "plan")
-	if err != nil {
-		return NamedTemplates{}, err
-	}
-	q := NamedTemplates{Business: b, Plan: plan != nil && *plan}
+	q.Plan = plan != nil && *plan
 	var params struct {
 		Processes []map[string]json.RawMessage `json:"processes"`
 	}
@@ -209,23 +175,21 @@ func nativeTemplatesSaved(q *NamedTemplates, done TemplatesSaved, _ string) Repl
 const driftHosts = 1000
 
 func decodeDriftQuery(r *Request) (DriftQuery, error) {
-	b, err := nativeBusiness(r)
-	if err != nil {
-		return DriftQuery{}, err
-	}
-	q := DriftQuery{Business: b, Modules: r.Query["module"], Limit: driftHosts}
+	from := queryReader{Request: r}
+	q := DriftQuery{Business: from.business(), Modules: r.Query["module"], Limit: driftHosts}
+	var err error
 	if q.ID, err = strconv.ParseInt(r.ID, 10, 64); err != nil || q.ID < 1 {
-		return DriftQuery{}, invalid("id", "is not the id of a process, a number of 1 or more")
+		from.fail("id", "is not the id of a process, a number of 1 or more")
 	}
 	if len(q.Modules) > catalog.MaxBound {
-		return DriftQuery{}, invalid("module", "is there more than %d times", catalog.MaxBound)
+		from.fail("module", "is there more than %d times", catalog.MaxBound)
 	}
 	if text := r.Query.Get("limit"); text != "" {
 		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 0 {
-			return DriftQuery{}, invalid("limit", "is not a number of 0 or more")
+			from.fail("limit", "is not a number of 0 or more")
 		}
 	}
-	return q, nil
+	return q, from.err
 }
 
 func nativeDrift(_ *DriftQuery, d *Drift, _ string) Reply {

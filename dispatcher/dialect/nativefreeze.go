@@ -99,16 +99,14 @@ func nativeLifted(_ *Freezing, done Frozen, _ string) Reply {
 const cursorSlash = "/"
 
 func decodeFreezePage(r *Request) (FreezePage, error) {
-	limit, err := pageLimit(r)
-	if err != nil {
-		return FreezePage{}, err
-	}
-	p := FreezePage{Limit: limit}
+	from := queryReader{Request: r}
+	p := FreezePage{Limit: from.limit()}
 	cursor := r.Query.Get("cursor")
-	if cursor == "" {
-		return p, nil
+	if cursor == "" || from.err != nil {
+		return p, from.err
 	}
 	host, namespace, found := strings.Cut(cursor, cursorSlash)
+	var err error
 	if host != "" {
 		p.After.Host, err = procfleet.ParseHost(host)
 	}
@@ -136,27 +134,23 @@ const maxEventKind = 128
 // decodeEventPage decodes a request for events: the newest ones, unless since or after
 // is present.
 func decodeEventPage(r *Request) (EventPage, error) {
-	limit, err := pageLimit(r)
-	if err != nil {
-		return EventPage{}, err
-	}
-	p := EventPage{Namespace: r.Query.Get("namespace"), Kind: r.Query.Get("kind"), Newest: true, Limit: limit}
-	if host := r.Query.Get("host"); host != "" {
-		if p.Host, err = procfleet.ParseHost(host); err != nil {
-			return EventPage{}, invalid("host", "%s", err.Error())
-		}
-	}
+	from := queryReader{Request: r}
+	p := EventPage{Namespace: r.Query.Get("namespace"), Kind: r.Query.Get("kind"), Newest: true, Limit: from.limit(), Host: from.host("host")}
+	var err error
 	if since := r.Query.Get("since"); since != "" {
 		p.Newest = false
 		if p.Since, err = time.Parse(time.RFC3339, since); err != nil {
-			return EventPage{}, invalid("since", "is not a moment like 2026-11-21T05:35:22Z")
+			from.fail("since", "is not a moment like 2026-11-21T05:35:22Z")
 		}
 	}
 	if after := r.Query.Get("after"); after != "" {
 		p.Newest = false
 		if p.After, err = strconv.ParseUint(after, 10, 64); err != nil {
-			return EventPage{}, invalid("after", "is not the next of a page before")
+			from.fail("after", "is not the next of a page before")
 		}
+	}
+	if from.err != nil {
+		return p, from.err
 	}
 	if err := errors.Join(tooLong("namespace", p.Namespace, procfleet.MaxKey), tooLong("kind", p.Kind, maxEventKind)); err != nil {
 		return EventPage{}, refused(err, same)

@@ -47,17 +47,9 @@ func someTargets(hosts, ids []string, limit int) ([]procfleet.Target, error) {
 }
 
 func decodeHostPage(r *Request) (HostPage, error) {
-	limit, err := pageLimit(r)
-	if err != nil {
-		return HostPage{}, err
-	}
-	p := HostPage{Limit: limit}
-	if after := r.Query.Get("after"); after != "" {
-		if p.After, err = procfleet.ParseHost(after); err != nil {
-			return HostPage{}, invalid("after", "%s", err.Error())
-		}
-	}
-	return p, nil
+	from := queryReader{Request: r}
+	p := HostPage{Limit: from.limit(), After: from.host("after")}
+	return p, from.err
 }
 
 func nativeHosts(p *HostPage, agents []v1.Agent, _ string) Reply {
@@ -198,10 +190,6 @@ func checkGroups(g *catalog.HostGroups) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func nativeGrouped(_ *Grouping, outcomes []TargetOutcome, _ string) Reply {
-	return ok(v1.Outcomes{Results: newNativeOutcomes(outcomes)})
 }
 
 func decodeGroupQuery(r *Request) (GroupQuery, error) {

@@ -72,18 +72,15 @@ func newNativeOutcomes(outcomes []TargetOutcome) []v1.Outcome {
 	return results
 }
 
-func nativeRegistered(_ *Registering, outcomes []TargetOutcome, _ string) Reply {
+func nativeOutcomes[Q any](_ *Q, outcomes []TargetOutcome, _ string) Reply {
 	return ok(v1.Outcomes{Results: newNativeOutcomes(outcomes)})
 }
 
 func decodeProcessPage(r *Request) (ProcessPage, error) {
-	limit, err := pageLimit(r)
-	if err != nil {
-		return ProcessPage{}, err
-	}
-	p := ProcessPage{Business: r.Query.Get("business"), Namespace: r.Query.Get("namespace"), Limit: limit}
-	if p.Start, err = pageStart(r); err != nil {
-		return ProcessPage{}, err
+	from := queryReader{Request: r}
+	p := ProcessPage{Business: r.Query.Get("business"), Namespace: r.Query.Get("namespace"), Limit: from.limit(), Start: from.start()}
+	if from.err != nil {
+		return p, from.err
 	}
 	return p, checkNamespace(p.Namespace, p.Business)
 }

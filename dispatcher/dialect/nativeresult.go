@@ -19,17 +19,15 @@ func decodeNativeWatch(r *Request) (WatchedTask, error) {
 }
 
 func decodeTaskPage(r *Request) (TaskPage, error) {
-	limit, err := pageLimit(r)
-	if err != nil {
-		return TaskPage{}, err
-	}
-	p := TaskPage{Limit: limit}
+	from := queryReader{Request: r}
+	p := TaskPage{Limit: from.limit()}
 	if cursor := r.Query.Get("cursor"); cursor != "" {
+		var err error
 		if p.Before, err = procfleet.TaskID(cursor).Number(); err != nil {
-			return TaskPage{}, invalid("cursor", "is not the next of a page before")
+			from.fail("cursor", "is not the next of a page before")
 		}
 	}
-	return p, nil
+	return p, from.err
 }
 
 func decodeResultPage(r *Request) (ResultPage, error) {
@@ -37,15 +35,12 @@ func decodeResultPage(r *Request) (ResultPage, error) {
 	if err != nil {
 		return ResultPage{}, err
 	}
-	limit, err := pageLimit(r)
-	if err != nil {
-		return ResultPage{}, err
-	}
-	p := ResultPage{Task: id, State: procfleet.State(r.Query.Get("state")), Cursor: r.Query.Get("cursor"), Limit: limit}
+	from := queryReader{Request: r}
+	p := ResultPage{Task: id, State: procfleet.State(r.Query.Get("state")), Cursor: r.Query.Get("cursor"), Limit: from.limit()}
 	if p.State != "" && !slices.Contains(procfleet.States(), p.State) {
-		return ResultPage{}, invalid("state", "is not one of %v", procfleet.States())
+		from.fail("state", "is not one of %v", procfleet.States())
 	}
-	return p, nil
+	return p, from.err
 }
 
 func newNativeTask(t *procfleet.Task) v1.Task {

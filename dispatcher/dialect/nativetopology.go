@@ -28,20 +28,15 @@ type nativeModule struct {
 // decodeTopology decodes a topology in JSON, or, depending on the content type, in YAML
 // or CSV.
 func decodeTopology(r *Request) (TopologyChange, error) {
-	b, err := nativeBusiness(r)
-	if err != nil {
+	from := queryReader{Request: r}
+	q := TopologyChange{Business: from.business(), Version: from.ifMatch(), AutoRegister: from.truth("auto_register")}
+	err := from.err
+	switch {
+	case err != nil:
 		return TopologyChange{}, err
-	}
-	q := TopologyChange{Business: b, Version: -1}
-	if err := q.ifMatch(r.IfMatch); err != nil {
-		return TopologyChange{}, err
-	}
-	if q.AutoRegister, err = truth(r, "auto_register"); err != nil {
-		return TopologyChange{}, err
-	}
-	if mediaType(r) == "text/csv" {
+	case mediaType(r) == "text/csv":
 		err = q.readCSV(r)
-	} else {
+	default:
 		err = q.readObject(r)
 	}
 	if err != nil {
@@ -64,17 +59,16 @@ func mediaType(r *Request) string {
 
 // ifMatch reads the header If-Match: a version with or without quotes, also as a weak
 // validator such as W/"3", which compressing proxies write. "*" and an absent header
-// match any version.
-func (q *TopologyChange) ifMatch(header string) error {
-	if header == "" || header == "*" {
-		return nil
+// match any version, -1.
+func (q *queryReader) ifMatch() int64 {
+	if q.IfMatch == "" || q.IfMatch == "*" {
+		return -1
 	}
-	version, err := strconv.ParseInt(strings.Trim(strings.TrimPrefix(header, "W/"), `"`), 10, 64)
+	version, err := strconv.ParseInt(strings.Trim(strings.TrimPrefix(q.IfMatch, "W/"), `"`), 10, 64)
 	if err != nil || version < 0 {
-		return invalid("If-Match", `is not the version of a topology, for example "3"`)
+		q.fail("If-Match", `is not the version of a topology, for example "3"`)
 	}
-	q.Version = version
-	return nil
+	return version
 }
 
 func (q *TopologyChange) readObject(r *Request) error {
@@ -165,9 +159,10 @@ func parseHosts(texts []string, field string) ([]procfleet.Host, error) {
 // decodeTopologyEdit requires the member hosts: an empty list removes the hosts of the
 // module, which an omitted member must not do.
 func decodeTopologyEdit(r *Request) (TopologyEdit, error) {
-	b, err := nativeBusiness(r)
-	if err != nil {
-		return TopologyEdit{}, err
+	from := queryReader{Request: r}
+	b := from.business()
+	if from.err != nil {
+		return TopologyEdit{}, from.err
 	}
 	var params struct {
 		v1.TopologyEdit
@@ -193,28 +188,20 @@ func decodeTopologyEdit(r *Request) (TopologyEdit, error) {
 	case params.Hosts == nil:
 		return TopologyEdit{}, invalid("hosts", "This field is required; an empty list removes the hosts of the module.")
 	}
+	var err error
 	q.Hosts, err = parseHosts(params.Hosts, "hosts")
 	return q, err
 }
 
 func decodeTopologyQuery(r *Request) (TopologyQuery, error) {
-	b, err := nativeBusiness(r)
-	if err != nil {
-		return TopologyQuery{}, err
-	}
-	agents, err := truth(r, "agents")
-	return TopologyQuery{Business: b, WithoutAgents: agents != nil && !*agents}, err
+	from := queryReader{Request: r}
+	q := TopologyQuery{Business: from.business()}
+	agents := from.truth("agents")
+	q.WithoutAgents = agents != nil && !*agents
+	return q, from.err
 }
 
-func nativeTopologySet(_ *TopologyChange, version int64, _ string) Reply {
-	return versionReply(version)
-}
-
-func nativeTopologyEdited(_ *TopologyEdit, version int64, _ string) Reply {
-	return versionReply(version)
-}
-
-func versionReply(version int64) Reply {
+func nativeTopologyVersion[Q any](_ *Q, version int64, _ string) Reply {
 	return Reply{Status: http.StatusOK, ETag: versionTag(version), Body: v1.TopologyVersion{Version: version}}
 }
 
