@@ -147,11 +147,11 @@ func TestEveryFamilyRefusesStrangersInItsOwnWords(t *testing.T) {
 		gateway refusal
 		native  refusal
 	}{
-		{"nobody", nil, false, esb(noCode), gateway(`app code cannot be empty"]`), refusal{401, "unauthenticated", "no application is named"}},
-		{"empty header", bkapi(), false, esb(noCode), gateway(`app code cannot be empty"]`), refusal{401, "unauthenticated", "no application is named"}},
-		{"no secret", bkapi("bk_app_code", "free"), false, esb(noSecret), gateway(`please provide bk_app_secret or bk_signature to verify app"]`), refusal{401, "unauthenticated", "there is no secret"}},
-		{"unknown", bkapi("bk_app_code", "nobody", "bk_app_secret", "s3cret"), false, esb(unknown), gateway(incorrect), refusal{401, "unauthenticated", "there is no application nobody"}},
-		{"wrong", bkapi("app_code", "free", "app_secret", "guess"), false, esb(wrong), gateway(incorrect), refusal{401, "unauthenticated", "the secret is not that of application free"}},
+		{"nobody", nil, false, esb(noCode), gateway(`app code cannot be empty"]`), refusal{401, "unauthenticated", "the request names no application"}},
+		{"empty header", bkapi(), false, esb(noCode), gateway(`app code cannot be empty"]`), refusal{401, "unauthenticated", "the request names no application"}},
+		{"no secret", bkapi("bk_app_code", "free"), false, esb(noSecret), gateway(`please provide bk_app_secret or bk_signature to verify app"]`), refusal{401, "unauthenticated", "the request has no secret"}},
+		{"unknown", bkapi("bk_app_code", "nobody", "bk_app_secret", "s3cret"), false, esb(unknown), gateway(incorrect), refusal{401, "unauthenticated", "application nobody does not exist"}},
+		{"wrong", bkapi("app_code", "free", "app_secret", "guess"), false, esb(wrong), gateway(incorrect), refusal{401, "unauthenticated", "the secret of application free is wrong"}},
 		{"no user", bkapi("bk_app_code", "plain", "bk_app_secret", "s3cret"), true, esb(noUser), gateway(gwNoUser), refusal{}},
 		{"a user who is not believed", bkapi("bk_app_code", "plain", "bk_app_secret", "s3cret", "bk_username", "ann"), true, esb(noUser), gateway(gwNoUser), refusal{}},
 		{"an access token", bkapi("bk_app_code", "plain", "bk_app_secret", "s3cret", "access_token", "x"), true, esb(noUser), gateway(gwNoUser), refusal{}},
@@ -269,7 +269,7 @@ func TestAnESBIsBelievedOnlyFromWhereItIs(t *testing.T) {
 	d = startServer(t, cfg, openStore(t), &fakeQueue{})
 	for _, path := range []string{v2Path, gatewayPath, nativePath} {
 		a := d.call(http.MethodPost, path, gseBody(2, "10.0.0.1"), "Bk-App-Code", "free")
-		if !strings.Contains(a.text, "cannot be empty") && !strings.Contains(a.text, "no application is named") {
+		if !strings.Contains(a.text, "cannot be empty") && !strings.Contains(a.text, "the request names no application") {
 			t.Errorf("%s: %s", path, a.text)
 		}
 	}
@@ -766,8 +766,8 @@ func TestSubmissionsOverNATSNeedAnApplicationToo(t *testing.T) {
 		status     string
 		text       string
 	}{
-		{"nobody", nativeBody("0:10.0.0.1"), nil, "401", "no application is named"},
-		{"wrong", nativeBody("0:10.0.0.1"), bearer("free.guess"), "401", "the secret is not that of application free"},
+		{"nobody", nativeBody("0:10.0.0.1"), nil, "401", "the request names no application"},
+		{"wrong", nativeBody("0:10.0.0.1"), bearer("free.guess"), "401", "the secret of application free is wrong"},
 		{"no right", nativeBody("0:10.0.0.1"), bearer("starter.s3cret"), "403", "lacks the action status"},
 		{"good", nativeBody("0:10.0.0.1"), bearer("plain.s3cret"), "201", "GSETASK:"},
 		{"GSE, nobody", gseBody(2, "10.0.0.1"), []string{"Procfleet-Dialect", "gse.operate_proc_v2"}, "200", `"code":1306000`},

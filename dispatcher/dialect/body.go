@@ -47,6 +47,17 @@ func decodeObject(body []byte, into any, items int) error {
 	return decodeError(json.Unmarshal(body, into), "")
 }
 
+// decoded returns a decoder that reads the parameters P of a request and converts them.
+func decoded[P, Q any](read func(r *Request, into any) error, convert func(*P) (Q, error)) func(*Request) (Q, error) {
+	return func(r *Request) (q Q, err error) {
+		params := new(P)
+		if err := read(r, params); err != nil {
+			return q, err
+		}
+		return convert(params)
+	}
+}
+
 // decodeError converts an error of encoding/json to an [*Error]; field is the path of
 // the decoded text in the body.
 func decodeError(err error, field string) error {

@@ -89,7 +89,6 @@ func cmdbBusiness(r *Request, code int) (catalog.Business, error) {
 	return b, nil
 }
 
-// cmdbID reads the number of a path wildcard. field and code describe the error.
 func cmdbID(r *Request, wildcard, field string, code int) (int64, error) {
 	id, err := strconv.ParseInt(r.Wildcards[wildcard], 10, 64)
 	if err != nil {

@@ -52,7 +52,6 @@ const (
 	cmdbChangedAt = "last_time"
 )
 
-// cmdbAttributeOf returns the attribute with the given id of the CMDB.
 func cmdbAttributeOf(id string) (catalog.Attribute, bool) {
 	i := slices.IndexFunc(cmdbAttributes, func(a cmdbAttribute) bool { return a.id == id })
 	if i < 0 {
@@ -72,7 +71,6 @@ func cmdbProperty(attribute catalog.Attribute) string {
 	return string(attribute)
 }
 
-// decodeCMDBBody reads the members of a body, which must be a JSON object.
 func decodeCMDBBody(r *Request) (map[string]json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	err := decodeNativeBody(r, &members)

@@ -47,7 +47,6 @@ func decodeCMDBUpdate(r *Request) (TemplateEdits, error) {
 	return TemplateEdits{Business: q.Business, Edits: []catalog.Edit{{ID: q.ID, Set: set}}}, err
 }
 
-// noCMDBProcess returns the error for a process that does not exist.
 func noCMDBProcess(id int64) *Error {
 	return &Error{Kind: NotFound, Problem: fmt.Sprintf("process %d: %s", id, withCode(catalog.ErrNoTemplate.Error(), cmdbNotFound))}
 }

@@ -586,3 +586,36 @@ func BenchmarkDecodeTenThousandHosts(b *testing.B) {
 		}
 	}
 }
+
+// Which credential is missing or wrong is in the message; the status is that of all
+// failed authentication.
+func TestFailedAuthenticationHasOneStatusInEachFamily(t *testing.T) {
+	t.Parallel()
+	for _, d := range All() {
+		for _, family := range d.Reached() {
+			want := family.Fail(&Error{Kind: NoApplication}, testRequestID)
+			messages := make(map[string]bool)
+			for kind := NoApplication; kind <= BadToken; kind++ {
+				reply := family.Fail(&Error{Kind: kind, Application: "shop"}, testRequestID)
+				text, err := reply.JSON()
+				if err != nil || reply.Status != want.Status {
+					t.Errorf("%s %v: %v has the status %d, want %d: %v", d.Name, family.Prefixes, kind, reply.Status, want.Status, err)
+				}
+				messages[string(text)] = true
+			}
+			if len(messages) < 5 {
+				t.Errorf("%s %v tells only %d failures apart", d.Name, family.Prefixes, len(messages))
+			}
+		}
+	}
+}
+
+func TestADeniedActionIsNamedWithItsBusiness(t *testing.T) {
+	t.Parallel()
+	d := job()
+	reply := d.Fail(&Error{Kind: Forbidden, Denied: Denied{Actions: []string{"stop"}, Business: "7"}}, testRequestID)
+	text, err := reply.JSON()
+	if err != nil || !strings.Contains(string(text), `"actions":[{"id":"stop"`) || !strings.Contains(string(text), `"id":"7","name":"7"`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}

@@ -44,7 +44,8 @@ const (
 	StoreFull
 	// OutcomeUnknown: the dispatcher does not know whether a task was accepted.
 	OutcomeUnknown
-	// NoApplication: the request names no application.
+	// NoApplication to BadToken: the caller was not authenticated. NoApplication: the
+	// request names no application.
 	NoApplication
 	// NoSecret: the request names an application, but has neither a secret nor a
 	// signature.
@@ -65,6 +66,9 @@ const (
 
 // String returns the error code of the native API.
 func (k Kind) String() string { return string(nativeKindOf(k).code) }
+
+// unauthenticated reports whether the caller of the request was not authenticated.
+func (k Kind) unauthenticated() bool { return k >= NoApplication && k <= BadToken }
 
 // Error is the failure of a call. [Dialect.Fail] encodes it.
 type Error struct {
@@ -123,7 +127,6 @@ func (f *Error) after(words string) string {
 	return words
 }
 
-// invalid returns an Error of kind [InvalidField].
 func invalid(field, format string, args ...any) *Error {
 	return &Error{Kind: InvalidField, Field: field, Problem: fmt.Sprintf(format, args...)}
 }

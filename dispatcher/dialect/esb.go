@@ -114,6 +114,11 @@ func esbFail(table map[Kind]esbError, idField string) func(*Error, string) Reply
 	}
 }
 
+// esb returns the decoder of a call that converts the decoded parameters.
+func esb[P, Q any](convert func(*P) (Q, error)) func(*Request) (Q, error) {
+	return decoded(decodeESB, convert)
+}
+
 // decodeESB decodes the parameters of a call into a struct.
 func decodeESB(r *Request, into any) error {
 	body, err := parameters(r)

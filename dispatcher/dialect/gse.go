@@ -16,20 +16,20 @@ func gse() Dialect {
 	d := Dialect{Name: "gse", Family: Family{
 		Prefixes: esbPrefixes, Credentials: esbCredentials, CredentialsInBody: true, NeedsUser: true, Fail: esbFail(gseErrors, "task_id"),
 	}}
-	backend, gateway := gseBackend(), gseGateway()
+	own, gateway := gseBackend(), gseGateway()
 	for _, c := range gseCalls() {
 		call := Call{Name: "gse." + c.name, Endpoint: c.endpoint}
 		if c.esb != "" {
 			d.Calls = append(d.Calls, call.at(esbMethods, esbPaths("v2/gse/"+c.esb, "gse/"+c.esb)))
 		}
 		if method, path, ok := strings.Cut(c.backend, " "); ok {
-			backend.Calls = append(backend.Calls, call.at([]string{method}, bothSlashes(backendPrefix+path)))
+			own.Calls = append(own.Calls, call.at([]string{method}, bothSlashes(backendPrefix+path)))
 		}
 		if c.gateway != "" {
 			gateway.Calls = append(gateway.Calls, call.at([]string{http.MethodPost}, gatewayPaths(c.gateway)))
 		}
 	}
-	d.Families = []Family{backend, gateway}
+	d.Families = []Family{own, gateway}
 	return d
 }
 
@@ -46,28 +46,27 @@ type gseCall struct {
 // gseCalls returns all calls. A new call is a new line here.
 func gseCalls() []gseCall {
 	return []gseCall{
-		{"operate_proc_multi", "operate_proc_multi", "POST v2/proc/multioperate", "proc/operate_proc_multi", Accept{Decode: decodeOperateMulti, Encode: gseAccepted}},
-		{"operate_proc_v2", "operate_proc_v2", "POST v2/proc/operate", "proc/operate_proc_v2", Accept{Decode: decodeOperateV2, Encode: gseAccepted}},
-		{"operate_proc", "operate_proc", "POST v1/proc/operate", "", Accept{Decode: decodeOperate, Encode: gseAccepted, Label: gseRegisteredHost}},
-		{"get_proc_operate_result", "get_proc_operate_result", "GET v1/proc/operate", "", Outcomes{decodeGSETaskID, gseOutcomes(gseEntryBothNames)}},
-		{"get_proc_operate_result_v2", "get_proc_operate_result_v2", "GET v2/proc/operate", "proc/get_proc_operate_result_v2", Outcomes{decodeGSETaskID, gseOutcomes(gseEntry)}},
+		{"operate_proc_multi", "operate_proc_multi", "POST v2/proc/multioperate", "proc/operate_proc_multi", Accept{Decode: esb(decodeOperateMulti), Encode: gseAccepted}},
+		{"operate_proc_v2", "operate_proc_v2", "POST v2/proc/operate", "proc/operate_proc_v2", Accept{Decode: esb(decodeOperateV2), Encode: gseAccepted}},
+		{"operate_proc", "operate_proc", "POST v1/proc/operate", "", Accept{Decode: esb(decodeOperate), Encode: gseAccepted, Label: gseRegisteredHost}},
+		{"get_proc_operate_result", "get_proc_operate_result", "GET v1/proc/operate", "", Outcomes{esb(decodeGSETaskID), gseOutcomes(gseEntryBothNames)}},
+		{"get_proc_operate_result_v2", "get_proc_operate_result_v2", "GET v2/proc/operate", "proc/get_proc_operate_result_v2", Outcomes{esb(decodeGSETaskID), gseOutcomes(gseEntry)}},
 		{"get_proc_status", "get_proc_status", "GET v1/proc/status", "", gseStatus(gseAddressAndSupplier, true)},
 		{"get_proc_status_v2", "get_proc_status_v2", "GET v2/proc/status", "proc/get_proc_status_v2", gseStatus(gseAddress, false)},
-		{"sync_proc_status", "sync_proc_status", "GET v1/proc/syncstatus", "proc/sync_proc_status", ListProcesses{decodeSyncStatus, gseSyncStatus}},
-		{"register_proc_info", "register_proc_info", "POST v1/proc/procinfo", "", Register{decodeRegister, gseRegistered}},
-		{"update_proc_info", "update_proc_info", "PUT v1/proc/procinfo", "proc/update_proc_info", Register{decodeUpdate, gseRegistered}},
-		{"unregister_proc_info", "unregister_proc_info", "DELETE v1/proc/procinfo", "", Register{decodeUnregister, gseRegistered}},
-		{"set_process_group_info", "set_process_group_info", "POST v1/proc/groupinfo", "", SetGroups{decodeSetGroups, gseGroupsSet}},
-		{"get_process_group_info", "get_process_group_info", "GET v1/proc/groupinfo", "", ShowGroups{decodeGetGroups, gseGroups}},
-		{"get_agent_status", "get_agent_status", "", "", ShowAgents{decodeAgentHosts, gseAgentStatus}},
-		{"get_agent_info", "get_agent_info", "", "", ShowAgents{decodeAgentHosts, gseAgentInfo}},
-		{"list_agent_state", "", "", "cluster/list_agent_state", ShowAgents{decodeAgentIDs, gseAgentStates}},
-		{"list_agent_info", "", "", "cluster/list_agent_info", ShowAgents{decodeAgentIDs, gseAgentInfos}},
-		{"upgrade_to_agent_id", "", "", "proc/upgrade_to_agent_id", BindAgents{decodeUpgrade, gseUpgraded}},
+		{"sync_proc_status", "sync_proc_status", "GET v1/proc/syncstatus", "proc/sync_proc_status", ListProcesses{esb(decodeSyncStatus), gseSyncStatus}},
+		{"register_proc_info", "register_proc_info", "POST v1/proc/procinfo", "", Register{esb(decodeRegister), gseRegistered}},
+		{"update_proc_info", "update_proc_info", "PUT v1/proc/procinfo", "proc/update_proc_info", Register{esb(decodeUpdate), gseRegistered}},
+		{"unregister_proc_info", "unregister_proc_info", "DELETE v1/proc/procinfo", "", Register{esb(decodeUnregister), gseRegistered}},
+		{"set_process_group_info", "set_process_group_info", "POST v1/proc/groupinfo", "", SetGroups{esb(decodeSetGroups), gseGroupsSet}},
+		{"get_process_group_info", "get_process_group_info", "GET v1/proc/groupinfo", "", ShowGroups{esb(decodeGetGroups), gseGroups}},
+		{"get_agent_status", "get_agent_status", "", "", ShowAgents{esb(decodeAgentHosts), gseAgentStatus}},
+		{"get_agent_info", "get_agent_info", "", "", ShowAgents{esb(decodeAgentHosts), gseAgentInfo}},
+		{"list_agent_state", "", "", "cluster/list_agent_state", ShowAgents{esb(decodeAgentIDs), gseAgentStates}},
+		{"list_agent_info", "", "", "cluster/list_agent_info", ShowAgents{esb(decodeAgentIDs), gseAgentInfos}},
+		{"upgrade_to_agent_id", "", "", "proc/upgrade_to_agent_id", BindAgents{esb(decodeUpgrade), gseUpgraded}},
 	}
 }
 
-// at returns the call with the given methods and paths.
 func (c Call) at(methods, paths []string) Call {
 	c.Methods, c.Paths = methods, paths
 	return c
@@ -121,18 +120,15 @@ func gseAccepted(id procfleet.TaskID, requestID string) Reply {
 	}{id}, requestID)
 }
 
-// gseAnswer returns a successful response with data.
 func gseAnswer(data any, requestID string) Reply {
 	return Reply{Status: http.StatusOK, Body: envelope{Result: true, Message: "success", Data: data, RequestID: requestID}}
 }
 
-func decodeGSETaskID(r *Request) (procfleet.TaskID, error) {
-	var params struct {
-		TaskID string `json:"task_id"`
-	}
-	if err := decodeESB(r, &params); err != nil {
-		return "", err
-	}
+type gseTask struct {
+	TaskID string `json:"task_id"`
+}
+
+func decodeGSETaskID(params *gseTask) (procfleet.TaskID, error) {
 	return knownTaskID(params.TaskID, "task_id")
 }
 

@@ -8,22 +8,13 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// decodeAgentHosts decodes the calls that request agents by address.
-func decodeAgentHosts(r *Request) (AgentQuery, error) {
-	var params gseWhere
-	if err := decodeESB(r, &params); err != nil {
-		return AgentQuery{}, err
-	}
+func decodeAgentHosts(params *gseWhere) (AgentQuery, error) {
 	targets, err := params.asked(gseAddress)
 	return AgentQuery{Targets: targets}, err
 }
 
 // decodeAgentIDs decodes the calls that request agents by agent id.
-func decodeAgentIDs(r *Request) (AgentQuery, error) {
-	var params gseWhere
-	if err := decodeESB(r, &params); err != nil {
-		return AgentQuery{}, err
-	}
+func decodeAgentIDs(params *gseWhere) (AgentQuery, error) {
 	if len(params.Agents) == 0 {
 		return AgentQuery{}, required("agent_id_list")
 	}
@@ -53,7 +44,6 @@ func gseAgentInfo(q *AgentQuery, found []TargetAgent, requestID string) Reply {
 	}), requestID)
 }
 
-// gseAgentHost appends the members of the i-th host.
 func gseAgentHost(b rendered, q *AgentQuery, found []TargetAgent, i int) rendered {
 	h := hostAsked(q.Targets[i], found[i].Target.Host, false)
 	return b.text("ip", h.IP).number("bk_cloud_id", int64(h.CloudID))
@@ -157,13 +147,11 @@ func agentDetail(asked procfleet.Target, agent *v1.Agent) gseAgentDetail {
 	return d
 }
 
-func decodeUpgrade(r *Request) (AgentBinding, error) {
-	var params struct {
-		Hosts []gseHost `json:"hosts"`
-	}
-	if err := decodeESB(r, &params); err != nil {
-		return AgentBinding{}, err
-	}
+type gseUpgrade struct {
+	Hosts []gseHost `json:"hosts"`
+}
+
+func decodeUpgrade(params *gseUpgrade) (AgentBinding, error) {
 	if len(params.Hosts) == 0 {
 		return AgentBinding{}, required("hosts")
 	}

@@ -11,15 +11,21 @@ import (
 const backendPrefix = "/procapi/"
 
 // gseBackend returns the family of paths at which an ESB in front of the dispatcher
-// calls GSE. Its GET requests have a JSON body. The ESB reports any status but 200 as a
-// failure of GSE, without details. Failures that its caller can correct therefore have
-// the status 200.
+// calls GSE. Its GET requests have a JSON body.
 func gseBackend() Family {
-	table := maps.Clone(gseErrors)
-	table[Malformed] = esbError{http.StatusOK, esbParameters, "Parameters error, "}
-	table[NoRoute] = esbError{http.StatusNotFound, esbNotFound, "Not found, "}
-	table[BadMethod] = esbError{http.StatusMethodNotAllowed, esbNotFound, "Not found, "}
-	return Family{Prefixes: []string{backendPrefix}, Credentials: backendCredentials, Fail: esbFail(table, "task_id")}
+	return backend([]string{backendPrefix}, gseErrors, esbError{http.StatusOK, esbParameters, "Parameters error, "},
+		esbError{http.StatusNotFound, esbNotFound, "Not found, "}, "task_id")
+}
+
+// backend returns a family of paths at which an ESB in front of the dispatcher calls the
+// system of a dialect. The ESB reports any status but 200 as a failure of the system,
+// without details. Failures that its caller can correct therefore have the status 200.
+func backend(prefixes []string, own map[Kind]esbError, malformed, notFound esbError, idField string) Family {
+	table := maps.Clone(own)
+	table[Malformed], table[NoRoute] = malformed, notFound
+	notFound.status = http.StatusMethodNotAllowed
+	table[BadMethod] = notFound
+	return Family{Prefixes: prefixes, Credentials: backendCredentials, Fail: esbFail(table, idField)}
 }
 
 // gseGateway returns the family of paths of BlueKing's API gateway. The gateway itself
@@ -83,14 +89,7 @@ var gatewayErrors = map[Kind]gatewayError{
 	StoreFull:      {http.StatusServiceUnavailable, 1650300, "SERVICE_UNAVAILABLE", "Service Unavailable"},
 	OutcomeUnknown: {http.StatusServiceUnavailable, 1650300, "SERVICE_UNAVAILABLE", "Service Unavailable"},
 
-	NoApplication:      gatewayInvalid,
-	NoSecret:           gatewayInvalid,
-	UnknownApplication: gatewayInvalid,
-	WrongSecret:        gatewayInvalid,
-	BadSignature:       gatewayInvalid,
-	NoUser:             gatewayInvalid,
-	BadToken:           gatewayInvalid,
-	Forbidden:          {http.StatusForbidden, 1640301, "APP_NO_PERMISSION", "App has no permission to the resource"},
+	Forbidden: {http.StatusForbidden, 1640301, "APP_NO_PERMISSION", "App has no permission to the resource"},
 }
 
 var gatewayInvalid = gatewayError{http.StatusBadRequest, 1640001, "INVALID_ARGS", "Parameters error"}
@@ -108,6 +107,9 @@ var gatewayReasons = map[Kind]string{ //nolint:gosec // messages about secrets, 
 
 func gatewayFail(f *Error, requestID string) Reply {
 	e, own := gatewayErrors[f.Kind]
+	if f.Kind.unauthenticated() {
+		e, own = gatewayInvalid, true
+	}
 	if !own {
 		return Reply{Status: http.StatusOK, Body: envelope{
 			Code: esbParameters, Message: "Parameters error, " + f.Error(), RequestID: requestID,

@@ -22,17 +22,15 @@ type gseGroupResource struct {
 	MemoryWeight *int     `json:"mem_pool_weight"`
 }
 
-func decodeSetGroups(r *Request) (Grouping, error) {
-	var params struct {
-		Meta *gseMeta `json:"meta"`
-		gseWhere
-		Process *struct {
-			Groups []gseGroup `json:"process_group"`
-		} `json:"spec"`
-	}
-	if err := decodeESB(r, &params); err != nil {
-		return Grouping{}, err
-	}
+type gseGrouping struct {
+	Meta *gseMeta `json:"meta"`
+	gseWhere
+	Process *struct {
+		Groups []gseGroup `json:"process_group"`
+	} `json:"spec"`
+}
+
+func decodeSetGroups(params *gseGrouping) (Grouping, error) {
 	missing := cmp.Or(
 		params.Meta.missingNamespace(), absent(params.Process == nil, "spec"),
 		// An empty list is valid: it removes all groups.
@@ -83,21 +81,16 @@ func (g *gseGroup) group(at string) (catalog.Group, error) {
 	if !possibleKey(g.ID) {
 		return catalog.Group{}, invalid(at+"id", "is longer than %d bytes, or has a NUL character in it", procfleet.MaxKey)
 	}
-	for _, limit := range []struct {
-		name  string
-		value float64
-	}{{"cpu_pool_limit", *res.CPULimit}, {"mem_pool_limit", *res.MemoryLimit}} {
-		if limit.value < 0 {
-			return catalog.Group{}, invalid(at+"resource."+limit.name, "%v is not a percentage of 0 or more", limit.value)
-		}
-	}
-	for _, weight := range []struct {
-		name  string
-		value int
-	}{{"cpu_pool_weight", *res.CPUWeight}, {"mem_pool_weight", *res.MemoryWeight}} {
-		if weight.value != 0 && weight.value != 1 {
-			return catalog.Group{}, invalid(at+"resource."+weight.name, "%d is neither 0 nor 1", weight.value)
-		}
+	const noPercentage, noBit = "%v is not a percentage of 0 or more", "%d is neither 0 nor 1"
+	switch at += "resource."; {
+	case *res.CPULimit < 0:
+		return catalog.Group{}, invalid(at+"cpu_pool_limit", noPercentage, *res.CPULimit)
+	case *res.MemoryLimit < 0:
+		return catalog.Group{}, invalid(at+"mem_pool_limit", noPercentage, *res.MemoryLimit)
+	case *res.CPUWeight != 0 && *res.CPUWeight != 1:
+		return catalog.Group{}, invalid(at+"cpu_pool_weight", noBit, *res.CPUWeight)
+	case *res.MemoryWeight != 0 && *res.MemoryWeight != 1:
+		return catalog.Group{}, invalid(at+"mem_pool_weight", noBit, *res.MemoryWeight)
 	}
 	return catalog.Group{
 		ID: g.ID, CPULimit: *res.CPULimit, MemoryLimit: *res.MemoryLimit,
@@ -109,14 +102,12 @@ func gseGroupsSet(q *Grouping, outcomes []TargetOutcome, requestID string) Reply
 	return gseAnswer(gseTargetOutcomes(q.Targets, outcomes, q.Groups.Namespace), requestID)
 }
 
-func decodeGetGroups(r *Request) (GroupQuery, error) {
-	var params struct {
-		Meta *gseMeta `json:"meta"`
-		gseWhere
-	}
-	if err := decodeESB(r, &params); err != nil {
-		return GroupQuery{}, err
-	}
+type gseProcesses struct {
+	Meta *gseMeta `json:"meta"`
+	gseWhere
+}
+
+func decodeGetGroups(params *gseProcesses) (GroupQuery, error) {
 	if missing := params.Meta.missingNamespace(); missing != "" {
 		return GroupQuery{}, required(missing)
 	}

@@ -15,13 +15,11 @@ type gseOperate struct {
 	Process *gseSpec `json:"spec"`
 }
 
-func decodeOperateMulti(r *Request) (procfleet.Submission, error) {
-	var params struct {
-		Requests []gseOperate `json:"proc_operate_req"`
-	}
-	if err := decodeESB(r, &params); err != nil {
-		return procfleet.Submission{}, err
-	}
+type gseOperations struct {
+	Requests []gseOperate `json:"proc_operate_req"`
+}
+
+func decodeOperateMulti(params *gseOperations) (procfleet.Submission, error) {
 	if len(params.Requests) == 0 {
 		return procfleet.Submission{}, required("proc_operate_req")
 	}
@@ -36,11 +34,7 @@ func decodeOperateMulti(r *Request) (procfleet.Submission, error) {
 	return s, nil
 }
 
-func decodeOperateV2(r *Request) (procfleet.Submission, error) {
-	var params gseOperate
-	if err := decodeESB(r, &params); err != nil {
-		return procfleet.Submission{}, err
-	}
+func decodeOperateV2(params *gseOperate) (procfleet.Submission, error) {
 	o, err := params.operation("")
 	if err != nil {
 		return procfleet.Submission{}, err
@@ -77,11 +71,7 @@ func (p *gseOperate) operation(prefix string) (procfleet.Operation, error) {
 // decodeOperate decodes operate_proc, which uses the registered spec. A request without
 // op_type means start, because some callers omit zeros. A request without hosts means
 // every host on which the process is registered.
-func decodeOperate(r *Request) (procfleet.Submission, error) {
-	var params gseOperate
-	if err := decodeESB(r, &params); err != nil {
-		return procfleet.Submission{}, err
-	}
+func decodeOperate(params *gseOperate) (procfleet.Submission, error) {
 	process, err := params.Meta.process()
 	if err != nil {
 		return procfleet.Submission{}, err

@@ -17,8 +17,8 @@ type gseRegistration struct {
 // decodeRegister decodes register_proc_info. It requires the objects of a spec but not
 // their members: bk-cmdb sends all objects, and omits members that it does not know,
 // even the name of the program.
-func decodeRegister(r *Request) (Registering, error) {
-	return decodeSpec(r, RegisterNew, func(s *gseSpec) string {
+func decodeRegister(params *gseRegistration) (Registering, error) {
+	return decodeSpec(params, RegisterNew, func(s *gseSpec) string {
 		policy, _ := s.policy()
 		return cmp.Or(
 			absent(s.Control == nil, "spec.control"), absent(s.Resource == nil, "spec.resource"),
@@ -29,17 +29,13 @@ func decodeRegister(r *Request) (Registering, error) {
 
 // decodeUpdate decodes update_proc_info. The call also creates registrations, because
 // bk-nodeman and bk-bscp use it to register.
-func decodeUpdate(r *Request) (Registering, error) {
-	return decodeSpec(r, RegisterAny, func(*gseSpec) string { return "" })
+func decodeUpdate(params *gseRegistration) (Registering, error) {
+	return decodeSpec(params, RegisterAny, func(*gseSpec) string { return "" })
 }
 
 // decodeSpec decodes a call with a spec; missing returns a further member that the call
 // requires and the spec lacks.
-func decodeSpec(r *Request, mode RegisterMode, missing func(*gseSpec) string) (Registering, error) {
-	var params gseRegistration
-	if err := decodeESB(r, &params); err != nil {
-		return Registering{}, err
-	}
+func decodeSpec(params *gseRegistration, mode RegisterMode, missing func(*gseSpec) string) (Registering, error) {
 	spec := params.Process
 	field := cmp.Or(params.Meta.missing(), absent(spec == nil, "spec"))
 	if field == "" {
@@ -57,11 +53,7 @@ func decodeSpec(r *Request, mode RegisterMode, missing func(*gseSpec) string) (R
 	return Registering{Mode: mode, Process: process, Targets: targets}, err
 }
 
-func decodeUnregister(r *Request) (Registering, error) {
-	var params gseRegistration
-	if err := decodeESB(r, &params); err != nil {
-		return Registering{}, err
-	}
+func decodeUnregister(params *gseRegistration) (Registering, error) {
 	process, err := params.Meta.process()
 	if err != nil {
 		return Registering{}, err

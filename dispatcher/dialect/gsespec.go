@@ -118,7 +118,6 @@ func (s *gseSpec) policy() (p *gsePolicy, name string) {
 	return s.AlivePolicy, "alive_monitor_policy"
 }
 
-// commands reports whether any command is set.
 func (c *gseControl) commands() bool {
 	return slices.ContainsFunc([]*string{c.Start, c.Stop, c.Restart, c.Reload, c.Kill, c.Version, c.Health}, func(command *string) bool {
 		return command != nil && *command != ""

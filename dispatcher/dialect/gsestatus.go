@@ -79,21 +79,14 @@ type gseProcInfos struct {
 // key of a host, and supplier adds bk_supplier_id to the hosts of the response.
 func gseStatus(write func(*gseHost) string, supplier bool) Endpoint {
 	return ShowProcesses{
-		Decode: func(r *Request) (ProcessQuery, error) {
-			var params struct {
-				Meta *gseMeta `json:"meta"`
-				gseWhere
-			}
-			if err := decodeESB(r, &params); err != nil {
-				return ProcessQuery{}, err
-			}
+		Decode: esb(func(params *gseProcesses) (ProcessQuery, error) {
 			process, err := params.Meta.process()
 			if err != nil {
 				return ProcessQuery{}, err
 			}
 			targets, err := params.asked(write)
 			return ProcessQuery{Namespace: process.Namespace, Name: process.Name, Targets: targets}, err
-		},
+		}),
 		Encode: func(q *ProcessQuery, found []ProcessEntry, requestID string) Reply {
 			data := gseProcInfos{ProcInfos: make([]gseProcInfo, 0, len(found))}
 			for i := range found {
@@ -114,17 +107,15 @@ func gseStatus(write func(*gseHost) string, supplier bool) Endpoint {
 // maxSyncPage is the published maximum of page.limit, and its default.
 const maxSyncPage = 1000
 
-func decodeSyncStatus(r *Request) (ProcessPage, error) {
-	var params struct {
-		Meta *gseMeta `json:"meta"`
-		Page *struct {
-			Start int `json:"start"`
-			Limit int `json:"limit"`
-		} `json:"page"`
-	}
-	if err := decodeESB(r, &params); err != nil {
-		return ProcessPage{}, err
-	}
+type gseSync struct {
+	Meta *gseMeta `json:"meta"`
+	Page *struct {
+		Start int `json:"start"`
+		Limit int `json:"limit"`
+	} `json:"page"`
+}
+
+func decodeSyncStatus(params *gseSync) (ProcessPage, error) {
 	if missing := cmp.Or(params.Meta.missingNamespace(), absent(params.Page == nil, "page")); missing != "" {
 		return ProcessPage{}, required(missing)
 	}

@@ -37,7 +37,6 @@ func (m *gseMeta) process() (procfleet.ProcessSpec, error) {
 	return process, nil
 }
 
-// validate checks the bounds of the members.
 func (m *gseMeta) validate() error {
 	s := procfleet.DefaultSpec()
 	s.Namespace, s.Name, s.Labels = m.Namespace, m.Name, m.Labels
@@ -49,7 +48,6 @@ func (m *gseMeta) validate() error {
 
 func metaField(field string) string { return gseField(field, "") }
 
-// absent returns the name of a field if the field is absent, otherwise "".
 func absent(is bool, field string) string {
 	if is {
 		return field

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -19,24 +18,24 @@ func job() Dialect {
 	d := Dialect{Name: "job", Family: Family{
 		Credentials: esbCredentials, CredentialsInBody: true, NeedsUser: true, Fail: esbFail(jobErrors, "bk_gse_taskid"),
 	}}
-	backend := jobBackend()
+	own := jobBackend()
 	// A new call is a new line here.
 	for _, c := range []jobCall{
 		{"operate_proc", Accept{Decode: decodeJob[jobScript](opActions), Encode: jobAccepted}},
 		{"operate_process", Accept{Decode: decodeJob[jobProcess](opActions), Encode: jobAccepted}},
 		{"manage_proc", Accept{Decode: decodeJob[jobManaged](manageActions), Encode: jobAccepted}},
-		{"get_proc_result", Outcomes{Decode: decodeJobTaskID, Encode: jobOutcomes}},
+		{"get_proc_result", Outcomes{Decode: esb(decodeJobTaskID), Encode: jobOutcomes}},
 	} {
 		call := Call{Name: "job." + c.name, Endpoint: c.endpoint}
 		// Two generations of the documentation name the system job and jobv3.
 		d.Calls = append(d.Calls, call.at(esbMethods, esbPaths("v2/job/"+c.name, "v2/jobv3/"+c.name)))
 		var paths []string
-		for _, prefix := range backend.Prefixes {
+		for _, prefix := range own.Prefixes {
 			paths = append(paths, bothSlashes(prefix+c.name)...)
 		}
-		backend.Calls = append(backend.Calls, call.at([]string{http.MethodPost}, paths))
+		own.Calls = append(own.Calls, call.at([]string{http.MethodPost}, paths))
 	}
-	d.Families = []Family{backend}
+	d.Families = []Family{own}
 	return d
 }
 
@@ -47,15 +46,10 @@ type jobCall struct {
 
 // jobBackend returns the family of paths at Job: the path that an ESB in front of the
 // dispatcher calls, and two paths of Job's own. An older ESB calls a path of another
-// form, see [oldJob]. The ESB reports any status but 200 as a failure of Job, without
-// details. Failures that its caller can correct therefore have the status 200.
+// form, see [oldJob].
 func jobBackend() Family {
-	table := maps.Clone(jobErrors)
-	table[Malformed] = esbError{http.StatusOK, jobParameters, "Invalid request parameters: "}
-	table[NoRoute] = esbError{http.StatusNotFound, jobParameters, "Not found: "}
-	table[BadMethod] = esbError{http.StatusMethodNotAllowed, jobParameters, "Not found: "}
-	prefixes := []string{"/api/job/v2/job-execute/", "/esb/api/v2/", "/esb/api/v3/"}
-	return Family{Prefixes: prefixes, Credentials: backendCredentials, Fail: esbFail(table, "bk_gse_taskid")}
+	return backend([]string{"/api/job/v2/job-execute/", "/esb/api/v2/", "/esb/api/v3/"}, jobErrors,
+		esbError{http.StatusOK, jobParameters, "Invalid request parameters: "}, esbError{http.StatusNotFound, jobParameters, "Not found: "}, "bk_gse_taskid")
 }
 
 // Error codes of Job.
@@ -129,14 +123,12 @@ type jobTask struct {
 	TaskID procfleet.TaskID `json:"bk_gse_taskid"`
 }
 
-func decodeJobTaskID(r *Request) (procfleet.TaskID, error) {
-	var params struct {
-		jobScope
-		TaskID string `json:"bk_gse_taskid"`
-	}
-	if err := decodeESB(r, &params); err != nil {
-		return "", err
-	}
+type jobPoll struct {
+	jobScope
+	TaskID string `json:"bk_gse_taskid"`
+}
+
+func decodeJobTaskID(params *jobPoll) (procfleet.TaskID, error) {
 	if _, err := params.business(); err != nil {
 		return "", err
 	}

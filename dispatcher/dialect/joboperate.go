@@ -9,11 +9,14 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// jobInfo is one element of process_infos. Each call has its own type.
+// jobInfo is one element of process_infos. Each call has its own type. The argument prefix
+// is the path of the element in the body.
 type jobInfo interface {
-	// operation validates the element and converts it to an operation; prefix is the
-	// path of the element in the body.
-	operation(action procfleet.Action, prefix string) (procfleet.Operation, error)
+	// missing returns the first required member that is absent.
+	missing() string
+	spec(prefix string) (procfleet.ProcessSpec, error)
+	// on returns the operation with the given action and spec on the hosts of the element.
+	on(action procfleet.Action, spec procfleet.ProcessSpec, prefix string) (procfleet.Operation, error)
 }
 
 // decodeJob returns the decoder of a call; actions are its actions by op_type. Job
@@ -41,7 +44,15 @@ func decodeJob[T jobInfo](actions map[int]procfleet.Action) func(*Request) (proc
 		}
 		s := procfleet.Submission{Business: business}
 		for i, info := range params.Processes {
-			o, err := info.operation(action, "process_infos["+strconv.Itoa(i)+"].")
+			prefix := "process_infos[" + strconv.Itoa(i) + "]."
+			if missing := info.missing(); missing != "" {
+				return procfleet.Submission{}, required(prefix + missing)
+			}
+			spec, err := info.spec(prefix)
+			if err != nil {
+				return procfleet.Submission{}, err
+			}
+			o, err := info.on(action, spec, prefix)
 			if err != nil {
 				return procfleet.Submission{}, err
 			}
@@ -82,8 +93,7 @@ type jobHost struct {
 	IP      string `json:"ip"`
 }
 
-// missing returns the first required member that is absent.
-func (t *jobTarget) missing() string {
+func (t jobTarget) missing() string {
 	switch {
 	case blank(t.SetupPath):
 		return "setup_path"
@@ -99,8 +109,8 @@ func (t *jobTarget) missing() string {
 
 func blank(text string) bool { return strings.TrimSpace(text) == "" }
 
-// spec returns the part of the process spec that all calls share.
-func (t *jobTarget) spec() procfleet.ProcessSpec {
+// common returns the part of the process spec that all calls share.
+func (t *jobTarget) common() procfleet.ProcessSpec {
 	s := procfleet.DefaultSpec()
 	s.ProcName, s.SetupPath, s.PidPath = t.ProcName, t.SetupPath, t.PidPath
 	if s.Account = strings.TrimSpace(t.Account); s.Account == "" {
@@ -109,8 +119,7 @@ func (t *jobTarget) spec() procfleet.ProcessSpec {
 	return s
 }
 
-// on returns the operation with the given action and spec on the hosts of the element.
-func (t *jobTarget) on(action procfleet.Action, spec procfleet.ProcessSpec, prefix string) (procfleet.Operation, error) {
+func (t jobTarget) on(action procfleet.Action, spec procfleet.ProcessSpec, prefix string) (procfleet.Operation, error) {
 	if err := spec.ValidateBounds(); err != nil {
 		return procfleet.Operation{}, refused(err, func(field string) string { return prefix + jobField(field) })
 	}
@@ -147,21 +156,10 @@ type jobProcess struct {
 	OpTimeout       int    `json:"op_timeout"`
 }
 
-func (p jobProcess) operation(action procfleet.Action, prefix string) (procfleet.Operation, error) {
-	if missing := p.missing(); missing != "" {
-		return procfleet.Operation{}, required(prefix + missing)
-	}
-	spec, err := p.spec(prefix)
-	if err != nil {
-		return procfleet.Operation{}, err
-	}
-	return p.on(action, spec, prefix)
-}
-
 // spec returns the process spec. Callers of Job cannot distinguish absent from zero, so
 // a time of 0 means its default.
-func (p *jobProcess) spec(prefix string) (procfleet.ProcessSpec, error) {
-	s := p.jobTarget.spec()
+func (p jobProcess) spec(prefix string) (procfleet.ProcessSpec, error) {
+	s := p.common()
 	processType, ok := autoTypes[p.Type]
 	if !ok {
 		return s, invalid(prefix+"type", "%d is unknown: 0 is periodic, 1 resident, 2 one-shot", p.Type)
@@ -243,23 +241,21 @@ type jobManaged struct {
 	Owner string `json:"proc_owner"`
 }
 
-func (p jobManaged) operation(action procfleet.Action, prefix string) (procfleet.Operation, error) {
-	if missing := p.missing(); missing != "" {
-		return procfleet.Operation{}, required(prefix + missing)
-	}
-	spec, err := p.spec(prefix)
-	if err != nil {
-		return procfleet.Operation{}, err
-	}
-	spec.Contact = p.Owner
-	spec.Limits = procfleet.Limits{CPU: limitOr(p.CPULimit, 0), Memory: limitOr(p.MemoryLimit, 0)}
+func (p jobManaged) spec(prefix string) (procfleet.ProcessSpec, error) {
+	s, err := p.jobProcess.spec(prefix)
+	s.Contact = p.Owner
+	s.Limits = procfleet.Limits{CPU: limitOr(p.CPULimit, 0), Memory: limitOr(p.MemoryLimit, 0)}
+	return s, err
+}
+
+func (p jobManaged) on(action procfleet.Action, spec procfleet.ProcessSpec, prefix string) (procfleet.Operation, error) {
 	if action == procfleet.ActionSupervise && runsOnce(&spec) {
 		action = procfleet.ActionStart
 	}
-	return p.on(action, spec, prefix)
+	return p.jobProcess.on(action, spec, prefix)
 }
 
-func (p *jobManaged) missing() string {
+func (p jobManaged) missing() string {
 	switch {
 	case blank(p.ProcName):
 		return "proc_name"

@@ -14,19 +14,8 @@ type jobScript struct {
 	Extension string `json:"cmd_shell_ext"`
 }
 
-func (p jobScript) operation(action procfleet.Action, prefix string) (procfleet.Operation, error) {
-	if missing := p.missing(); missing != "" {
-		return procfleet.Operation{}, required(prefix + missing)
-	}
-	spec, err := p.spec(prefix)
-	if err != nil {
-		return procfleet.Operation{}, err
-	}
-	return p.on(action, spec, prefix)
-}
-
-func (p *jobScript) spec(prefix string) (procfleet.ProcessSpec, error) {
-	s := p.jobTarget.spec()
+func (p jobScript) spec(prefix string) (procfleet.ProcessSpec, error) {
+	s := p.common()
 	shell := procfleet.ShellSh
 	if p.Extension != "" {
 		shell = procfleet.Shell(p.Extension)

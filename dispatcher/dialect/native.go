@@ -20,7 +20,7 @@ func native() Dialect {
 	return Dialect{
 		Name: "native",
 		Family: Family{Prefixes: []string{"/"}, Credentials: nativeCredentials, Fail: nativeFail, Calls: []Call{
-			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Endpoint: Accept{Decode: decodeNativeTask, Encode: nativeAccepted, Plan: nativePlan}},
+			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Endpoint: Accept{Decode: decoded(decodeNativeBody, decodeNativeTask), Encode: nativeAccepted, Plan: nativePlan}},
 			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Endpoint: ListTasks{decodeTaskPage, nativeTasks}},
 			{Name: "native.task", Paths: []string{"/v1/tasks/{id}"}, Methods: get, Endpoint: ShowTask{decodeNativeTaskID, nativeShowTask}},
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Endpoint: Watch{decodeNativeWatch, nativeEvent}},
@@ -30,11 +30,11 @@ func native() Dialect {
 			{Name: "native.register_new", Paths: []string{"/v1/registrations"}, Methods: post, Endpoint: Register{decodeNativeRegister(RegisterNew), nativeOutcomes[Registering]}},
 			{Name: "native.unregister", Paths: []string{"/v1/registrations/remove"}, Methods: post, Endpoint: Register{decodeNativeUnregister, nativeOutcomes[Registering]}},
 			{Name: "native.processes", Paths: []string{"/v1/processes"}, Methods: get, Endpoint: ListProcesses{decodeProcessPage, nativeProcessPage}},
-			{Name: "native.process", Paths: []string{"/v1/processes/query"}, Methods: post, Endpoint: ShowProcesses{decodeProcessQuery, nativeShowProcesses}},
-			{Name: "native.set_groups", Paths: []string{"/v1/groups"}, Methods: put, Endpoint: SetGroups{decodeNativeGroups, nativeOutcomes[Grouping]}},
-			{Name: "native.groups", Paths: []string{"/v1/groups/query"}, Methods: post, Endpoint: ShowGroups{decodeGroupQuery, nativeShowGroups}},
-			{Name: "native.agents", Paths: []string{"/v1/agents/query"}, Methods: post, Endpoint: ShowAgents{decodeAgentQuery, nativeShowAgents}},
-			{Name: "native.bind_agents", Paths: []string{"/v1/agents/bindings"}, Methods: post, Endpoint: BindAgents{decodeAgentBinding, nativeBound}},
+			{Name: "native.process", Paths: []string{"/v1/processes/query"}, Methods: post, Endpoint: ShowProcesses{decoded(decodeNativeBody, decodeProcessQuery), nativeShowProcesses}},
+			{Name: "native.set_groups", Paths: []string{"/v1/groups"}, Methods: put, Endpoint: SetGroups{decoded(decodeNativeBody, decodeNativeGroups), nativeOutcomes[Grouping]}},
+			{Name: "native.groups", Paths: []string{"/v1/groups/query"}, Methods: post, Endpoint: ShowGroups{decoded(decodeNativeBody, decodeGroupQuery), nativeShowGroups}},
+			{Name: "native.agents", Paths: []string{"/v1/agents/query"}, Methods: post, Endpoint: ShowAgents{decoded(decodeNativeBody, decodeAgentQuery), nativeShowAgents}},
+			{Name: "native.bind_agents", Paths: []string{"/v1/agents/bindings"}, Methods: post, Endpoint: BindAgents{decoded(decodeNativeBody, decodeAgentBinding), nativeBound}},
 			{Name: "native.freeze", Paths: []string{"/v1/freezes"}, Methods: put, Endpoint: Freeze{decodeNativeFreeze, nativeFrozen}},
 			{Name: "native.lift", Paths: []string{"/v1/freezes"}, Methods: remove, Endpoint: Freeze{decodeNativeLift, nativeLifted}},
 			{Name: "native.freezes", Paths: []string{"/v1/freezes"}, Methods: get, Endpoint: ListFreezes{decodeFreezePage, nativeFreezes}},
@@ -70,30 +70,24 @@ var nativeKinds = map[Kind]nativeKind{
 	StoreFull:      {http.StatusServiceUnavailable, v1.CodeStoreFull},
 	OutcomeUnknown: {http.StatusServiceUnavailable, v1.CodeUnknown},
 
-	NoApplication:      nativeUnauthenticated,
-	NoSecret:           nativeUnauthenticated,
-	UnknownApplication: nativeUnauthenticated,
-	WrongSecret:        nativeUnauthenticated,
-	BadSignature:       nativeUnauthenticated,
-	NoUser:             nativeUnauthenticated,
-	BadToken:           nativeUnauthenticated,
-	Forbidden:          {http.StatusForbidden, v1.CodeForbidden},
+	Forbidden: {http.StatusForbidden, v1.CodeForbidden},
 }
-
-var nativeUnauthenticated = nativeKind{http.StatusUnauthorized, v1.CodeUnauthenticated}
 
 // nativeCallers are the messages for failed authentication.
 var nativeCallers = map[Kind]string{ //nolint:gosec // messages about secrets, not secrets
-	NoApplication:      "no application is named; send Authorization: Bearer <code>.<secret>",
-	NoSecret:           "there is no secret; send Authorization: Bearer <code>.<secret>",
-	UnknownApplication: "there is no application {app}",
-	WrongSecret:        "the secret is not that of application {app}",
-	BadSignature:       "the signature is not one of application {app}",
-	NoUser:             "no user is named",
-	BadToken:           "the bk_token does not count",
+	NoApplication:      "the request names no application; send Authorization: Bearer <code>.<secret>",
+	NoSecret:           "the request has no secret; send Authorization: Bearer <code>.<secret>",
+	UnknownApplication: "application {app} does not exist",
+	WrongSecret:        "the secret of application {app} is wrong",
+	BadSignature:       "the signature of application {app} is invalid",
+	NoUser:             "the request names no user",
+	BadToken:           "the bk_token is invalid",
 }
 
 func nativeKindOf(k Kind) nativeKind {
+	if k.unauthenticated() {
+		return nativeKind{http.StatusUnauthorized, v1.CodeUnauthenticated}
+	}
 	if known, ok := nativeKinds[k]; ok {
 		return known
 	}
@@ -119,7 +113,6 @@ func nativeFail(f *Error, _ string) Reply {
 // Processes and durations are decoded as raw JSON, so that absent members keep their
 // defaults and an error names the member.
 
-// decodeNativeBody decodes a body that must be a JSON object.
 func decodeNativeBody(r *Request, into any) error {
 	if !isObject(r.Body) {
 		return &Error{Kind: Malformed, Field: "body", Problem: "is not a JSON object"}
@@ -174,10 +167,8 @@ func (q *queryReader) number(name string, byDefault, least, most int) int {
 	return n
 }
 
-// limit reads the maximum number of entries of a page.
 func (q *queryReader) limit() int { return q.number("limit", defaultPage, 1, maxPage) }
 
-// start reads the number of entries to skip.
 func (q *queryReader) start() int { return q.number("start", 0, 0, maxStart) }
 
 // truth reads a boolean; nil if it is absent.
@@ -232,5 +223,4 @@ func nextStart(start, page, total int) string {
 	return ""
 }
 
-// ok returns a response with the status 200.
 func ok(body any) Reply { return Reply{Status: http.StatusOK, Body: body} }

@@ -63,14 +63,12 @@ func nativeHosts(p *HostPage, agents []v1.Agent, _ string) Reply {
 	return ok(page)
 }
 
-func decodeAgentQuery(r *Request) (AgentQuery, error) {
-	var params struct {
-		v1.Targets
-		Hosts []string `json:"hosts"`
-	}
-	if err := decodeNativeBody(r, &params); err != nil {
-		return AgentQuery{}, err
-	}
+type nativeTargets struct {
+	v1.Targets
+	Hosts []string `json:"hosts"`
+}
+
+func decodeAgentQuery(params *nativeTargets) (AgentQuery, error) {
 	if err := tooLong("business", params.Business, procfleet.MaxKey); err != nil {
 		return AgentQuery{}, refused(err, same)
 	}
@@ -86,17 +84,15 @@ func nativeShowAgents(_ *AgentQuery, found []TargetAgent, _ string) Reply {
 	return ok(list)
 }
 
-func decodeAgentBinding(r *Request) (AgentBinding, error) {
-	var params struct {
-		v1.BindRequest
-		Bindings []struct {
-			v1.AgentName
-			Host string `json:"host"`
-		} `json:"bindings"`
-	}
-	if err := decodeNativeBody(r, &params); err != nil {
-		return AgentBinding{}, err
-	}
+type nativeBindings struct {
+	v1.BindRequest
+	Bindings []struct {
+		v1.AgentName
+		Host string `json:"host"`
+	} `json:"bindings"`
+}
+
+func decodeAgentBinding(params *nativeBindings) (AgentBinding, error) {
 	if err := tooLong("business", params.Business, procfleet.MaxKey); err != nil {
 		return AgentBinding{}, refused(err, same)
 	}
@@ -129,16 +125,14 @@ func nativeBound(q *AgentBinding, bound []bool, _ string) Reply {
 // maxGroups is the maximum number of groups of a namespace on a host.
 const maxGroups = 1000
 
+type nativeGrouping struct {
+	v1.GroupsRequest
+	Hosts []string `json:"hosts"`
+}
+
 // decodeNativeGroups requires the member groups: an empty list removes the groups of the
 // namespace, which an omitted member must not do.
-func decodeNativeGroups(r *Request) (Grouping, error) {
-	var params struct {
-		v1.GroupsRequest
-		Hosts []string `json:"hosts"`
-	}
-	if err := decodeNativeBody(r, &params); err != nil {
-		return Grouping{}, err
-	}
+func decodeNativeGroups(params *nativeGrouping) (Grouping, error) {
 	q := Grouping{Business: params.Business, Groups: catalog.HostGroups{
 		Namespace: params.Namespace, Name: params.Name, Labels: params.Labels, Groups: make([]catalog.Group, len(params.Groups)),
 	}}
@@ -192,14 +186,12 @@ func checkGroups(g *catalog.HostGroups) error {
 	return errors.Join(errs...)
 }
 
-func decodeGroupQuery(r *Request) (GroupQuery, error) {
-	var params struct {
-		v1.GroupsQuery
-		Hosts []string `json:"hosts"`
-	}
-	if err := decodeNativeBody(r, &params); err != nil {
-		return GroupQuery{}, err
-	}
+type nativeGroupQuery struct {
+	v1.GroupsQuery
+	Hosts []string `json:"hosts"`
+}
+
+func decodeGroupQuery(params *nativeGroupQuery) (GroupQuery, error) {
 	q := GroupQuery{Business: params.Business, Namespace: params.Namespace}
 	if err := checkNamespace(q.Namespace, q.Business); err != nil {
 		return GroupQuery{}, err

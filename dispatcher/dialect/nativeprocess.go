@@ -100,15 +100,13 @@ func checkNamespace(namespace, business string) error {
 	return nil
 }
 
-func decodeProcessQuery(r *Request) (ProcessQuery, error) {
-	var params struct {
-		v1.ProcessRequest
-		Process json.RawMessage `json:"process"`
-		Hosts   []string        `json:"hosts"`
-	}
-	if err := decodeNativeBody(r, &params); err != nil {
-		return ProcessQuery{}, err
-	}
+type nativeProcessQuery struct {
+	v1.ProcessRequest
+	Process json.RawMessage `json:"process"`
+	Hosts   []string        `json:"hosts"`
+}
+
+func decodeProcessQuery(params *nativeProcessQuery) (ProcessQuery, error) {
 	var process procfleet.ProcessSpec
 	if err := decodeProcess(params.Process, &process, "process"); err != nil {
 		return ProcessQuery{}, err
@@ -138,7 +136,6 @@ func newNativeProcesses(found []ProcessEntry) []v1.Process {
 	return processes
 }
 
-// newNativeReported returns nil if no agent reported the process.
 func newNativeReported(r *catalog.ReportedProcess, at time.Time) *v1.Reported {
 	if r == nil {
 		return nil

@@ -30,11 +30,7 @@ type nativeSubmission struct {
 	Timeout    json.RawMessage   `json:"timeout"`
 }
 
-func decodeNativeTask(r *Request) (procfleet.Submission, error) {
-	var params nativeSubmission
-	if err := decodeNativeBody(r, &params); err != nil {
-		return procfleet.Submission{}, err
-	}
+func decodeNativeTask(params *nativeSubmission) (procfleet.Submission, error) {
 	s := procfleet.Submission{Business: params.Business, Callback: params.Callback}
 	var err error
 	if err = params.operations(&s); err != nil {

@@ -48,7 +48,6 @@ func decodeTopology(r *Request) (TopologyChange, error) {
 	return q, nil
 }
 
-// mediaType returns the content type of a body without its parameters.
 func mediaType(r *Request) string {
 	kind, _, err := mime.ParseMediaType(r.ContentType)
 	if err != nil {

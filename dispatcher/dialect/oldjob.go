@@ -17,7 +17,7 @@ import (
 func oldJob() Dialect {
 	d := Dialect{Name: "oldjob", Family: Family{Credentials: oldJobCredentials, CredentialsInBody: true, Fail: oldJobFail}}
 	for _, c := range []jobCall{
-		{"get_proc_result", Outcomes{Decode: insideParams(decodeJobTaskID), Encode: oldJobOutcomes}},
+		{"get_proc_result", Outcomes{Decode: insideParams(esb(decodeJobTaskID)), Encode: oldJobOutcomes}},
 		{"manage_proc", Accept{Decode: insideParams(decodeJob[jobManaged](manageActions)), Encode: oldJobAccepted}},
 		{"operate_proc", Accept{Decode: insideParams(decodeJob[jobScript](opActions)), Encode: oldJobAccepted}},
 		{"operate_process", Accept{Decode: insideParams(decodeJob[jobProcess](opActions)), Encode: oldJobAccepted}},

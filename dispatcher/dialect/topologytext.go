@@ -38,14 +38,14 @@ func (q *TopologyChange) readCSV(r *Request) error {
 	if err != nil {
 		return notCSV(err)
 	}
-	t := &tabled{sets: make(map[string]int), modules: make(map[[2]string]*tabledModule)}
+	t := &tabled{sets: []catalog.Set{}, indexes: make(map[string]int), modules: make(map[[2]string]*tabledModule)}
 	if err := t.header(head); err != nil {
 		return err
 	}
 	for {
 		line, err := lines.Read()
 		if errors.Is(err, io.EOF) {
-			q.Sets = t.topology()
+			q.Sets = t.sets
 			return nil
 		}
 		if err != nil {
@@ -69,17 +69,16 @@ func notCSV(err error) error {
 // tabled is a topology while it is read line by line.
 type tabled struct {
 	columns struct{ set, module, host, fallback int } // indexes; -1 is no such column
-	order   []string                                  // names of the sets
-	sets    map[string]int
-	of      [][]*tabledModule // modules by index of the set
+	sets    []catalog.Set
+	indexes map[string]int // of sets, by name
 	modules map[[2]string]*tabledModule
 	hosts   int // number of hosts in all modules
 }
 
 type tabledModule struct {
-	catalog.Module
-	said  bool // a line has set Default
-	hosts map[procfleet.Host]bool
+	set, index int  // of the module in the topology
+	said       bool // a line has set Default
+	hosts      map[procfleet.Host]bool
 }
 
 func (t *tabled) header(names []string) error {
@@ -108,8 +107,9 @@ func (t *tabled) line(cells []string) *Error {
 	if m == nil {
 		return err
 	}
+	into := &t.sets[m.set].Modules[m.index]
 	if t.columns.fallback >= 0 {
-		if err := m.fallback(cell(t.columns.fallback)); err != nil {
+		if err := m.fallback(into, cell(t.columns.fallback)); err != nil {
 			return err
 		}
 	}
@@ -117,7 +117,7 @@ func (t *tabled) line(cells []string) *Error {
 		if t.hosts++; t.hosts > catalog.MaxPlacements {
 			return invalid("host", "is one more than the %d that are allowed", catalog.MaxPlacements)
 		}
-		return m.host(host)
+		return m.host(into, host)
 	}
 	return nil
 }
@@ -125,13 +125,13 @@ func (t *tabled) line(cells []string) *Error {
 // module returns the module with these names, and creates it if it does not exist. It
 // returns nil for an empty module name, which creates only the set.
 func (t *tabled) module(set, module string) (*tabledModule, *Error) {
-	n, known := t.sets[set]
+	n, known := t.indexes[set]
 	if !known {
-		if n = len(t.order); n == catalog.MaxSets {
+		if n = len(t.sets); n == catalog.MaxSets {
 			return nil, invalid("set", "is one more than the %d that are allowed", n)
 		}
-		t.sets[set] = n
-		t.order, t.of = append(t.order, set), append(t.of, nil)
+		t.indexes[set] = n
+		t.sets = append(t.sets, catalog.Set{Name: set, Modules: []catalog.Module{}})
 	}
 	if module == "" {
 		return nil, nil
@@ -141,16 +141,16 @@ func (t *tabled) module(set, module string) (*tabledModule, *Error) {
 		if len(t.modules) == catalog.MaxModules {
 			return nil, invalid("module", "is one more than the %d that are allowed", catalog.MaxModules)
 		}
-		m = &tabledModule{Module: catalog.Module{Name: module}, hosts: make(map[procfleet.Host]bool)}
+		m = &tabledModule{set: n, index: len(t.sets[n].Modules), hosts: make(map[procfleet.Host]bool)}
 		t.modules[[2]string{set, module}] = m
-		t.of[n] = append(t.of[n], m)
+		t.sets[n].Modules = append(t.sets[n].Modules, catalog.Module{Name: module})
 	}
 	return m, nil
 }
 
 // fallback sets Default of a module. Any line of the module may have it, with the same
 // value.
-func (m *tabledModule) fallback(text string) *Error {
+func (m *tabledModule) fallback(into *catalog.Module, text string) *Error {
 	if text == "" {
 		return nil
 	}
@@ -158,14 +158,14 @@ func (m *tabledModule) fallback(text string) *Error {
 	if err != nil {
 		return invalid("default", "is not a whole number")
 	}
-	if m.said && n != m.Default {
-		return invalid("default", "is %d, and %d in another line of the module", n, m.Default)
+	if m.said && n != into.Default {
+		return invalid("default", "is %d, and %d in another line of the module", n, into.Default)
 	}
-	m.Default, m.said = n, true
+	into.Default, m.said = n, true
 	return nil
 }
 
-func (m *tabledModule) host(text string) *Error {
+func (m *tabledModule) host(into *catalog.Module, text string) *Error {
 	host, err := procfleet.ParseHost(text)
 	switch {
 	case err != nil:
@@ -174,19 +174,8 @@ func (m *tabledModule) host(text string) *Error {
 		return invalid("host", "%s is in the module already", host)
 	}
 	m.hosts[host] = true
-	m.Hosts = append(m.Hosts, host)
+	into.Hosts = append(into.Hosts, host)
 	return nil
-}
-
-func (t *tabled) topology() []catalog.Set {
-	sets := make([]catalog.Set, len(t.order))
-	for i, name := range t.order {
-		sets[i] = catalog.Set{Name: name, Modules: make([]catalog.Module, len(t.of[i]))}
-		for j, m := range t.of[i] {
-			sets[i].Modules[j] = m.Module
-		}
-	}
-	return sets
 }
 
 // maxYAMLMarks is the maximum number of marks in a YAML text that begin a node: a parser
