@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -130,7 +131,7 @@ func schemaOrNull(schema *object) *object {
 			properties := &object{}
 			for _, member := range schema.at(name).keys() {
 				below := schemaOrNull(schema.at(name).at(member))
-				if !contains(schema.list("required"), member) {
+				if !slices.Contains(schema.list("required"), any(member)) {
 					below = nullable(below)
 				}
 				properties.set(member, below)

@@ -161,7 +161,7 @@ func checkExamples(t *testing.T, d *Dialect, call *Call, p *Place, o *openapites
 		}
 	}
 	if _, example := call.text.answer(d.text); example != nil {
-		if err := o.CheckAnswer(call.Status(), header(o, 0), asJSON(t, example)); err != nil {
+		if err := o.CheckAnswer(call.text.Status, header(o, 0), asJSON(t, example)); err != nil {
 			t.Errorf("the example of an answer:\n%v", err)
 		}
 	}

@@ -21,32 +21,32 @@ type failureKind struct {
 // failureKinds are all failures that a call can have. It excludes unknown paths and
 // methods, which belong to no call, and expired submissions, which exist on NATS only.
 var failureKinds = []failureKind{
-	{"malformed", "the body is not what it claims to be", dialect.Error{Kind: dialect.Malformed, Problem: "unexpected end of JSON input"}, withBody},
+	{"malformed", "the body cannot be parsed", dialect.Error{Kind: dialect.Malformed, Problem: "unexpected end of JSON input"}, withBody},
 	{"bad_header", "X-Bkapi-Authorization is not JSON", dialect.Error{Kind: dialect.BadHeader, Problem: "Parameters error, request header X-Bkapi-Authorization is not a valid JSON format string"}, everyCall},
 	{"invalid_field", "a parameter is missing, of the wrong type or out of range", dialect.Error{Kind: dialect.InvalidField, Field: "name", Problem: "This field is required."}, everyCall},
-	{"too_large", "the body or the number of items is over the limit", dialect.Error{Kind: dialect.TooLarge, Field: "body", Problem: "is larger than 41943040 bytes; divide the request"}, mayBeLarge},
-	{"not_found", "there is no such task, or no longer", dialect.Error{Kind: dialect.NotFound, Problem: "there is no such task, or no longer"}, aboutATask},
+	{"too_large", "the body or the number of items exceeds its limit", dialect.Error{Kind: dialect.TooLarge, Field: "body", Problem: "is larger than 41943040 bytes; divide the request"}, mayBeLarge},
+	{"not_found", "there is no such task, or it has expired", dialect.Error{Kind: dialect.NotFound, Problem: "there is no such task, or it has expired"}, aboutATask},
 	{"conflict", "the Idempotency-Key was used for another request", dialect.Error{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}, makesATask},
-	{"no_module", "there is no such set and module", dialect.Error{Kind: dialect.NotFound, Field: "module", Problem: "there is no such set and module in the topology of the business"}, usedFor[dialect.EditTopology]},
-	{"other_version", "another version is there by now", dialect.Error{Kind: dialect.Conflict, Field: "version", Problem: "the topology has version 5 now, not 4: read it again"}, usedFor[dialect.SetTopology]},
-	{"no_process", "there is no such process in the catalogue", dialect.Error{Kind: dialect.NotFound, Problem: "process 44: there is no such process in the business"}, aboutAProcess},
-	{"stands_against", "what the catalogue has stands against it, such as another process of the name, or a binding", dialect.Error{Kind: dialect.Conflict, Problem: "process 44: process 7 has the same name"}, changesProcesses},
-	{"no_application", "no application is named", dialect.Error{Kind: dialect.NoApplication}, everyCall},
-	{"no_secret", "the application proves itself with nothing", dialect.Error{Kind: dialect.NoSecret, Application: "shop"}, everyCall},
-	{"unknown_application", "there is no such application", dialect.Error{Kind: dialect.UnknownApplication, Application: "shop"}, everyCall},
-	{"wrong_secret", "the secret is another one", dialect.Error{Kind: dialect.WrongSecret, Application: "shop"}, everyCall},
-	{"bad_signature", "the signature is none of the application, or of another time", dialect.Error{Kind: dialect.BadSignature, Application: "shop"}, forAUser},
+	{"no_module", "the topology has no such set and module", dialect.Error{Kind: dialect.NotFound, Field: "module", Problem: "there is no such set and module in the topology of the business"}, usedFor[dialect.EditTopology]},
+	{"other_version", "the topology has another version", dialect.Error{Kind: dialect.Conflict, Field: "version", Problem: "the topology has version 5 now, not 4: read it again"}, usedFor[dialect.SetTopology]},
+	{"no_process", "the catalog has no such process", dialect.Error{Kind: dialect.NotFound, Problem: "process 44: there is no such process in the business"}, aboutAProcess},
+	{"catalog_conflict", "the change conflicts with the catalog, for example with another process of the same name or with a binding", dialect.Error{Kind: dialect.Conflict, Problem: "process 44: process 7 has the same name"}, changesProcesses},
+	{"no_application", "the request names no application", dialect.Error{Kind: dialect.NoApplication}, everyCall},
+	{"no_secret", "the request has neither a secret nor a signature", dialect.Error{Kind: dialect.NoSecret, Application: "shop"}, everyCall},
+	{"unknown_application", "the application does not exist", dialect.Error{Kind: dialect.UnknownApplication, Application: "shop"}, everyCall},
+	{"wrong_secret", "the secret is wrong", dialect.Error{Kind: dialect.WrongSecret, Application: "shop"}, everyCall},
+	{"bad_signature", "the signature is invalid, has expired, or was used before", dialect.Error{Kind: dialect.BadSignature, Application: "shop"}, forAUser},
 	{"no_user", "the application names no user, or the user is not authenticated", dialect.Error{Kind: dialect.NoUser, Application: "shop"}, forAUser},
-	{"bad_token", "the user's bk_token does not count", dialect.Error{Kind: dialect.BadToken, Application: "shop"}, forAUser},
-	{"forbidden", "the application must not do this, or not for this business", dialect.Error{
+	{"bad_token", "the user's bk_token is invalid", dialect.Error{Kind: dialect.BadToken, Application: "shop"}, forAUser},
+	{"forbidden", "the application lacks the permission for an action or for the business", dialect.Error{
 		Kind: dialect.Forbidden, Problem: "application shop lacks the action stop", Application: "shop", Denied: dialect.Denied{Actions: []string{"stop"}},
 	}, everyCall},
-	{"unavailable", "nothing was done; try again after Retry-After seconds", dialect.Error{Kind: dialect.Unavailable, Problem: "the task store cannot be asked now; try again later"}, everyCall},
-	{"store_full", "nothing was done: the task store has no room for new tasks; try again after Retry-After seconds", dialect.Error{Kind: dialect.StoreFull, Problem: "the task store has no room for new tasks; nothing was accepted, try again later"}, makesATask},
-	{"outcome_unknown", "a task may have been accepted: ask for it, or repeat with the same Idempotency-Key", dialect.Error{
-		Kind: dialect.OutcomeUnknown, Problem: "unknown whether task " + exampleTask + " was accepted: ask for it, or repeat with the same Idempotency-Key", Task: exampleTask,
+	{"unavailable", "nothing was done; retry after the seconds in Retry-After", dialect.Error{Kind: dialect.Unavailable, Problem: "the task store is unavailable; try again later"}, everyCall},
+	{"store_full", "nothing was done, because the task store is full; retry after the seconds in Retry-After", dialect.Error{Kind: dialect.StoreFull, Problem: "the task store is full; nothing was accepted, try again later"}, makesATask},
+	{"outcome_unknown", "a task may have been accepted: query it, or repeat the request with the same Idempotency-Key", dialect.Error{
+		Kind: dialect.OutcomeUnknown, Problem: "whether task " + exampleTask + " was accepted is unknown: query it, or repeat the request with the same Idempotency-Key", Task: exampleTask,
 	}, makesATask},
-	{"internal", "our fault; the message has the request's id", dialect.Error{Kind: dialect.Internal, Problem: "internal error, request 0123456789abcdef0123456789abcdef"}, everyCall},
+	{"internal", "internal error; the message contains the request id", dialect.Error{Kind: dialect.Internal, Problem: "internal error, request 0123456789abcdef0123456789abcdef"}, everyCall},
 }
 
 const (
@@ -61,7 +61,6 @@ func makesATask(_ *dialect.Family, c *dialect.Call, _ bool) bool {
 	return is[dialect.Accept](c.Endpoint)
 }
 
-// usedFor reports whether a call has an endpoint of type T.
 func usedFor[T dialect.Endpoint](_ *dialect.Family, c *dialect.Call, _ bool) bool {
 	return is[T](c.Endpoint)
 }
@@ -101,34 +100,24 @@ type Failure struct {
 // failures returns the failures of a call, with the codes of the family of paths.
 func failures(f *dialect.Family, text *familyText, call *dialect.Call, body bool) ([]Failure, error) {
 	var all []Failure
-	for i := range failureKinds {
-		k := &failureKinds[i]
+	for _, k := range failureKinds {
 		if !k.of(f, call, body) {
 			continue
 		}
-		failure, err := fail(f, text, call, k)
+		k.example.Call = call.Name
+		reply := f.Fail(&k.example, exampleRequestID)
+		body, err := fromJSON(reply.Body)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, failure)
+		code := body
+		for _, name := range text.Code {
+			o, _ := code.(*object)
+			code = o.get(name)
+		}
+		all = append(all, Failure{Status: reply.Status, Code: written(code), Meaning: k.meaning, kind: k.name, code: code, body: body})
 	}
 	return all, nil
-}
-
-func fail(f *dialect.Family, text *familyText, call *dialect.Call, k *failureKind) (Failure, error) {
-	example := k.example
-	example.Call = call.Name
-	reply := f.Fail(&example, exampleRequestID)
-	body, err := fromJSON(reply.Body)
-	if err != nil {
-		return Failure{}, err
-	}
-	code := body
-	for _, name := range text.Code {
-		o, _ := code.(*object)
-		code = o.get(name)
-	}
-	return Failure{Status: reply.Status, Code: written(code), Meaning: k.meaning, kind: k.name, code: code, body: body}, nil
 }
 
 func written(code any) string {
@@ -172,9 +161,4 @@ func failureSchema(text *familyText, status int, of []Failure) *object {
 	schema.set("description", strings.Join(lines, "\n"))
 	schema.set("examples", examples)
 	return schema
-}
-
-// missing returns the failure for a path that does not exist.
-func missing(path string) *dialect.Error {
-	return &dialect.Error{Kind: dialect.NoRoute, Problem: "there is no path " + path, Method: http.MethodPost, Path: path}
 }

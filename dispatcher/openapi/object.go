@@ -57,7 +57,6 @@ func (o *object) has(name string) bool {
 	return is
 }
 
-// keys returns the names of the members, in order.
 func (o *object) keys() []string {
 	if o == nil {
 		return nil
@@ -201,5 +200,3 @@ func texts(list []any) []string {
 	}
 	return all
 }
-
-func contains(list []any, text string) bool { return slices.Contains(texts(list), text) }

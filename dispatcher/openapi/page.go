@@ -60,24 +60,26 @@ func (d *Dialect) menu() *tag {
 		list.add(element("li").add(link("#"+call.Name, call.Name)))
 	}
 	list.add(element("li").add(link("#"+d.Name+"-objects", "Objects")))
-	return element("details", "open", "").add(element("summary").add(link("#api-"+d.Name, d.Title)), list)
+	return element("details", "open", "").add(element("summary").add(link("#api-"+d.Name, d.text.Title)), list)
 }
 
 func (d *Dialect) section() (*tag, error) {
-	section := element("section").add(element("h2", "id", "api-"+d.Name).text(d.Title)).add(prose(d.About)...)
+	section := element("section").add(element("h2", "id", "api-"+d.Name).text(d.text.Title)).add(prose(d.text.About)...)
 	for _, family := range d.Families {
 		missing, err := family.Missing()
 		if err != nil {
 			return nil, err
 		}
-		section.add(d.familyTitle(&family)...).add(prose(family.About)...).
+		section.add(d.familyTitle(&family)...).add(prose(family.text.About)...).
 			add(element("p", "class", "dim").text("A path that does not exist: ").add(code(missing)))
 	}
-	section.add(example("Around the data of every answer", d.Envelope())...)
+	if envelope := d.text.EnvelopeExample; envelope != nil {
+		section.add(example("Envelope of the data of every answer", envelope.with("data", "…"))...)
+	}
 	for _, call := range d.Calls {
 		section.add(d.article(&call))
 	}
-	section.add(element("h3", "id", d.Name+"-objects").text("Objects of " + d.Title))
+	section.add(element("h3", "id", d.Name+"-objects").text("Objects of " + d.text.Title))
 	for _, object := range d.Objects() {
 		section.add(element("h4", "id", "object-"+object.Name).text(object.Name)).
 			add(prose(object.About)...).add(table(object.Rows))
@@ -90,7 +92,7 @@ func (d *Dialect) familyTitle(f *Family) []*tag {
 	if len(d.Families) < 2 {
 		return nil
 	}
-	return []*tag{element("h4").text(f.Title)}
+	return []*tag{element("h4").text(f.text.Title)}
 }
 
 func (d *Dialect) article(call *Call) *tag {
@@ -99,17 +101,13 @@ func (d *Dialect) article(call *Call) *tag {
 		paths.add(d.path(&place))
 		failures.add(d.familyTitle(place.Family)...).add(place.failureTable())
 	}
-	answer := "Answer"
-	if call.InEnvelope() {
-		answer = "Data of the answer"
-	}
+	answer, schema, shown := call.text.shown()
 	return element("article").
-		add(element("h3", "id", call.Name).add(link("#"+call.Name, call.Name)).text(" · "+call.Summary), paths).
-		add(prose(call.About)...).
+		add(element("h3", "id", call.Name).add(link("#"+call.Name, call.Name)).text(" · "+call.text.Summary), paths).
+		add(prose(call.text.About)...).
 		add(titled("Parameters", call.Parameters())...).
-		add(titled("Request", call.Request())...).add(example("", call.RequestExample())...).
-		add(titled(fmt.Sprintf("%s, status %d", answer, call.Status()), call.Answer())...).
-		add(example("", call.AnswerExample())...).
+		add(titled("Request", whole(call.text.Request))...).add(example("", call.text.Example.value)...).
+		add(titled(fmt.Sprintf("%s, status %d", answer, call.text.Status), whole(schema))...).add(example("", shown)...).
 		add(failures)
 }
 
@@ -120,18 +118,17 @@ func (d *Dialect) path(place *Place) *tag {
 	}
 	item.add(code(place.Path))
 	if len(d.Families) > 1 {
-		item.text(" ").add(element("span", "class", "dim").text(place.Family.Title))
+		item.text(" ").add(element("span", "class", "dim").text(place.Family.text.Title))
 	}
 	if len(place.Others) > 0 {
-		same := element("div", "class", "also").text("The same: ")
+		same := element("div", "class", "also").text("Equivalent paths: ")
 		for _, other := range place.Others {
 			same.add(code(other)).text(" ")
 		}
 		item.add(same)
 	}
 	for _, silent := range place.Silent {
-		item.add(element("div", "class", "also").add(code(silent)).
-			text(" leads here too, but a query string has no room for what is needed."))
+		item.add(element("div", "class", "also").add(code(silent)).text(silentText))
 	}
 	return item
 }
@@ -146,7 +143,6 @@ func (p *Place) failureTable() *tag {
 	return wide(element("thead").add(head), body)
 }
 
-// titled returns a title and a table, or nil if there are no rows.
 func titled(title string, all []Row) []*tag {
 	if len(all) == 0 {
 		return nil
@@ -154,8 +150,9 @@ func titled(title string, all []Row) []*tag {
 	return []*tag{element("h4").text(title), table(all)}
 }
 
-// example returns an optional title and preformatted text, or nil if text is empty.
-func example(title, text string) []*tag {
+// example returns an optional title and the JSON of a value, or nil if there is no value.
+func example(title string, value any) []*tag {
+	text := indented(value)
 	if text == "" {
 		return nil
 	}

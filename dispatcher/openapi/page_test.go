@@ -106,7 +106,8 @@ func TestEveryCallHasItsPlaceOnThePage(t *testing.T) {
 	for _, d := range api.Dialects {
 		for _, call := range d.Calls {
 			said := words(anchors[call.Name].Parent)
-			for _, row := range append(call.Request(), call.Answer()...) {
+			_, answer, _ := call.text.shown()
+			for _, row := range append(whole(call.text.Request), whole(answer)...) {
 				if !strings.Contains(said, row.Name) {
 					t.Errorf("%s does not show the member %s", call.Name, row.Name)
 				}

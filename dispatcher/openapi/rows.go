@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
 // Row is one row of a table: a member or a parameter.
@@ -30,7 +32,7 @@ func (d *Dialect) Objects() []Object {
 	for _, of := range []*object{d.text.Requests, d.text.Answers} {
 		for _, name := range of.keys() {
 			schema := of.at(name)
-			o := Object{Name: name, About: schema.text("description"), Rows: rows(schema)}
+			o := Object{Name: name, About: schema.text("description"), Rows: below("", schema)}
 			if len(o.Rows) == 0 {
 				o.Rows = []Row{{Name: "", Type: typeOf(schema)}}
 			}
@@ -53,26 +55,13 @@ func (c *Call) Parameters() []Row {
 	return all
 }
 
-// Request returns the members of the request body.
-func (c *Call) Request() []Row { return whole(c.text.Request) }
-
-// Answer returns the members of the answer or, if it has an envelope, of its data.
-func (c *Call) Answer() []Row {
-	if c.text.Data != nil {
-		return whole(c.text.Data)
+// shown returns the part of the answer that the page shows, with its title and example:
+// the whole answer or, if it has an envelope, its data.
+func (t *callText) shown() (title string, schema *object, example any) {
+	if t.Data != nil {
+		return "Data of the answer", t.Data, t.DataExample.value
 	}
-	return whole(c.text.Answer)
-}
-
-// InEnvelope reports whether the answer has an envelope.
-func (c *Call) InEnvelope() bool { return c.text.Data != nil }
-
-// Status returns the status of a success response.
-func (c *Call) Status() int {
-	if c.text.Status != 0 {
-		return c.text.Status
-	}
-	return http.StatusOK
+	return "Answer", t.Answer, t.AnswerExample.value
 }
 
 // whole returns the rows of a schema, or one row with its type if it has no members.
@@ -80,21 +69,10 @@ func whole(schema *object) []Row {
 	if schema == nil {
 		return nil
 	}
-	if all := rows(schema); len(all) > 0 {
+	if all := below("", schema); len(all) > 0 {
 		return all
 	}
 	return []Row{rowOf("", schema, false)}
-}
-
-// RequestExample returns an example of the body, or "" if there is none.
-func (c *Call) RequestExample() string { return indented(c.text.Example.value) }
-
-// AnswerExample returns an example of the answer or its data, or "" if there is none.
-func (c *Call) AnswerExample() string {
-	if c.text.Data != nil {
-		return indented(c.text.DataExample.value)
-	}
-	return indented(c.text.AnswerExample.value)
 }
 
 func indented(value any) string {
@@ -112,17 +90,10 @@ func indented(value any) string {
 	return out.String()
 }
 
-// Envelope returns an example of the envelope of every answer, or "" if there is none.
-func (d *Dialect) Envelope() string {
-	if d.text.EnvelopeExample == nil {
-		return ""
-	}
-	return indented(d.text.EnvelopeExample.with("data", "…"))
-}
-
 // Missing returns the family's response to a path or method that does not exist.
 func (f *Family) Missing() (string, error) {
-	reply := f.of.Fail(missing("/no/such/path"), exampleRequestID)
+	const path = "/no/such/path"
+	reply := f.of.Fail(&dialect.Error{Kind: dialect.NoRoute, Problem: "there is no path " + path, Method: http.MethodPost, Path: path}, exampleRequestID)
 	body, err := reply.JSON()
 	return fmt.Sprint(reply.Status, " ", strings.TrimSpace(string(body))), err
 }
@@ -143,15 +114,13 @@ func (p *Place) FailuresOf() []Failure {
 	return all
 }
 
-// rows returns the members of an object, including the members of nested objects.
-func rows(schema *object) []Row { return below("", schema) }
-
+// below returns the members of an object, including the members of nested objects.
 func below(prefix string, schema *object) []Row {
 	var all []Row
 	properties := schema.at("properties")
 	for _, name := range properties.keys() {
 		member := properties.at(name)
-		all = append(all, rowOf(prefix+name, member, contains(schema.list("required"), name)))
+		all = append(all, rowOf(prefix+name, member, slices.Contains(schema.list("required"), any(name))))
 		all = append(all, inside(prefix+name, member)...)
 	}
 	if needed := alternatives(schema); needed != "" {
