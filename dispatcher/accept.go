@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
@@ -22,11 +21,10 @@ const keyHeader = "Idempotency-Key"
 // maxIdempotencyKey is the maximum length of a key in bytes.
 const maxIdempotencyKey = 255
 
-// acceptance is an authorized submission, from HTTP or NATS.
+// acceptance is the origin of an authorized submission, from HTTP or NATS, and its terms.
 type acceptance struct {
 	call  string // full name of the dialect's call
-	who   auth.Caller
-	sub   *procfleet.Submission // emptied by accept
+	who   *auth.Caller
 	terms terms
 	start time.Time
 	log   logrus.FieldLogger
@@ -44,25 +42,19 @@ func (a *api) decode(
 
 // accept creates a task, or finds the task that an earlier request with the same key
 // created. It returns when the task is durable.
-func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error) {
-	sub := *r.sub
-	*r.sub = procfleet.Submission{} // the draft holds the operations from here on; do not keep a second copy of a large submission
+func (a *api) accept(ctx context.Context, r *acceptance, from *procfleet.Submission) (procfleet.Task, error) {
+	sub := *from
+	*from = procfleet.Submission{} // the draft holds the operations from here on; do not keep a second copy of a large submission
 	sub.Dialect, sub.Application = r.call, r.who.Application
 	task, err := a.submitter.submit(ctx, sub, r.terms)
 	if err != nil {
 		return procfleet.Task{}, err
 	}
-	a.noteAccepted(ctx, &task, r.who, r.log, r.start)
-	return task, nil
-}
-
-// noteAccepted counts and logs an accepted task, including a task found by a repeated
-// request.
-func (a *api) noteAccepted(ctx context.Context, task *procfleet.Task, who auth.Caller, log logrus.FieldLogger, start time.Time) {
 	a.metrics.accepted(ctx, task.Dialect, task.Items)
-	log.WithFields(logrus.Fields{
-		"task": task.ID, "application": who.Application, "user": who.User, "items": task.Items, "elapsed_ms": time.Since(start).Milliseconds(),
+	r.log.WithFields(logrus.Fields{
+		"task": task.ID, "application": r.who.Application, "user": r.who.User, "items": task.Items, "elapsed_ms": time.Since(r.start).Milliseconds(),
 	}).Info("task accepted")
+	return task, nil
 }
 
 // checkKey rejects keys with control characters, which are reserved for keys of the dispatcher.
@@ -109,41 +101,3 @@ func (s *submitter) cut(ctx context.Context, operations []procfleet.Operation) (
 	}
 	return inTurn(ctx, s.turns, items > turnItems, func() (*plan, error) { return cut(operations) })
 }
-
-// marks writes the dispatched marks of accepted tasks in the background. If a write
-// fails or the dispatcher crashes, the sweep writes the mark.
-type marks struct {
-	slots   chan struct{}
-	running sync.WaitGroup
-	timeout time.Duration
-	log     logrus.FieldLogger
-}
-
-// marksAtOnce is the maximum number of concurrent background writes.
-const marksAtOnce = 256
-
-func newMarks(cfg *Config) *marks {
-	return &marks{slots: make(chan struct{}, marksAtOnce), timeout: cfg.Timeouts.Accept, log: cfg.Log}
-}
-
-// later writes a mark in the background. It returns false, and writes nothing, if
-// marksAtOnce writes are in progress.
-func (m *marks) later(ctx context.Context, id procfleet.TaskID, mark func(context.Context) error) bool {
-	select {
-	case m.slots <- struct{}{}:
-	default:
-		return false
-	}
-	m.running.Go(func() {
-		defer func() { <-m.slots }()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
-		defer cancel()
-		if err := mark(ctx); err != nil {
-			m.log.WithError(err).WithField("task", id).Warn("dispatch not recorded, left to the sweep")
-		}
-	})
-	return true
-}
-
-// wait returns when every write has ended.
-func (m *marks) wait() { m.running.Wait() }

@@ -68,7 +68,7 @@ func answered(answer any) dialect.Reply {
 
 func startPlainServer(t *testing.T, cfg Config, store Store, queue Queue) *testServer {
 	t.Helper()
-	d, err := speaking([]dialect.Dialect{plainDialect()}, cfg, store, queue)
+	d, err := newWithDialects([]dialect.Dialect{plainDialect()}, cfg, store, queue)
 	if err != nil {
 		t.Fatal(err)
 	}

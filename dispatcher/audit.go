@@ -133,19 +133,6 @@ func (a *api) auditRefusal(f *dialect.Error, action string, who *auth.Caller, o 
 	a.cfg.Audit.Refused(r, unauthenticated)
 }
 
-// topologyOf returns the record of a replaced topology, with the hosts of all modules.
-func topologyOf(b catalog.Business, sets []catalog.Set) audit.Record {
-	r := audit.Record{Change: "set topology", Business: b.Namespace()}
-	for _, s := range sets {
-		for _, m := range s.Modules {
-			for _, host := range m.Hosts {
-				r.AddTarget(&procfleet.Target{Host: host})
-			}
-		}
-	}
-	return r
-}
-
 // topologyEditOf returns the record of an edit of a topology.
 func topologyEditOf(q *dialect.TopologyEdit) audit.Record {
 	switch business := q.Business.Namespace(); {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -28,7 +30,7 @@ func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHo
 	if q.Everywhere() {
 		scopes = []catalog.Scope{{Namespace: q.Namespace}}
 	}
-	ctx, cancel := e.undisturbed(ctx)
+	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	what := "freeze"
 	if q.Lift {
@@ -41,12 +43,12 @@ func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHo
 	var err error
 	switch {
 	case len(scopes) == 0: // no target resolved to a host
-		done.Outcomes = e.frozen(q, at)
+		done.Outcomes = outcomesOf(q.Targets, at, success)
 	case q.Lift:
 		done, err = e.lift(ctx, q, at, scopes)
 	default:
 		done.Until, err = e.api.store.Freeze(ctx, scopes, catalog.Freezing{TTL: q.TTL.Std(), Reason: q.Reason, By: callerName(&e.who)})
-		done.Outcomes = e.frozen(q, at)
+		done.Outcomes = outcomesOf(q.Targets, at, success)
 	}
 	if err != nil {
 		return dialect.Frozen{}, fmt.Errorf("freeze, or lift freezes of, %d scopes: %w", len(scopes), err)
@@ -60,17 +62,12 @@ func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHo
 	return done, nil
 }
 
-// scopes returns the freeze scopes of the hosts, or of one namespace on each host.
 func (at *targetHosts) scopes(namespace string) []catalog.Scope {
 	scopes := make([]catalog.Scope, len(at.hosts))
 	for i, host := range at.hosts {
 		scopes[i] = catalog.Scope{Host: host, Namespace: namespace}
 	}
 	return scopes
-}
-
-func (e *exchange) frozen(q *dialect.Freezing, at *targetHosts) []dialect.TargetOutcome {
-	return outcomesOf(q.Targets, at, func(int) (procfleet.Code, string) { return procfleet.CodeSuccess, "success" })
 }
 
 func (e *exchange) lift(ctx context.Context, q *dialect.Freezing, at *targetHosts, scopes []catalog.Scope) (dialect.Frozen, error) {
@@ -82,7 +79,7 @@ func (e *exchange) lift(ctx context.Context, q *dialect.Freezing, at *targetHost
 		if !existed[n] {
 			return procfleet.CodeNotRunning, "nothing was frozen"
 		}
-		return procfleet.CodeSuccess, "success"
+		return success(n)
 	})}
 	for _, was := range existed {
 		if was {
@@ -127,17 +124,19 @@ type HostEvents interface {
 
 func (e *exchange) listEvents(ctx context.Context, p *dialect.EventPage, _ string) (dialect.Events, error) {
 	if e.api.cfg.Events == nil {
-		return dialect.Events{}, &dialect.Error{Kind: dialect.Unavailable, Problem: "this server does not read the events of agents", RetryAfter: retryAway}
+		return dialect.Events{}, &dialect.Error{Kind: dialect.Unavailable, Problem: "this server does not read the events of agents", RetryAfter: retryUnavailable}
 	}
 	page, err := e.api.cfg.Events.HostEvents(ctx, bus.HostEventQuery{
 		Host: p.Host, Namespace: p.Namespace, Kind: p.Kind, Since: p.Since, After: p.After, Newest: p.Newest, Limit: p.Limit,
 	})
 	if err != nil {
 		if errors.Is(err, bus.ErrUnavailable) {
-			return dialect.Events{}, &dialect.Error{Kind: dialect.Unavailable, Problem: "the events of agents cannot be read now; try again later", RetryAfter: retryAway}
+			return dialect.Events{}, &dialect.Error{Kind: dialect.Unavailable, Problem: "the events of agents cannot be read now; try again later", RetryAfter: retryUnavailable}
 		}
 		return dialect.Events{}, fmt.Errorf("list events: %w", err)
 	}
-	e.api.metrics.eventsRefused(ctx, page.Refused)
+	for reason, n := range page.Refused {
+		e.api.metrics.refusedEvents.Add(ctx, int64(n), metric.WithAttributes(attribute.String("reason", reason)))
+	}
 	return dialect.Events{Events: page.Events, Next: page.Next, More: page.More}, nil
 }

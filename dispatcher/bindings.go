@@ -48,8 +48,8 @@ func (e *exchange) bindingsChanged(ctx context.Context, b catalog.Business, edit
 type pendingBindings struct {
 	operations []procfleet.Operation
 	registered []catalog.Definition // to register when the task is accepted
-	gone       []catalog.Process    // to unregister when the task is accepted
-	room       int                  // number of hosts that may be added
+	unregister []catalog.Process    // to unregister when the task is accepted
+	left       int                  // number of hosts that may be added
 }
 
 func (u *pendingBindings) empty() bool { return len(u.operations) == 0 }
@@ -57,7 +57,7 @@ func (u *pendingBindings) empty() bool { return len(u.operations) == 0 }
 // unregistered returns the differences on the hosts of the named modules: processes
 // that are bound and not registered, or registered and not bound.
 func (a *api) unregistered(ctx context.Context, b catalog.Business, ids []int64, named map[int64][]string) (*pendingBindings, error) {
-	todo := &pendingBindings{room: a.cfg.Limits.Items}
+	todo := &pendingBindings{left: a.cfg.Limits.Items}
 	topology, err := a.store.Topology(ctx, b)
 	if err != nil {
 		return nil, fmt.Errorf("read the topology of business %s: %w", b.Namespace(), err)
@@ -122,30 +122,30 @@ func bindingAction(t *catalog.Template, b catalog.Business) procfleet.Action {
 func (u *pendingBindings) add(
 	spec procfleet.ProcessSpec, action procfleet.Action, ps []catalog.Process, registered []*catalog.Registration, bound map[procfleet.Host]bool,
 ) error {
-	made := procfleet.Operation{Action: action, Process: spec}
+	bind := procfleet.Operation{Action: action, Process: spec}
 	release := procfleet.Operation{Action: procfleet.ActionRelease, Process: procfleet.ProcessSpec{Namespace: spec.Namespace, Name: spec.Name}}
 	definition := catalog.Definition{Spec: spec}
-	var there []*catalog.Registration
+	var existing []*catalog.Registration
 	for i, p := range ps {
-		if u.room == 0 {
+		if u.left == 0 {
 			break
 		}
 		target := procfleet.Target{Host: p.Host}
 		switch {
 		case bound[p.Host] && registered[i] == nil:
-			made.Targets, definition.Hosts = append(made.Targets, target), append(definition.Hosts, p.Host)
+			bind.Targets, definition.Hosts = append(bind.Targets, target), append(definition.Hosts, p.Host)
 		case !bound[p.Host] && registered[i] != nil:
-			release.Targets, there = append(release.Targets, target), append(there, registered[i])
-			u.gone = append(u.gone, p)
+			release.Targets, existing = append(release.Targets, target), append(existing, registered[i])
+			u.unregister = append(u.unregister, p)
 		default:
 			continue
 		}
-		u.room--
+		u.left--
 	}
-	if len(made.Targets) > 0 {
-		u.operations, u.registered = append(u.operations, made), append(u.registered, definition)
+	if len(bind.Targets) > 0 {
+		u.operations, u.registered = append(u.operations, bind), append(u.registered, definition)
 	}
-	parts, err := bySpec(release, there, asRegistered)
+	parts, err := bySpec(release, existing, asRegistered)
 	u.operations = append(u.operations, parts...)
 	return err
 }
@@ -153,21 +153,18 @@ func (u *pendingBindings) add(
 // submitBindings creates the task, then registers and unregisters its processes. After
 // a crash in between, the next comparison finds the remaining differences.
 func (e *exchange) submitBindings(ctx context.Context, b catalog.Business, todo *pendingBindings) (procfleet.TaskID, error) {
-	task, err := e.api.submitter.submit(ctx, procfleet.Submission{
-		Operations: todo.operations, Dialect: e.call.Name, Application: e.who.Application, Business: b.Namespace(),
-	}, terms{unregistered: true, origin: e.origin()})
+	task, err := e.submit(ctx, &procfleet.Submission{Operations: todo.operations, Business: b.Namespace()}, terms{unregistered: true})
 	if err != nil {
 		return "", fmt.Errorf("notify agents of bindings: %w", err)
 	}
-	e.api.noteAccepted(ctx, &task, e.who, e.log(), e.start)
 	if len(todo.registered) > 0 {
 		if _, err := e.api.store.Register(ctx, todo.registered, false); err != nil {
 			return "", fmt.Errorf("register bound processes: %w", err)
 		}
 	}
-	if len(todo.gone) > 0 {
+	if len(todo.unregister) > 0 {
 		e.api.cfg.Reached(PointReleased)
-		if _, err := e.api.store.Unregister(ctx, todo.gone); err != nil {
+		if _, err := e.api.store.Unregister(ctx, todo.unregister); err != nil {
 			return "", fmt.Errorf("unregister unbound processes: %w", err)
 		}
 	}

@@ -43,8 +43,6 @@ func newBodies(l *Limits) bodies {
 	return bodies{big: semaphore.NewWeighted(int64(l.BigBodies)), small: semaphore.NewWeighted(l.SmallBodies), limit: l.SmallBodies}
 }
 
-// small reports whether a body is limited by its bytes. A negative length means
-// unknown.
 func small(length int64) bool { return length >= 0 && length <= bigBody }
 
 // reserve waits for the memory for a body of the given length; call release to free it.
@@ -54,21 +52,28 @@ func (b *bodies) reserve(ctx context.Context, length int64) (release func(), err
 	if small(length) {
 		memory, weight, wait = b.small, min(max(length, leastBody), b.limit), smallBodyWait
 	}
-	bounded, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	switch err := memory.Acquire(bounded, weight); {
-	case ctx.Err() != nil && err != nil:
-		return func() {}, context.Cause(ctx)
-	case err != nil:
-		return func() {}, &dialect.Error{
-			Kind: dialect.Unavailable, Problem: "too many requests are being worked on; nothing was done, try again later", RetryAfter: retryFull,
-		}
+	if err := acquire(ctx, memory, weight, wait, "too many requests are in progress; nothing was done, try again later"); err != nil {
+		return func() {}, err
 	}
 	return sync.OnceFunc(func() { memory.Release(weight) }), nil
 }
 
-// tooLarge returns the error for a body above the limit.
-func tooLarge(limit int64) *dialect.Error {
+// acquire acquires a weight of memory. If it is not available within wait, the error is
+// [dialect.Unavailable] with the given problem.
+func acquire(ctx context.Context, memory *semaphore.Weighted, weight int64, wait time.Duration, problem string) error {
+	bounded, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	err := memory.Acquire(bounded, weight)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return &dialect.Error{Kind: dialect.Unavailable, Problem: problem, RetryAfter: retryFull}
+}
+
+func bodyTooLarge(limit int64) *dialect.Error {
 	return &dialect.Error{
 		Kind: dialect.TooLarge, Field: "body", Problem: fmt.Sprintf("is larger than %d bytes; divide the request", limit),
 	}
@@ -79,7 +84,7 @@ func (e *exchange) body(in *dialect.Request, unauthenticated bool) (err error) {
 	limit, length := e.api.cfg.Limits.Body, e.r.ContentLength
 	if length > limit {
 		e.skip(2 * limit)
-		return tooLarge(limit)
+		return bodyTooLarge(limit)
 	}
 	if unauthenticated {
 		in.Body, e.release, err = e.readUnauthenticated(e.r.Context())
@@ -99,7 +104,7 @@ func (e *exchange) body(in *dialect.Request, unauthenticated bool) (err error) {
 	case n > limit:
 		e.release()
 		e.skip(2 * limit)
-		return tooLarge(limit)
+		return bodyTooLarge(limit)
 	}
 	in.Body = body.Bytes()
 	return nil
@@ -139,8 +144,13 @@ func (e *exchange) pace() pace {
 	return pace{http.NewResponseController(e.w), e.start.Add(e.api.cfg.Timeouts.Read)}
 }
 
-// step sets the deadline of the next step.
-func (p pace) step() { p.until(earlier(time.Now().Add(stepTime), p.whole)) }
+func (p pace) step() {
+	deadline := time.Now().Add(stepTime)
+	if p.whole.Before(deadline) {
+		deadline = p.whole
+	}
+	p.until(deadline)
+}
 
 // end sets the read deadline for the rest of the request. After an error it allows one
 // more step, which net/http reads before it closes the connection.
@@ -173,20 +183,12 @@ func (b *pacedBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// cutOff returns the error for an incomplete body.
 func cutOff(err error) *dialect.Error {
 	problem := "ends too early"
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		problem = "comes too slowly"
+		problem = "arrives too slowly"
 	}
 	return &dialect.Error{Kind: dialect.Malformed, Field: "body", Problem: problem}
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // If the body contains the credentials, its caller is unauthenticated until the body
@@ -197,86 +199,52 @@ func earlier(a, b time.Time) time.Time {
 // waiting body holds memory for which others wait.
 const segmentWait = time.Second
 
-// unauthenticatedBody is a partly read body with its reserved memory.
-type unauthenticatedBody struct {
-	memory   *semaphore.Weighted
-	held     int64
-	segments [][]byte
-	size     int64
-}
-
-// release releases all reserved memory; it is safe to call again.
-func (b *unauthenticatedBody) release() {
-	b.memory.Release(b.held)
-	b.held, b.segments = 0, nil
-}
-
-func (b *unauthenticatedBody) reserve(ctx context.Context, size int64) error {
-	bounded, cancel := context.WithTimeout(ctx, segmentWait)
-	defer cancel()
-	switch err := b.memory.Acquire(bounded, size); {
-	case ctx.Err() != nil && err != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		return &dialect.Error{
-			Kind: dialect.Unavailable, RetryAfter: retryFull,
-			Problem: "too many bodies are being read of callers who name themselves nowhere else; nothing was done, try again later, or name the application in a header",
-		}
-	}
-	b.held += size
-	return nil
-}
-
 // readUnauthenticated reads the body of an unauthenticated caller; call release to free
 // its memory. The first step is leastBody bytes; each step is twice as large as the
 // previous one, up to largestStep.
 func (e *exchange) readUnauthenticated(ctx context.Context) (body []byte, release func(), err error) {
-	limit, length := e.api.cfg.Limits.Body, e.r.ContentLength
-	b := &unauthenticatedBody{memory: e.api.unauthenticated}
+	limit, length, held := e.api.cfg.Limits.Body, e.r.ContentLength, int64(0)
+	release = func() {
+		e.api.unauthenticated.Release(held)
+		held = 0
+	}
 	pace := e.pace()
 	defer func() { pace.end(err) }()
 	for step := int64(leastBody); ; step = min(2*step, largestStep) {
 		if length >= 0 {
-			step = min(step, length-b.size)
+			step = min(step, length-int64(len(body)))
 		}
 		if step == 0 {
-			break
+			return body, release, nil
 		}
-		if err = b.reserve(ctx, step); err != nil {
-			return nil, b.release, err
+		err = acquire(ctx, e.api.unauthenticated, step, segmentWait,
+			"too many bodies that contain credentials are being received; nothing was done, try again later, or name the application in a header")
+		if err != nil {
+			return nil, release, err
 		}
+		held += step
 		pace.step()
-		var segment []byte
-		segment, err = readUpTo(e.r.Body, step)
-		b.segments, b.size = append(b.segments, segment), b.size+int64(len(segment))
-		switch {
-		case b.size > limit:
-			b.release()
+		body, err = appendUpTo(body, e.r.Body, int(step))
+		switch size := int64(len(body)); {
+		case size > limit:
+			release()
 			e.skip(2 * limit)
-			return nil, b.release, tooLarge(limit)
-		case errors.Is(err, io.EOF) && (length < 0 || b.size == length):
-			return b.whole(), b.release, nil
+			return nil, release, bodyTooLarge(limit)
+		case errors.Is(err, io.EOF) && (length < 0 || size == length):
+			return body, release, nil
 		case err != nil:
-			return nil, b.release, cutOff(err)
+			return nil, release, cutOff(err)
 		}
 	}
-	return b.whole(), b.release, nil
 }
 
-func (b *unauthenticatedBody) whole() []byte {
-	if len(b.segments) == 1 {
-		return b.segments[0]
-	}
-	return slices.Concat(b.segments...)
-}
-
-// readUpTo reads up to size bytes. If it reads fewer, it returns the error.
-func readUpTo(r io.Reader, size int64) ([]byte, error) {
-	segment := make([]byte, size)
-	for n := 0; ; {
-		read, err := r.Read(segment[n:])
-		if n += read; err != nil || n == len(segment) {
-			return segment[:n], err
+// appendUpTo appends up to size bytes of r. If it appends fewer, it returns the error.
+func appendUpTo(body []byte, r io.Reader, size int) ([]byte, error) {
+	body = slices.Grow(body, size)
+	for end := len(body) + size; ; {
+		n, err := r.Read(body[len(body):end])
+		if body = body[:len(body)+n]; err != nil || len(body) == end {
+			return body, err
 		}
 	}
 }

@@ -35,7 +35,7 @@ type plan struct {
 	// definitions are the specs that acceptance registers.
 	definitions []catalog.Definition
 	// longest is the time that the busiest host may need for all its items.
-	longest budget
+	longest time.Duration
 }
 
 // place is a destination whose items are executed in order: one host, or one target
@@ -77,10 +77,10 @@ func cut(operations []procfleet.Operation) (*plan, error) {
 		c.addHost(w)
 	}
 	if c.bytesInAll > maxPlanBytes {
-		return nil, &TooLargeError{fmt.Sprintf("the process specs are too big for so many processes on hosts: more than %d MiB for all of them; divide the request", maxPlanBytes>>20)}
+		return nil, tooLarge("the process specs are too big for so many processes on hosts: more than %d MiB for all of them; divide the request", maxPlanBytes>>20)
 	}
 	if len(c.chunks) > maxChunks {
-		return nil, &TooLargeError{fmt.Sprintf("the hosts are in %d cloud areas, at most %d are allowed in one request; divide the request by areas", len(c.open), maxChunks)}
+		return nil, tooLarge("the hosts are in %d cloud areas, at most %d are allowed in one request; divide the request by areas", len(c.open), maxChunks)
 	}
 	for _, chunk := range c.chunks {
 		chunk.First = p.items
@@ -110,7 +110,7 @@ func distinctSpecs(operations []procfleet.Operation) (*specTable, error) {
 			return nil, fmt.Errorf("encode the process spec of operation %d: %w", i, err)
 		}
 		if len(text) > chunkBytes {
-			return nil, &TooLargeError{fmt.Sprintf("the process spec of operation %d is %d bytes long, at most %d are allowed", i, len(text), chunkBytes)}
+			return nil, tooLarge("the process spec of operation %d is %d bytes long, at most %d are allowed", i, len(text), chunkBytes)
 		}
 		at, ok := seen[string(text)]
 		if !ok {
@@ -126,10 +126,8 @@ func distinctSpecs(operations []procfleet.Operation) (*specTable, error) {
 
 func distinctActions(operations []procfleet.Operation) []procfleet.Action {
 	var actions []procfleet.Action
-	seen := make(map[procfleet.Action]bool)
 	for i := range operations {
-		if a := operations[i].Action; !seen[a] {
-			seen[a] = true
+		if a := operations[i].Action; !slices.Contains(actions, a) {
 			actions = append(actions, a)
 		}
 	}
@@ -280,20 +278,16 @@ func (c *cutter) bytes(items []plannedItem, there map[int]int) int {
 // hostCommands is the number of commands that an agent runs at the same time.
 const hostCommands = 64
 
-// budget is the maximum time that an operation or a host needs if the host is
-// responsive.
-type budget = time.Duration
-
-// budget returns the maximum time that one host needs for its items. Operations on one
-// process run one after the other; processes run in parallel, at most hostCommands at
-// the same time. A schedule that never idles needs at most its longest chain plus the
+// budget returns the maximum time that one responsive host needs for its items. Operations
+// on one process run one after the other; processes run in parallel, at most hostCommands
+// at the same time. A schedule that never idles needs at most its longest chain plus the
 // total divided by hostCommands.
-func (c *cutter) budget(w *hostWork) budget {
+func (c *cutter) budget(w *hostWork) time.Duration {
 	if len(w.items) == 1 {
 		return c.itemBudget(&w.items[0])
 	}
-	var longest, all budget
-	chains := make(map[string]budget, len(w.items))
+	var longest, all time.Duration
+	chains := make(map[string]time.Duration, len(w.items))
 	for i := range w.items {
 		it := &w.items[i]
 		own := c.itemBudget(it)
@@ -307,13 +301,13 @@ func (c *cutter) budget(w *hostWork) budget {
 	return longest + all/hostCommands
 }
 
-func (c *cutter) itemBudget(it *plannedItem) budget {
+func (c *cutter) itemBudget(it *plannedItem) time.Duration {
 	return c.specs.specs[it.Spec].Budget(it.Action)
 }
 
 // timeout returns the time limit of a task: the caller's timeout, or else the budget of
 // the busiest host plus slack, at most [procfleet.MaxTimeout].
-func timeout(wanted time.Duration, longest budget, slack time.Duration) time.Duration {
+func timeout(wanted, longest, slack time.Duration) time.Duration {
 	if wanted != 0 {
 		return wanted
 	}

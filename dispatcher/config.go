@@ -106,7 +106,7 @@ const (
 	PointPublished  = "dispatcher.published"  // every chunk is queued; the task is not marked as dispatched
 	PointReleased   = "dispatcher.released"   // a release is queued for a process; its registration still exists
 	PointSubmitted  = "dispatcher.submitted"  // a published submission is accepted; its message is not acknowledged
-	PointKept       = "dispatcher.kept"       // a published submission is stored as failed; its message is not acknowledged
+	PointFailed     = "dispatcher.kept"       // a published submission is stored as failed; its message is not acknowledged
 )
 
 // Limits bounds the resources that requests may use.
@@ -229,7 +229,7 @@ func (c Config) Validate() error {
 		}
 	}
 	if c.Limits.Body > largestBody {
-		errs = append(errs, invalid.Fieldf("Limits.Body", "%d bytes are more than any memory holds: at most %d", c.Limits.Body, int64(largestBody)))
+		errs = append(errs, invalid.Fieldf("Limits.Body", "%d bytes exceed the maximum of %d", c.Limits.Body, int64(largestBody)))
 	}
 	if c.Slack > procfleet.MaxTimeout {
 		errs = append(errs, invalid.Fieldf("Slack", "%s is more than %s, the longest that a task may take", c.Slack, procfleet.MaxTimeout))
@@ -246,7 +246,7 @@ func (c Config) validateListen() error {
 		return invalid.Fieldf("Listen", "%q is not of the form host:port, for example 127.0.0.1:8080: %w", c.Listen, err)
 	}
 	if !loopback.Host(host) && c.AppsFile == "" && !c.AllowUnauthenticated {
-		return invalid.Fieldf("Listen", "refusing to listen on %s: callers are not authenticated, and everyone who reaches this address "+
+		return invalid.Fieldf("Listen", "refusing to listen on %s: callers are not authenticated, and any caller that reaches this address "+
 			"could run commands on every host; name the applications that may call with --apps, listen on 127.0.0.1, "+
 			"or give --allow-unauthenticated on a test network", c.Listen)
 	}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
 func host(t interface{ Fatal(...any) }, text string) procfleet.Host {
@@ -186,7 +187,7 @@ func TestCutBoundsTheBytesOfAChunk(t *testing.T) {
 	huge := spec("huge")
 	huge.Control.Environment = map[string]string{"A": strings.Repeat("x", chunkBytes)}
 	_, err := cut([]procfleet.Operation{{Action: procfleet.ActionStart, Process: huge, Targets: ops[0].Targets}})
-	if _, ok := errors.AsType[*TooLargeError](err); !ok {
+	if f, ok := errors.AsType[*dialect.Error](err); !ok || f.Kind != dialect.TooLarge {
 		t.Errorf("a spec above the size of a chunk: %v", err)
 	}
 }
@@ -253,7 +254,7 @@ func TestASmallRequestThatComesToVeryMuchIsRefused(t *testing.T) {
 		"process specs are too big":                       {big("one"), big("two")},
 		fmt.Sprintf("are in %d cloud areas", maxChunks+1): {{Action: procfleet.ActionStatus, Process: spec("p"), Targets: areas}},
 	} {
-		var large *TooLargeError
+		var large *dialect.Error
 		if _, err := cut(operations); !errors.As(err, &large) || !strings.Contains(large.Problem, want) {
 			t.Errorf("%v, want an error that says %q", err, want)
 		}

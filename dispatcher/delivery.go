@@ -1,8 +1,8 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
@@ -48,9 +48,9 @@ const maxEcho = 1 << 10
 type outcome string
 
 const (
-	outcomeAccepted outcome = "accepted"
-	outcomeFailed   outcome = "failed"
-	outcomePutOff   outcome = "put_off"
+	outcomeAccepted  outcome = "accepted"
+	outcomeFailed    outcome = "failed"
+	outcomePostponed outcome = "put_off"
 )
 
 // codePoisoned is the failure code of a message that repeatedly made dispatchers crash.
@@ -59,40 +59,38 @@ const codePoisoned = "poisoned"
 
 // delivery is one delivery of a published message.
 type delivery struct {
-	in       *intake
-	s        *bus.Submission
-	entrance entrance
-	replyTo  string
-	who      auth.Caller // set after authentication
-	id       string      // 32 hexadecimal digits
-	start    time.Time
-	log      logrus.FieldLogger
+	in      *intake
+	s       *bus.Submission
+	target  acceptCall
+	replyTo string
+	who     auth.Caller // set after authentication
+	id      string      // 32 hexadecimal digits
+	start   time.Time
+	log     logrus.FieldLogger
 }
 
-// take processes a message until it is accepted, failed or put off. The context pulling
+// handle processes a message until it is accepted, failed or postponed. The context pulling
 // ends when the dispatcher stops receiving messages; work ends later.
-func (in *intake) take(pulling, work context.Context, s *bus.Submission) {
-	random := uuid.New()
-	e := &delivery{
-		in: in, s: s, entrance: in.entrances[nativeCall], id: hex.EncodeToString(random[:]), start: time.Now(),
-	}
+func (in *intake) handle(pulling, work context.Context, s *bus.Submission) {
+	e := &delivery{in: in, s: s, target: in.acceptCalls[nativeCall], id: newRequestID(), start: time.Now()}
 	e.log = in.api.log.WithFields(logrus.Fields{"request": e.id, "submission": s.ID()})
 	ctx, span := in.api.cfg.Tracer.Start(s.Context(work), "NATS submission", trace.WithSpanKind(trace.SpanKindConsumer))
 	defer span.End()
 	e.log = tracecontext.Log(ctx, e.log)
-	o := outcomePutOff
+	o := outcomePostponed
 	defer func() {
 		if cause := recover(); cause != nil {
 			e.log.WithField("panic", fmt.Sprint(cause)).WithField("stack", string(debug.Stack())).Error("submission panicked")
-			e.putOff()
+			e.postpone()
 		}
-		span.SetAttributes(attribute.String("outcome", string(o)))
-		in.api.metrics.submitted(ctx, o)
+		label := attribute.String("outcome", string(o))
+		span.SetAttributes(label)
+		in.api.metrics.submissions.Add(ctx, 1, metric.WithAttributes(label))
 	}()
 	o = e.decide(ctx, pulling)
 }
 
-// decide accepts the message, fails it, or puts it off. A message that was delivered
+// decide accepts the message, fails it, or postpones it. A message that was delivered
 // several times is processed in a trial, one message at a time. If decide panics, the
 // record of the trial remains.
 func (e *delivery) decide(ctx, pulling context.Context) outcome {
@@ -103,7 +101,7 @@ func (e *delivery) decide(ctx, pulling context.Context) outcome {
 		e.log.WithError(err).Error("submission poisoned")
 		return e.fail(ctx, codePoisoned, &dialect.Error{Kind: dialect.Internal, Problem: err.Error()})
 	case err != nil:
-		return e.putOff()
+		return e.postpone()
 	}
 	defer on.Over()
 	task, err := e.accept(ctx)
@@ -118,8 +116,6 @@ func (e *delivery) decide(ctx, pulling context.Context) outcome {
 	return o
 }
 
-// unavailable reports whether an error is temporary because the store or the queue is
-// unavailable.
 func unavailable(err error) bool { return err != nil && failure(err).RetryAfter > 0 }
 
 // retry retries while the store or the queue is unavailable, at most for Timeouts.Hold,
@@ -144,9 +140,9 @@ func (e *delivery) conclude(ctx context.Context, task procfleet.Task, err error)
 	f := e.in.api.failed(err, e.log, e.id, e.start)
 	switch {
 	case f.Kind == dialect.Internal:
-		return e.putOff(), e.in.StoreAvailable(ctx)
+		return e.postpone(), e.in.StoreAvailable(ctx)
 	case f.RetryAfter > 0:
-		return e.putOff(), false
+		return e.postpone(), false
 	}
 	return e.fail(ctx, f.Kind.String(), f), false
 }
@@ -165,10 +161,10 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, e.in.api.cfg.Timeouts.Query)
 	defer cancel()
-	if e.who, err = e.in.api.authenticator.Authenticate(ctx, &e.entrance.family, in, netip.Addr{}); err != nil {
+	if e.who, err = e.in.api.authenticator.Authenticate(ctx, &e.target.family, in, netip.Addr{}); err != nil {
 		return procfleet.Task{}, err
 	}
-	sub, err := e.in.api.decode(ctx, t.key, e.entrance.accept.Decode, in)
+	sub, err := e.in.api.decode(ctx, t.key, e.target.accept.Decode, in)
 	if err == nil {
 		err = e.who.MaySubmit(&sub)
 	}
@@ -176,27 +172,24 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 		return procfleet.Task{}, err
 	}
 	if t.key == "" {
-		t.key, t.sole = placeKey(e.s), true
+		t.key, t.sole = positionKey(e.s), true
 	}
 	t.origin = originOf(&e.who, netip.Addr{}, e.id)
-	return e.in.api.accept(ctx, &acceptance{call: e.entrance.call, who: e.who, sub: &sub, start: e.start, log: e.log, terms: t})
+	return e.in.api.accept(ctx, &acceptance{call: e.target.name, who: &e.who, terms: t, start: e.start, log: e.log}, &sub)
 }
 
-// placeKey returns the idempotency key for a message without one. It contains a control
+// positionKey returns the idempotency key for a message without one. It contains a control
 // character, which the keys of callers cannot contain.
-func placeKey(s *bus.Submission) string { return "\x00submission/" + s.ID() }
+func positionKey(s *bus.Submission) string { return "\x00submission/" + s.ID() }
 
 // read parses the headers. It parses the reply subject first, so that the dispatcher
 // can reply to the producer with any other error.
 func (e *delivery) read() (*dialect.Request, terms, error) {
 	h := e.s.Header
-	name := h.Get(dialectHeader)
-	if name == "" {
-		name = nativeCall
-	}
-	d, known := e.in.entrances[name]
+	name := cmp.Or(h.Get(dialectHeader), nativeCall)
+	d, known := e.in.acceptCalls[name]
 	if known {
-		e.entrance = d
+		e.target = d
 		e.log = e.log.WithField("dialect", name)
 	}
 	if to := h.Get(replyToHeader); to != "" {
@@ -206,9 +199,9 @@ func (e *delivery) read() (*dialect.Request, terms, error) {
 		e.replyTo = to
 	}
 	if !known {
-		return nil, terms{}, invalidHeader(dialectHeader, fmt.Sprintf("%.100q is no call that accepts operations; there are %s", name, e.in.names))
+		return nil, terms{}, invalidHeader(dialectHeader, fmt.Sprintf("%.100q is not a call that accepts operations; the calls are %s", name, e.in.names))
 	}
-	t := terms{key: h.Get(keyHeader), label: e.entrance.accept.Label}
+	t := terms{key: h.Get(keyHeader), label: e.target.accept.Label}
 	if text := h.Get(notAfterHeader); text != "" {
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil {
@@ -217,7 +210,7 @@ func (e *delivery) read() (*dialect.Request, terms, error) {
 		t.notAfter = at
 	}
 	if limit := e.in.api.cfg.Limits.Body; int64(len(e.s.Body)) > limit {
-		return nil, terms{}, tooLarge(limit)
+		return nil, terms{}, bodyTooLarge(limit)
 	}
 	return &dialect.Request{
 		Method: http.MethodPost, Query: url.Values{}, Body: e.s.Body, MaxItems: e.in.api.cfg.Limits.Items,
@@ -232,7 +225,7 @@ func invalidHeader(name, problem string) *dialect.Error {
 // accepted replies to the producer and then acknowledges the message. If the
 // acknowledgement is lost, the message is redelivered and the reply is sent again.
 func (e *delivery) accepted(ctx context.Context, task procfleet.TaskID) outcome {
-	e.end(ctx, e.entrance.accept.Encode(task, e.id), task)
+	e.end(ctx, e.target.accept.Encode(task, e.id), task)
 	return outcomeAccepted
 }
 
@@ -241,16 +234,16 @@ func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outc
 	keeping, cancel := e.timeout(ctx)
 	defer cancel()
 	if err := e.in.api.cfg.Submissions.SubmissionFailed(keeping, e.s, code, f.Error()); err != nil {
-		if e.in.api.turnedAway.due(time.Now()) {
+		if e.in.api.unavailableLog.due(time.Now()) {
 			e.log.WithError(err).Warn("failed submissions postponed")
 		}
-		return e.putOff()
+		return e.postpone()
 	}
-	e.in.api.cfg.Reached(PointKept)
-	f.Call = e.entrance.call
+	e.in.api.cfg.Reached(PointFailed)
+	f.Call = e.target.name
 	e.in.api.auditRefusal(f, "", &e.who, originOf(&e.who, netip.Addr{}, e.id))
 	e.log.WithFields(logrus.Fields{"code": code, "error": f.Error()}).Info("submission failed")
-	e.end(ctx, e.entrance.family.Fail(f, e.id), f.Task)
+	e.end(ctx, e.target.family.Fail(f, e.id), f.Task)
 	return outcomeFailed
 }
 
@@ -265,7 +258,7 @@ func (e *delivery) end(ctx context.Context, reply dialect.Reply, task procfleet.
 	if err := e.reply(reply, task); err != nil {
 		e.log.WithError(err).Warn("reply to submission not published")
 		if errors.Is(err, bus.ErrUnavailable) {
-			e.later()
+			e.postpone()
 			return
 		}
 	}
@@ -283,7 +276,7 @@ func (e *delivery) reply(reply dialect.Reply, task procfleet.TaskID) error {
 	}
 	body, err := reply.JSON()
 	if err != nil {
-		return fmt.Errorf("encode an answer of %s: %w", e.entrance.call, err)
+		return fmt.Errorf("encode an answer of %s: %w", e.target.name, err)
 	}
 	header := http.Header{}
 	header.Set(statusHeader, strconv.Itoa(reply.Status))
@@ -298,16 +291,11 @@ func (e *delivery) reply(reply dialect.Reply, task procfleet.TaskID) error {
 	return e.in.api.cfg.Submissions.Reply(e.replyTo, header, body)
 }
 
-// putOff requests redelivery of the message.
-func (e *delivery) putOff() outcome {
-	e.later()
-	return outcomePutOff
-}
-
-// later requests redelivery after a delay of at most one minute.
-func (e *delivery) later() {
-	after := e.in.again << min(e.s.Delivered-1, 6)
+// postpone requests redelivery of the message, after a delay of at most one minute.
+func (e *delivery) postpone() outcome {
+	after := e.in.redeliveryDelay << min(e.s.Delivered-1, 6)
 	if err := e.s.PutOff(jitter(min(after, time.Minute))); err != nil {
 		e.log.WithError(err).Debug("submission not returned, will be redelivered")
 	}
+	return outcomePostponed
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
@@ -33,16 +34,9 @@ import (
 
 // Store is the part of a task store that a dispatcher uses.
 type Store interface {
-	Acceptance
-	Queries
-	Catalog
+	taskstore.Acceptance
+	taskstore.Queries
 	taskstore.Clock
-	claimantFinder
-	Bind(ctx context.Context, bs []taskstore.AgentBinding) error
-}
-
-// Catalog is the part of a store for endpoints that create no task.
-type Catalog interface {
 	catalog.Registrations
 	catalog.Groups
 	catalog.Freezes
@@ -50,6 +44,11 @@ type Catalog interface {
 	catalog.Topologies
 	Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error)
 	EntryPage(ctx context.Context, namespace string, start, limit int) (page []catalog.Entry, total int, err error)
+	HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error)
+	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
+	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
+	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
+	Bind(ctx context.Context, bs []taskstore.AgentBinding) error
 }
 
 // Dispatcher serves the published APIs.
@@ -66,21 +65,17 @@ type Dispatcher struct {
 // New returns a dispatcher that stores tasks in store and queues their chunks on queue.
 // It applies [Config.WithDefaults] and returns an error for an invalid cfg.
 func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
-	return speaking(dialect.All(), cfg, store, queue)
+	return newWithDialects(dialect.All(), cfg, store, queue)
 }
 
-// speaking is [New] with the given dialects.
-func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) (*Dispatcher, error) {
+// newWithDialects is [New] with the given dialects.
+func newWithDialects(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
 	logger := cfg.Log.WithField("component", "dispatcher")
 	metrics, err := newMetrics(cfg.Meter)
-	if err != nil {
-		return nil, err
-	}
-	watchMetrics, err := newWatchMetrics(cfg.Meter)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +91,7 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 		submitter: newSubmitter(store, &instrumentedQueue{queue, metrics, cfg.Tracer}, cfg),
 		store:     store,
 		metrics:   metrics,
-		watches:   newWatches(&cfg, store, watchMetrics, logger),
+		watches:   newWatches(&cfg, store, metrics, logger),
 		bodies:    newBodies(&cfg.Limits),
 
 		unauthenticated: semaphore.NewWeighted(cfg.Limits.UnauthenticatedBodies),
@@ -127,14 +122,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return fmt.Errorf("serve HTTP: %w", err)
 	}
 	server := d.server()
-	var taking sync.WaitGroup
-	defer taking.Wait()
+	var background sync.WaitGroup
+	defer background.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if d.intake != nil {
-		taking.Go(func() { d.intake.Run(ctx, d.intake.take) })
+		background.Go(func() { d.intake.Run(ctx, d.intake.handle) })
 	}
-	taking.Go(func() { d.authenticator.Watch(ctx, d.log) })
+	background.Go(func() { d.authenticator.Watch(ctx, d.log) })
 	listeners := []net.Listener{listener}
 	if d.cfg.Socket != nil {
 		listeners = append(listeners, d.cfg.Socket)

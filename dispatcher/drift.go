@@ -13,9 +13,6 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// driftPage is how many hosts are read from the store at once.
-const driftPage = 1000
-
 // showDrift compares a process of the catalog with the reports of agents.
 func (e *exchange) showDrift(ctx context.Context, q *dialect.DriftQuery, business string) (*dialect.Drift, error) {
 	t, err := e.api.template(ctx, q.Business, q.ID)
@@ -44,7 +41,7 @@ func (e *exchange) showDrift(ctx context.Context, q *dialect.DriftQuery, busines
 
 // compare adds the state of the process on each host, as agents reported it.
 func (a *api) compare(ctx context.Context, v *driftView) error {
-	for part := range slices.Chunk(v.on, driftPage) {
+	for part := range slices.Chunk(v.on, hostsAtOnce) {
 		ps := make([]catalog.Process, len(part))
 		for i := range part {
 			ps[i] = catalog.Process{Host: part[i].Host, Namespace: v.drift.Process.Namespace, Name: v.drift.Process.Name}
@@ -73,7 +70,7 @@ func (a *api) elsewhere(ctx context.Context, v *driftView) ([]procfleet.Host, er
 		p     = &v.drift.Process
 	)
 	for {
-		page, err := a.store.RegisteredHosts(ctx, p.Namespace, p.Name, after, driftPage)
+		page, err := a.store.RegisteredHosts(ctx, p.Namespace, p.Name, after, hostsAtOnce)
 		if err != nil {
 			return nil, fmt.Errorf("look up where %s is registered: %w", p.Key(), err)
 		}
@@ -82,7 +79,7 @@ func (a *api) elsewhere(ctx context.Context, v *driftView) ([]procfleet.Host, er
 				hosts = append(hosts, h)
 			}
 		}
-		if len(page) < driftPage {
+		if len(page) < hostsAtOnce {
 			return hosts, a.cfg.Limits.items(len(hosts))
 		}
 		after = page[len(page)-1]
@@ -151,17 +148,11 @@ func (v *driftView) add(p *catalog.Placement, found *dialect.ProcessEntry) {
 // limit.
 func (v *driftView) result(limit int) *dialect.Drift {
 	hosts := v.drift.Hosts
-	runs := func(h *dialect.HostDrift) int {
-		if len(h.Remarks) == 0 {
-			return 1
-		}
-		return 0
-	}
 	slices.SortFunc(hosts, func(a, b dialect.HostDrift) int {
-		if runs(&a) != runs(&b) {
-			return runs(&a) - runs(&b)
-		}
-		return cmp.Or(cmp.Compare(a.Host.Cloud, b.Host.Cloud), a.Host.Addr.Compare(b.Host.Addr))
+		return cmp.Or(
+			cmp.Compare(min(len(b.Remarks), 1), min(len(a.Remarks), 1)),
+			cmp.Compare(a.Host.Cloud, b.Host.Cloud), a.Host.Addr.Compare(b.Host.Addr),
+		)
 	})
 	v.drift.Hosts = hosts[:min(limit, len(hosts))]
 	return &v.drift
@@ -190,7 +181,6 @@ func remarks(want *procfleet.ProcessSpec, found *dialect.ProcessEntry) []v1.Drif
 	return all
 }
 
-// running returns the number of instances reported as running.
 func running(r *catalog.ReportedProcess) int {
 	if r == nil || !r.Status.Running {
 		return 0

@@ -194,7 +194,7 @@ func TestDriftOfManyHosts(t *testing.T) {
 	store, web := fleetOf2(t)
 	b := catalog.Business{Account: catalog.DefaultAccount, ID: 2}
 	var hosts []procfleet.Host
-	for i := range 2*driftPage + 1 {
+	for i := range 2*hostsAtOnce + 1 {
 		hosts = append(hosts, host(t, fmt.Sprintf("7:10.1.%d.%d", i>>8, i&255)))
 	}
 	if _, err := store.Register(t.Context(), []catalog.Definition{{Spec: web.Spec(b), Hosts: hosts}}, true); err != nil {
@@ -204,11 +204,11 @@ func TestDriftOfManyHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := testConfig(t)
-	cfg.Limits.Items = 2*driftPage + 3
+	cfg.Limits.Items = 2*hostsAtOnce + 3
 	d := startServer(t, cfg, store, &fakeQueue{})
 	path := fmt.Sprintf("/v1/processes/2/%d/status", web.ID)
 	got := d.call(http.MethodGet, path, "")
-	if got.status != http.StatusOK || got.body["total"] != float64(2*driftPage+3) || len(got.body["hosts"].([]any)) != 1000 || fmt.Sprint(got.body["elsewhere"]) != "["+hosts[2*driftPage].String()+"]" {
+	if got.status != http.StatusOK || got.body["total"] != float64(2*hostsAtOnce+3) || len(got.body["hosts"].([]any)) != 1000 || fmt.Sprint(got.body["elsewhere"]) != "["+hosts[2*hostsAtOnce].String()+"]" {
 		t.Errorf("%d, %v hosts, elsewhere %v", got.status, got.body["total"], got.body["elsewhere"])
 	}
 	cfg.Limits.Items--

@@ -127,7 +127,6 @@ func inEveryBusiness[Q any](e *exchange, _ context.Context, _ *Q) (business stri
 	return "", e.who.May("", e.call.action)
 }
 
-// inBusiness authorizes a call for the business of its request.
 func inBusiness[Q any, P interface {
 	*Q
 	InBusiness() string
@@ -136,7 +135,6 @@ func inBusiness[Q any, P interface {
 	return business, e.who.May(business, e.call.action)
 }
 
-// onTargets authorizes a call for the business of its request, and resolves its targets.
 func onTargets[Q any, P interface {
 	*Q
 	OnTargets() (business string, targets []procfleet.Target)
@@ -145,7 +143,6 @@ func onTargets[Q any, P interface {
 	return e.authorizeAndResolve(ctx, business, targets)
 }
 
-// readableTask authorizes reading one task.
 func (e *exchange) readableTask(ctx context.Context, id *procfleet.TaskID) (*procfleet.Task, error) {
 	task, err := e.api.store.Task(ctx, *id)
 	if err == nil {
@@ -167,7 +164,6 @@ func (e *exchange) readableResults(ctx context.Context, page *dialect.ResultPage
 	return page.Task, err
 }
 
-// visibleTasks returns a filter that passes the tasks that the caller may read.
 func (e *exchange) visibleTasks(context.Context, *dialect.TaskPage) (sees func(*procfleet.Task) bool, err error) {
 	return e.who.Sees, nil
 }

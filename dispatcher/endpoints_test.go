@@ -147,7 +147,7 @@ func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
 	store := openStore(t)
 	withAgent(t, store)
 	process := defined(t, store, catalog.Business{Account: "0", ID: 2}, "defined", nil)
-	dispatcher, err := speaking(dialects, cfg, store, &fakeQueue{})
+	dispatcher, err := newWithDialects(dialects, cfg, store, &fakeQueue{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestADispatcherDoesNotStartWithACallThatItDoesNotServe(t *testing.T) {
 	for name, endpoint := range map[string]dialect.Endpoint{"no endpoint": nil, "an unknown one": dialect.Codec[int, int]{}} {
 		unserved := plainDialect()
 		unserved.Calls = append(unserved.Calls, dialect.Call{Name: "plain.unserved", Paths: []string{"/unserved"}, Methods: []string{http.MethodGet}, Endpoint: endpoint})
-		_, err := speaking([]dialect.Dialect{unserved}, testConfig(t), openStore(t), &fakeQueue{})
+		_, err := newWithDialects([]dialect.Dialect{unserved}, testConfig(t), openStore(t), &fakeQueue{})
 		if err == nil || !strings.Contains(err.Error(), "plain.unserved") {
 			t.Errorf("%s: %v, want an error that names the call", name, err)
 		}

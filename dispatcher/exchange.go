@@ -44,10 +44,9 @@ type exchange struct {
 
 // begin assigns the request's id and starts its span. The caller must defer end.
 func (a *api) begin(at surface, call *servedCall, w http.ResponseWriter, r *http.Request) *exchange {
-	random := uuid.New()
 	e := &exchange{
 		api: a, at: at, call: call, w: &statusWriter{ResponseWriter: w}, r: r,
-		id: hex.EncodeToString(random[:]), start: time.Now(), release: func() {},
+		id: newRequestID(), start: time.Now(), release: func() {},
 	}
 	e.trace()
 	given := r.Header.Get(auth.RequestIDHeader)
@@ -56,6 +55,11 @@ func (a *api) begin(at surface, call *servedCall, w http.ResponseWriter, r *http
 	}
 	e.w.Header().Set(auth.RequestIDHeader, given)
 	return e
+}
+
+func newRequestID() string {
+	random := uuid.New()
+	return hex.EncodeToString(random[:])
 }
 
 // name returns the name of the call, or "<dialect>.none" without one.
@@ -71,7 +75,7 @@ func (e *exchange) name() string {
 // request.
 func (e *exchange) end() {
 	cause := recover()
-	if cause != nil && !aborted(cause) {
+	if err, _ := cause.(error); cause != nil && !errors.Is(err, http.ErrAbortHandler) { // with ErrAbortHandler a handler closes the connection
 		e.log().WithField("panic", fmt.Sprint(cause)).WithField("stack", string(debug.Stack())).Error("request panicked")
 		if e.w.status == 0 {
 			e.fail(&dialect.Error{Kind: dialect.Internal, Problem: "internal error, request " + e.id})
@@ -91,13 +95,6 @@ func (e *exchange) end() {
 	}
 }
 
-// aborted reports whether a panic is [http.ErrAbortHandler], with which a handler
-// closes the connection.
-func aborted(cause any) bool {
-	err, ok := cause.(error)
-	return ok && errors.Is(err, http.ErrAbortHandler)
-}
-
 func (e *exchange) log() logrus.FieldLogger {
 	return tracecontext.Log(e.r.Context(), e.api.log.WithFields(logrus.Fields{"request": e.id, "dialect": e.name()}))
 }
@@ -106,24 +103,21 @@ func (e *exchange) log() logrus.FieldLogger {
 // If the headers contain the credentials, it authenticates the caller before it reads
 // the body.
 func (e *exchange) serve() {
-	if err := cmp.Or(auth.RefuseOtherAccounts(e.r.Context()), auth.RefuseHeader(e.r.Header)); err != nil {
+	err := cmp.Or(auth.RefuseOtherAccounts(e.r.Context()), auth.RefuseHeader(e.r.Header))
+	in := e.request()
+	inBody := e.at.family.CredentialsInBody && in.BkapiAuthorization == ""
+	if err == nil && !inBody {
+		err = e.authenticate(in)
+	}
+	if err != nil {
 		e.skip(2 * e.api.cfg.Limits.Body)
 		e.fail(err)
 		return
 	}
-	in := e.request()
-	hidden := e.at.family.CredentialsInBody && in.BkapiAuthorization == ""
-	if !hidden {
-		if err := e.authenticate(in); err != nil {
-			e.skip(2 * e.api.cfg.Limits.Body)
-			e.fail(err)
-			return
-		}
-	}
-	unauthenticated := hidden && e.api.authenticator.Enabled()
+	unauthenticated := inBody && e.api.authenticator.Enabled()
 	defer func() { e.release() }()
-	err := e.body(in, unauthenticated)
-	if err == nil && hidden {
+	err = e.body(in, unauthenticated)
+	if err == nil && inBody {
 		err = e.authenticate(in)
 	}
 	if err == nil && unauthenticated {
@@ -150,9 +144,9 @@ func (e *exchange) authenticate(in *dialect.Request) (err error) {
 	return e.who.MayDo(e.call.action)
 }
 
-// undisturbed returns the context for a change, which must complete even if the caller
+// detached returns the context for a change, which must complete even if the caller
 // disconnects.
-func (e *exchange) undisturbed(ctx context.Context) (context.Context, context.CancelFunc) {
+func (e *exchange) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
 }
 

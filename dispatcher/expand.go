@@ -93,11 +93,11 @@ func (x *expander) selected(ctx context.Context, o *procfleet.Operation, field s
 func (x *expander) registered(ctx context.Context, o procfleet.Operation) (e expansion, err error) {
 	s := x.submitter
 	if len(o.Targets) == 0 {
-		if o.Targets, err = s.everywhere(ctx, &o.Process, x.label); err != nil {
+		if o.Targets, err = s.registeredTargets(ctx, &o.Process, x.label); err != nil {
 			return e, err
 		}
 		if len(o.Targets) == 0 {
-			return expansion{refusal: nowhereRegistered(&o.Process)}, nil
+			return expansion{refusal: notRegisteredAnywhere(&o.Process)}, nil
 		}
 	}
 	if err := x.count(len(o.Targets)); err != nil {
@@ -156,9 +156,4 @@ func (s *submitter) specified(ctx context.Context, sub *procfleet.Submission, la
 		}
 	}
 	return found, nil
-}
-
-// specifying returns the operations that contain no references.
-func specifying(operations []procfleet.Operation) []procfleet.Operation {
-	return slices.DeleteFunc(slices.Clone(operations), indirect)
 }

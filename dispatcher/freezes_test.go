@@ -73,13 +73,13 @@ func TestWhatIsFrozenIsKeptAndAgentsAreTold(t *testing.T) {
 	if diff := cmp.Diff([]string{"0:10.0.0.1 0", "known 0", "unknown 117", "0:10.0.0.1 0"}, coded(done.Outcomes)); diff != "" || done.Until.Before(before.Add(59*time.Minute)) {
 		t.Errorf("until %v\n%s", done.Until, diff)
 	}
-	everywhere := ask[dialect.Frozen](d, "freeze", dialect.Freezing{Namespace: "mall", TTL: procfleet.Seconds(60)})
+	registeredTargets := ask[dialect.Frozen](d, "freeze", dialect.Freezing{Namespace: "mall", TTL: procfleet.Seconds(60)})
 	nobody := ask[dialect.Frozen](d, "freeze", dialect.Freezing{Namespace: "mall", Targets: targets(t, "agent unknown"), TTL: procfleet.Seconds(60)})
 	if len(nobody.Outcomes) != 1 || nobody.Outcomes[0].Code != procfleet.CodeAgentAbnormal || !nobody.Until.IsZero() {
 		t.Errorf("where nobody is: %+v", nobody)
 	}
 	want := []catalog.Freeze{
-		{Scope: catalog.Scope{Namespace: "mall"}, Until: everywhere.Until, By: "app"},
+		{Scope: catalog.Scope{Namespace: "mall"}, Until: registeredTargets.Until, By: "app"},
 		{Scope: catalog.Scope{Host: host(t, "0:10.0.0.1"), Namespace: "shop"}, Until: done.Until, Reason: "release", By: "app"},
 		{Scope: catalog.Scope{Host: host(t, "4:10.0.0.4"), Namespace: "shop"}, Until: done.Until, Reason: "release", By: "app"},
 	}
@@ -96,7 +96,7 @@ func TestWhatIsFrozenIsKeptAndAgentsAreTold(t *testing.T) {
 		t.Errorf("lifted %d\n%s", lifted.Lifted, diff)
 	}
 	if lifted := ask[dialect.Frozen](d, "freeze", dialect.Freezing{Lift: true, Namespace: "mall"}); lifted.Lifted != 1 || len(lifted.Outcomes) != 0 {
-		t.Errorf("lifted everywhere %+v", lifted)
+		t.Errorf("lifted registeredTargets %+v", lifted)
 	}
 	if diff := cmp.Diff([]string{"[0:10.0.0.1 0:10.0.0.2]", "[]"}, agents.heard()); diff != "" {
 		t.Errorf("told are %s", diff)

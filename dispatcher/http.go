@@ -38,15 +38,14 @@ type api struct {
 	bodies          bodies
 	unauthenticated *semaphore.Weighted
 
-	authenticator *auth.Authenticator
-	turnedAway    oncePerSecond
-	refused       oncePerSecond
+	authenticator  *auth.Authenticator
+	unavailableLog oncePerSecond
+	refusalLog     oncePerSecond
 }
 
 // oncePerSecond limits a repeated log message to one per second.
 type oncePerSecond struct{ last atomic.Int64 }
 
-// due reports whether the message may be logged now.
 func (o *oncePerSecond) due(now time.Time) bool {
 	last := o.last.Load()
 	return now.UnixNano()-last >= int64(time.Second) && o.last.CompareAndSwap(last, now.UnixNano())
@@ -199,30 +198,25 @@ func plain(w http.ResponseWriter, status int, text string) {
 // generated at the first request.
 func (a *api) documentation(mux *http.ServeMux, dialects []dialect.Dialect) {
 	described := sync.OnceValues(func() (*openapi.API, error) { return openapi.New(dialects, a.cfg.Version) })
-	a.document(mux, "GET /openapi.json", "application/json", func() ([]byte, error) {
-		api, err := described()
-		if err != nil {
-			return nil, err
-		}
-		return api.JSON()
-	})
-	a.document(mux, "GET /docs", "text/html; charset=utf-8", func() ([]byte, error) {
-		api, err := described()
-		if err != nil {
-			return nil, err
-		}
-		return api.Page()
-	})
+	a.document(mux, "GET /openapi.json", "application/json", described, (*openapi.API).JSON)
+	a.document(mux, "GET /docs", "text/html; charset=utf-8", described, (*openapi.API).Page)
 }
 
 // document serves a document that is generated once. Caches must revalidate it, because
 // an upgrade of the dispatcher may change it.
-func (a *api) document(mux *http.ServeMux, pattern, contentType string, produce func() ([]byte, error)) {
-	once := sync.OnceValues(produce)
-	tag := sync.OnceValue(func() string {
-		text, _ := once()
+func (a *api) document(
+	mux *http.ServeMux, pattern, contentType string, described func() (*openapi.API, error), render func(*openapi.API) ([]byte, error),
+) {
+	var tag string
+	once := sync.OnceValues(func() ([]byte, error) {
+		api, err := described()
+		if err != nil {
+			return nil, err
+		}
+		text, err := render(api)
 		sum := sha256.Sum256(text)
-		return `"` + hex.EncodeToString(sum[:16]) + `"`
+		tag = `"` + hex.EncodeToString(sum[:16]) + `"`
+		return text, err
 	})
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		text, err := once()
@@ -233,7 +227,7 @@ func (a *api) document(mux *http.ServeMux, pattern, contentType string, produce 
 		}
 		header := w.Header()
 		header.Set("Content-Type", contentType)
-		header.Set("ETag", tag())
+		header.Set("ETag", tag)
 		header.Set("Cache-Control", "no-cache")
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Content-Security-Policy", openapi.PagePolicy())

@@ -172,7 +172,7 @@ func TestAStoreWithoutRoomForNewTasksIsSaidInEveryShape(t *testing.T) {
 	d := startServer(t, testConfig(t), &brokenStore{Store: openStore(t), create: fmt.Errorf("create a task: %w", taskstore.ErrFull)}, &fakeQueue{})
 	for _, shape := range shapes {
 		a := d.call(http.MethodPost, shape.path, shape.good)
-		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.text, "no room for new tasks") {
+		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.text, "the task store is full") {
 			t.Errorf("%s: %d %v %s", shape.name, a.status, a.header, a.text)
 		}
 		if shape.name == "native" && !nativeCode(http.StatusServiceUnavailable, "store_full")(a) {

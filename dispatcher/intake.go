@@ -20,18 +20,18 @@ import (
 // the stream.
 type intake struct {
 	*natsintake.Intake
-	api       *api
-	entrances map[string]entrance // by call name
-	names     string              // of all calls, for error messages
-	// again is the delay before a message is redelivered for the first time; it doubles
+	api         *api
+	acceptCalls map[string]acceptCall // by call name
+	names       string                // of all calls, for error messages
+	// redeliveryDelay is the delay before the first redelivery of a message; it doubles
 	// with each delivery.
-	again time.Duration
+	redeliveryDelay time.Duration
 }
 
-// entrance is a dialect's call that accepts operations.
-type entrance struct {
+// acceptCall is a dialect's call that accepts operations.
+type acceptCall struct {
 	family dialect.Family
-	call   string
+	name   string
 	accept dialect.Accept
 }
 
@@ -46,16 +46,16 @@ func newIntake(a *api, clock taskstore.Clock, dialects []dialect.Dialect) (*inta
 	if err != nil {
 		return nil, err
 	}
-	in := &intake{Intake: from, api: a, entrances: map[string]entrance{}, again: time.Second}
+	in := &intake{Intake: from, api: a, acceptCalls: map[string]acceptCall{}, redeliveryDelay: time.Second}
 	for i := range dialects {
 		for _, family := range slices.Backward(dialects[i].Reached()) { // reversed, so that the first family of a call replaces the others
 			for _, call := range family.Calls {
 				if accept, ok := call.Endpoint.(dialect.Accept); ok {
-					in.entrances[call.Name] = entrance{family, call.Name, accept}
+					in.acceptCalls[call.Name] = acceptCall{family, call.Name, accept}
 				}
 			}
 		}
 	}
-	in.names = strings.Join(slices.Sorted(maps.Keys(in.entrances)), ", ")
+	in.names = strings.Join(slices.Sorted(maps.Keys(in.acceptCalls)), ", ")
 	return in, nil
 }

@@ -66,14 +66,14 @@ func (p *producer) intake(cfg Config, store Store) *intake {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	d.intake.again = 5 * time.Millisecond
+	d.intake.redeliveryDelay = 5 * time.Millisecond
 	return d.intake
 }
 
 func (p *producer) run(in *intake) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.t.Context()))
 	over := make(chan struct{})
-	go func() { defer close(over); in.Run(ctx, in.take) }()
+	go func() { defer close(over); in.Run(ctx, in.handle) }()
 	stop = func() { cancel(); <-over }
 	p.t.Cleanup(stop)
 	return stop
@@ -527,7 +527,7 @@ func TestAFailedMessageIsKeptOnceIfTheDispatcherDiesBeforeItIsAcknowledged(t *te
 	var broke atomic.Int32
 	cfg := testConfig(t)
 	cfg.Reached = func(point string) {
-		if point == PointKept && broke.Add(1) <= 3 {
+		if point == PointFailed && broke.Add(1) <= 3 {
 			panic("kept, and not acknowledged")
 		}
 	}
@@ -807,14 +807,14 @@ func TestAMessageWithoutAKeyConflictsWithNothing(t *testing.T) {
 		}
 	}
 	in := p.intake(cfg, store)
-	native := in.entrances[nativeCall]
+	native := in.acceptCalls[nativeCall]
 	decode := native.accept.Decode
 	native.accept.Decode = func(r *dialect.Request) (procfleet.Submission, error) {
 		sub, err := decode(r)
 		sub.Business = fmt.Sprint(reads.Load()) // as a newer dispatcher may, after an upgrade
 		return sub, err
 	}
-	in.entrances[nativeCall] = native
+	in.acceptCalls[nativeCall] = native
 	p.run(in)
 	reply := p.ask(nativeBody("0:10.0.0.1"))
 	p.drained()
@@ -915,7 +915,7 @@ func FuzzSubmission(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, call, key, replyTo, notAfter, credentials string) {
-		e := &delivery{in: d.intake, entrance: d.intake.entrances[nativeCall], log: testenv.Silent(), start: time.Now(), id: "1", s: &bus.Submission{
+		e := &delivery{in: d.intake, target: d.intake.acceptCalls[nativeCall], log: testenv.Silent(), start: time.Now(), id: "1", s: &bus.Submission{
 			Body: body, Stored: time.Now(), Header: http.Header{
 				"Procfleet-Dialect": {call}, "Idempotency-Key": {key}, "Procfleet-Reply-To": {replyTo},
 				"Procfleet-Not-After": {notAfter}, "Authorization": {credentials}, "X-Bkapi-Authorization": {credentials},
@@ -928,7 +928,7 @@ func FuzzSubmission(f *testing.F) {
 		if failure(err).Kind == dialect.Internal {
 			t.Errorf("%v", err)
 		}
-		if _, err := e.entrance.family.Fail(failure(err), e.id).JSON(); err != nil {
+		if _, err := e.target.family.Fail(failure(err), e.id).JSON(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -15,7 +15,7 @@ import (
 )
 
 func (e *exchange) showAgents(ctx context.Context, q *dialect.AgentQuery, at *targetHosts) ([]dialect.TargetAgent, error) {
-	presences, err := e.api.agentsAt(ctx, at)
+	presences, err := e.api.agentsAt(ctx, at.hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -30,11 +30,10 @@ func (e *exchange) showAgents(ctx context.Context, q *dialect.AgentQuery, at *ta
 	return found, nil
 }
 
-// agentsAt returns the presence of each host's agent.
-func (a *api) agentsAt(ctx context.Context, at *targetHosts) ([]taskstore.Presence, error) {
-	presences, err := a.store.Presences(ctx, at.hosts)
+func (a *api) agentsAt(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	presences, err := a.store.Presences(ctx, hosts)
 	if err != nil {
-		return nil, fmt.Errorf("look up the agents of %d hosts: %w", len(at.hosts), err)
+		return nil, fmt.Errorf("look up the agents of %d hosts: %w", len(hosts), err)
 	}
 	return presences, nil
 }
@@ -46,7 +45,7 @@ func live(p *taskstore.Presence) bool { return !p.Host.IsZero() }
 // bindAgents binds agent ids to hosts. It accepts an id only if the host has a live
 // agent that announces the same id or none.
 func (e *exchange) bindAgents(ctx context.Context, q *dialect.AgentBinding, at *targetHosts) ([]bool, error) {
-	presences, err := e.api.agentsAt(ctx, at)
+	presences, err := e.api.agentsAt(ctx, at.hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +60,7 @@ func (e *exchange) bindAgents(ctx context.Context, q *dialect.AgentBinding, at *
 		bindings = append(bindings, taskstore.AgentBinding{AgentID: t.AgentID, Host: t.Host})
 	}
 	if len(bindings) > 0 {
-		ctx, cancel := e.undisturbed(ctx)
+		ctx, cancel := e.detached(ctx)
 		defer cancel()
 		if err := e.auditChange(ctx, changeOf("bind agents", q.Business, at.hosts)); err != nil {
 			return nil, err
@@ -100,7 +99,7 @@ func (e *exchange) setGroups(ctx context.Context, q *dialect.Grouping, at *targe
 			all[n] = q.Groups
 			all[n].Host = host
 		}
-		ctx, cancel := e.undisturbed(ctx)
+		ctx, cancel := e.detached(ctx)
 		defer cancel()
 		if err := e.auditChange(ctx, changeOf("set groups", q.Business, at.hosts, q.Groups.Namespace)); err != nil {
 			return nil, err
@@ -113,9 +112,7 @@ func (e *exchange) setGroups(ctx context.Context, q *dialect.Grouping, at *targe
 	e.log().WithFields(logrus.Fields{
 		"application": e.who.Application, "user": e.who.User, "namespace": q.Groups.Namespace, "groups": len(q.Groups.Groups), "hosts": len(at.hosts),
 	}).Info("resource groups of processes changed")
-	return outcomesOf(q.Targets, at, func(int) (procfleet.Code, string) {
-		return procfleet.CodeSuccess, "success"
-	}), nil
+	return outcomesOf(q.Targets, at, success), nil
 }
 
 func (e *exchange) showGroups(ctx context.Context, q *dialect.GroupQuery, at *targetHosts) ([]dialect.TargetGroups, error) {
@@ -170,7 +167,7 @@ func (a *api) withAgents(ctx context.Context, entries []catalog.Entry) ([]dialec
 		targets[i].Host = entries[i].Host
 	}
 	at := hostsOf(targets) // a page has many processes of the same host
-	presences, err := a.agentsAt(ctx, at)
+	presences, err := a.agentsAt(ctx, at.hosts)
 	if err != nil {
 		return nil, err
 	}

@@ -131,7 +131,7 @@ func TestAStartThatLeavesMembersOutRegistersTheMergedSpec(t *testing.T) {
 	}
 }
 
-func registration(t *testing.T, store Registry, on string) procfleet.ProcessSpec {
+func registration(t *testing.T, store Store, on string) procfleet.ProcessSpec {
 	t.Helper()
 	at := hostsOf(targets(t, on))
 	found, err := store.Registrations(t.Context(), at.processes("ns", "web"))

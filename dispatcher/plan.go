@@ -57,7 +57,10 @@ func (s *submitter) planned(ctx context.Context, sub *procfleet.Submission, p *v
 			operations = append(operations, e.parts[j].Operation)
 			p.Operations = append(p.Operations, plannedOperation(i, &e.parts[j]))
 			if e.parts[j].Process.Unregistered {
-				p.Problems = append(p.Problems, notRegistered(i, &e.parts[j]))
+				p.Problems = append(p.Problems, v1.PlanProblem{
+					Index: i, Reason: v1.NotRegistered, Name: nameOf(&e.parts[j].Process),
+					Message: fmt.Sprintf("is not registered on %d of the hosts, and fails there: register it first", len(e.parts[j].Targets)),
+				})
 			}
 		}
 	}
@@ -86,13 +89,7 @@ func plannedOperation(index int, of *part) v1.PlannedOperation {
 	return o
 }
 
-// nameOf returns the name of a process, or its key if it has no name.
 func nameOf(s *procfleet.ProcessSpec) string { return cmp.Or(s.Name, s.Key()) }
-
-func notRegistered(index int, of *part) v1.PlanProblem {
-	return v1.PlanProblem{Index: index, Reason: v1.NotRegistered, Name: nameOf(&of.Process), Message: fmt.Sprintf(
-		"is not registered on %d of the hosts, and fails there: register it first", len(of.Targets))}
-}
 
 // addAgents marks the hosts of a plan that have live agents, and counts the hosts.
 func (a *api) addAgents(ctx context.Context, p *v1.Plan) error {
@@ -103,7 +100,7 @@ func (a *api) addAgents(ctx context.Context, p *v1.Plan) error {
 		}
 	}
 	at := hostsOf(targets)
-	presences, err := a.agentsAt(ctx, at)
+	presences, err := a.agentsAt(ctx, at.hosts)
 	if err != nil {
 		return err
 	}
@@ -116,12 +113,15 @@ func (a *api) addAgents(ctx context.Context, p *v1.Plan) error {
 	next := 0
 	for i := range p.Operations {
 		o := &p.Operations[i]
+		missing := 0
 		for j := range o.Hosts {
 			n := at.of[next]
 			next++
-			o.Hosts[j].Alive = n >= 0 && live(&presences[n])
+			if o.Hosts[j].Alive = n >= 0 && live(&presences[n]); !o.Hosts[j].Alive {
+				missing++
+			}
 		}
-		if missing := withoutAgent(o.Hosts); missing > 0 {
+		if missing > 0 {
 			p.Problems = append(p.Problems, v1.PlanProblem{
 				Index: o.Index, Reason: v1.NoAgent, ProcessID: o.ProcessID, Name: o.Name,
 				Message: fmt.Sprintf("no agent lives on %d of %d hosts: it ends there with code %d", missing, len(o.Hosts), procfleet.CodeAgentAbnormal),
@@ -129,14 +129,4 @@ func (a *api) addAgents(ctx context.Context, p *v1.Plan) error {
 		}
 	}
 	return nil
-}
-
-func withoutAgent(hosts []v1.PlannedHost) int {
-	n := 0
-	for i := range hosts {
-		if !hosts[i].Alive {
-			n++
-		}
-	}
-	return n
 }

@@ -96,7 +96,7 @@ func TestAPlanIsWhatIsDone(t *testing.T) {
 		"named":      `{"action":"stop","process":{"namespace":"ns","name":"x","proc_name":"x"},"hosts":["0:10.0.0.1","0:10.0.0.1","0:10.0.0.2"]}`,
 		"agents":     `{"action":"stop","process":{"namespace":"ns","name":"x","proc_name":"x"},"agents":["a-9","a-8","0:10.0.0.1"]}`,
 		"registered": `{"action":"restart","registered":true,"process":{"namespace":"ns","name":"web"}}`,
-		"not registered everywhere": `{"action":"restart","registered":true,"process":{"namespace":"ns","name":"web"},
+		"not registered registeredTargets": `{"action":"restart","registered":true,"process":{"namespace":"ns","name":"web"},
 			"hosts":["0:10.0.0.3","0:10.0.0.4"]}`,
 		"all of that": `{"business":"2","operations":[{"action":"stop","select":{"name":"nginx"}},
 			{"action":"stop","process":{"namespace":"ns","name":"x","proc_name":"x"},"hosts":["0:10.0.0.1"]},

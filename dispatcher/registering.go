@@ -14,7 +14,7 @@ import (
 
 // register registers processes, or removes registrations.
 func (e *exchange) register(ctx context.Context, q *dialect.Registering, at *targetHosts) ([]dialect.TargetOutcome, error) {
-	ctx, cancel := e.undisturbed(ctx)
+	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	if err := e.auditChange(ctx, changeOf(string(q.Mode), q.Business, at.hosts, q.Process.Key())); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (a *api) register(ctx context.Context, q *dialect.Registering, at *targetHo
 		if existed[n] && q.Mode == dialect.RegisterNew {
 			return procfleet.CodeRegistered, "Fail to register, for the process info already exists."
 		}
-		return procfleet.CodeSuccess, "success"
+		return success(n)
 	}), nil
 }
 
@@ -63,22 +63,20 @@ func (e *exchange) unregister(ctx context.Context, q *dialect.Registering, at *t
 		return nil, fmt.Errorf("look up what is registered for %s: %w", q.Process.Key(), err)
 	}
 	release := procfleet.Operation{Action: procfleet.ActionRelease, Process: q.Process}
-	var there []*catalog.Registration
-	var gone []catalog.Process
+	var existing []*catalog.Registration
+	var removed []catalog.Process
 	for n, r := range registered {
 		if r != nil {
-			there, gone = append(there, r), append(gone, ps[n])
+			existing, removed = append(existing, r), append(removed, ps[n])
 			release.Targets = append(release.Targets, procfleet.Target{Host: ps[n].Host})
 		}
 	}
-	if len(gone) > 0 {
-		if err := e.submitRelease(ctx, release, there, procfleet.Submission{
-			Dialect: e.call.Name, Application: e.who.Application, Business: q.Business,
-		}); err != nil {
+	if len(removed) > 0 {
+		if err := e.submitRelease(ctx, release, existing, q.Business); err != nil {
 			return nil, err
 		}
 		a.cfg.Reached(PointReleased)
-		if _, err := a.store.Unregister(ctx, gone); err != nil {
+		if _, err := a.store.Unregister(ctx, removed); err != nil {
 			return nil, fmt.Errorf("unregister %s: %w", q.Process.Key(), err)
 		}
 	}
@@ -86,27 +84,27 @@ func (e *exchange) unregister(ctx context.Context, q *dialect.Registering, at *t
 		if registered[n] == nil {
 			return procfleet.CodeNotRunning, "process info not registered"
 		}
-		return procfleet.CodeSuccess, "success"
+		return success(n)
 	}), nil
 }
 
 // submitRelease creates a task that releases the processes. The caller does not receive
 // its id, because its results do not affect the removal of the registrations.
-func (e *exchange) submitRelease(ctx context.Context, o procfleet.Operation, registered []*catalog.Registration, sub procfleet.Submission) (err error) {
-	if sub.Operations, err = bySpec(o, registered, asRegistered); err != nil {
+func (e *exchange) submitRelease(ctx context.Context, o procfleet.Operation, registered []*catalog.Registration, business string) error {
+	operations, err := bySpec(o, registered, asRegistered)
+	if err != nil {
 		return err
 	}
-	task, err := e.api.submitter.submit(ctx, sub, terms{origin: e.origin()})
+	_, err = e.submit(ctx, &procfleet.Submission{Operations: operations, Business: business}, terms{})
 	if _, unknown := errors.AsType[*OutcomeUnknownError](err); unknown {
 		e.log().WithError(err).Warn("release outcome unknown")
 		return &dialect.Error{
-			Kind: dialect.Unavailable, Problem: "whether the process was released is unknown, and it is still registered; try again later", RetryAfter: retryAway,
+			Kind: dialect.Unavailable, Problem: "whether the process was released is unknown, and it is still registered; try again later", RetryAfter: retryUnavailable,
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("release what is no longer registered: %w", err)
+		return fmt.Errorf("release unregistered processes: %w", err)
 	}
-	e.api.noteAccepted(ctx, &task, e.who, e.log(), e.start)
 	return nil
 }
 
@@ -115,7 +113,7 @@ func (e *exchange) submitRelease(ctx context.Context, o procfleet.Operation, reg
 func outcomesOf(targets []procfleet.Target, at *targetHosts, of func(host int) (procfleet.Code, string)) []dialect.TargetOutcome {
 	outcomes := make([]dialect.TargetOutcome, len(targets))
 	for i, t := range targets {
-		code, message := procfleet.CodeAgentAbnormal, nowhere(t, at.conflicts[t.AgentID])
+		code, message := procfleet.CodeAgentAbnormal, unreachableMessage(t, at.conflicts[t.AgentID])
 		if n := at.of[i]; n >= 0 {
 			code, message = of(n)
 		}
@@ -124,8 +122,10 @@ func outcomesOf(targets []procfleet.Target, at *targetHosts, of func(host int) (
 	return outcomes
 }
 
-// nowhere returns the message for a target without a host.
-func nowhere(t procfleet.Target, conflicts []procfleet.Host) string {
+func success(int) (procfleet.Code, string) { return procfleet.CodeSuccess, "success" }
+
+// unreachableMessage returns the message for a target without a host.
+func unreachableMessage(t procfleet.Target, conflicts []procfleet.Host) string {
 	if len(conflicts) > 1 {
 		return fmt.Sprintf("agent id %q is claimed by hosts %s and %s: stop the agents of all but one, or name the host by its address",
 			t.AgentID, conflicts[0], conflicts[1])

@@ -50,7 +50,7 @@ func commanded(name, start string) procfleet.ProcessSpec {
 }
 
 // registered keeps a spec for hosts.
-func registered(t *testing.T, store Registry, s procfleet.ProcessSpec, hosts ...string) {
+func registered(t *testing.T, store Store, s procfleet.ProcessSpec, hosts ...string) {
 	t.Helper()
 	d := catalog.Definition{Spec: s}
 	for _, h := range hosts {
@@ -63,7 +63,7 @@ func registered(t *testing.T, store Registry, s procfleet.ProcessSpec, hosts ...
 
 // startOf is the start command that is registered for ns:name on a host; "" if
 // nothing is.
-func startOf(t *testing.T, store Registry, name, on string) string {
+func startOf(t *testing.T, store Store, name, on string) string {
 	t.Helper()
 	found, err := store.Registrations(t.Context(), []catalog.Process{{Host: host(t, on), Namespace: "ns", Name: name}})
 	if err != nil {

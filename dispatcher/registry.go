@@ -13,22 +13,11 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// Registry is the part of the catalog's registrations that acceptance uses.
-type Registry interface {
-	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
-	Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error)
-	RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error)
-}
-
-// registeredPage is how many registered hosts are read at once.
-const registeredPage = 1000
-
-// everywhere returns all hosts on which a process is registered, as targets.
-func (s *submitter) everywhere(ctx context.Context, p *procfleet.ProcessSpec, label func(procfleet.Host) string) ([]procfleet.Target, error) {
+func (s *submitter) registeredTargets(ctx context.Context, p *procfleet.ProcessSpec, label func(procfleet.Host) string) ([]procfleet.Target, error) {
 	var targets []procfleet.Target
 	var after procfleet.Host
 	for {
-		page, err := s.store.RegisteredHosts(ctx, p.Namespace, p.Name, after, registeredPage)
+		page, err := s.store.RegisteredHosts(ctx, p.Namespace, p.Name, after, hostsAtOnce)
 		if err != nil {
 			return nil, fmt.Errorf("list the hosts of %s: %w", p.Key(), err)
 		}
@@ -42,7 +31,7 @@ func (s *submitter) everywhere(ctx context.Context, p *procfleet.ProcessSpec, la
 		if err := s.cfg.Limits.items(len(targets)); err != nil {
 			return nil, err
 		}
-		if len(page) < registeredPage {
+		if len(page) < hostsAtOnce {
 			break
 		}
 		after = page[len(page)-1]
@@ -50,9 +39,9 @@ func (s *submitter) everywhere(ctx context.Context, p *procfleet.ProcessSpec, la
 	return targets, nil
 }
 
-// nowhereRegistered returns the error for an operation on all hosts of a process that
+// notRegisteredAnywhere returns the error for an operation on all hosts of a process that
 // is registered on no host.
-func nowhereRegistered(p *procfleet.ProcessSpec) error {
+func notRegisteredAnywhere(p *procfleet.ProcessSpec) error {
 	return &dialect.Error{Kind: dialect.InvalidField, Field: "hosts", Problem: fmt.Sprintf(
 		"is empty, and the process with namespace %q and name %q is registered on no host: register it first, or name hosts", p.Namespace, p.Name)}
 }
@@ -82,7 +71,6 @@ func bySpec(o procfleet.Operation, registered []*catalog.Registration, complete 
 	return parts, nil
 }
 
-// asRegistered returns the operation with the spec of a registration.
 func asRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.Operation {
 	spec := procfleet.ProcessSpec{Namespace: o.Process.Namespace, Name: o.Process.Name, Unregistered: true}
 	if r != nil {
@@ -141,7 +129,6 @@ func (s *submitter) completing(ctx context.Context, operations []procfleet.Opera
 	return known, nil
 }
 
-// of returns the registration for each target of an operation.
 func (known registrations) of(o *procfleet.Operation) []*catalog.Registration {
 	all := make([]*catalog.Registration, len(o.Targets))
 	for i, t := range o.Targets {

@@ -98,7 +98,7 @@ func TestWithoutTargetsAnOperationIsOnEveryHostThatIsRegistered(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	var hosts []procfleet.Host
-	for i := range 2*registeredPage + 1 { // three pages
+	for i := range 2*hostsAtOnce + 1 { // three pages
 		hosts = append(hosts, host(t, fmt.Sprintf("%d:10.0.%d.%d", i%2, i>>8, i&255)))
 	}
 	if _, err := store.Register(t.Context(), []catalog.Definition{{Spec: commanded("web", "a"), Hosts: hosts}}, true); err != nil {
@@ -122,7 +122,7 @@ func TestRegisteredOnTooManyHostsIsTooLarge(t *testing.T) {
 	cfg := testConfig(t).WithDefaults()
 	cfg.Limits.Items = 1
 	_, err := newSubmitter(store, &fakeQueue{}, cfg).submit(t.Context(), byRegistration(procfleet.ActionStart), terms{})
-	if _, large := errors.AsType[*TooLargeError](err); !large {
+	if f, is := errors.AsType[*dialect.Error](err); !is || f.Kind != dialect.TooLarge {
 		t.Errorf("answered %v", err)
 	}
 }

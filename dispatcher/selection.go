@@ -14,28 +14,21 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// Selectable is the part of a catalog that acceptance uses.
-type Selectable interface {
-	Templates(ctx context.Context, b catalog.Business, ids []int64) ([]*catalog.Template, error)
-	SearchTemplates(ctx context.Context, b catalog.Business, s catalog.Search) (page []catalog.Template, total int, err error)
-	Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error)
-}
-
 // maxSelected is the maximum number of processes that one submission may select.
 const maxSelected = 10_000
 
 // selector resolves selections in the catalog of one business. It reads the topology
 // once, so that all hosts of a submission come from the same version.
 type selector struct {
-	store    Selectable
+	store    Store
 	business catalog.Business
 	known    bool // the business has a topology
 	modules  map[string][]catalog.PlacedModule
 	sets     map[string]bool
-	room     int // number of further processes that may be selected
+	left     int // number of further processes that may be selected
 }
 
-func newSelector(ctx context.Context, store Selectable, business string) (*selector, error) {
+func newSelector(ctx context.Context, store Store, business string) (*selector, error) {
 	b, err := catalog.ParseBusiness(business)
 	if err != nil {
 		return nil, &dialect.Error{Kind: dialect.InvalidField, Problem: err.Error()}
@@ -46,7 +39,7 @@ func newSelector(ctx context.Context, store Selectable, business string) (*selec
 	}
 	c := &selector{
 		store: store, business: b, known: topology.Version > 0,
-		modules: topology.ModulesByName(), sets: make(map[string]bool, len(topology.Sets)), room: maxSelected,
+		modules: topology.ModulesByName(), sets: make(map[string]bool, len(topology.Sets)), left: maxSelected,
 	}
 	for i := range topology.Sets {
 		c.sets[topology.Sets[i].Name] = true
@@ -76,8 +69,8 @@ func (c *selector) choose(ctx context.Context, action procfleet.Action, sel *pro
 	if err != nil {
 		return nil, err
 	}
-	if c.room -= len(templates); c.room < 0 {
-		return nil, &TooLargeError{fmt.Sprintf("more than %d processes of the catalogue are selected; divide the request", maxSelected)}
+	if c.left -= len(templates); c.left < 0 {
+		return nil, tooLarge("the selection has more than %d processes of the catalog; divide the request", maxSelected)
 	}
 	c.checkFilters(sel, found)
 	for i := range templates {
@@ -124,12 +117,12 @@ func (c *selector) templates(ctx context.Context, sel *procfleet.Selection, foun
 	return all, nil
 }
 
-// distinct returns the ids without repetitions, in their order.
-func distinct(ids []int64) []int64 {
-	seen := make(map[int64]bool, len(ids))
-	return slices.DeleteFunc(slices.Clone(ids), func(id int64) bool {
-		again := seen[id]
-		seen[id] = true
+// distinct returns a list without repetitions, in its order.
+func distinct[T comparable](list []T) []T {
+	seen := make(map[T]bool, len(list))
+	return slices.DeleteFunc(slices.Clone(list), func(v T) bool {
+		again := seen[v]
+		seen[v] = true
 		return again
 	})
 }
@@ -157,7 +150,7 @@ func (c *selector) matching(ctx context.Context, pattern string) ([]catalog.Temp
 		}
 		// A page may have fewer processes than its limit, because processes may be
 		// deleted while it is read.
-		if total <= catalog.MaxTemplatePage || len(page) == 0 || len(found) > c.room {
+		if total <= catalog.MaxTemplatePage || len(page) == 0 || len(found) > c.left {
 			break
 		}
 		after = page[len(page)-1].ID
@@ -172,22 +165,18 @@ func literally(pattern string) []catalog.Condition {
 	if strings.ContainsAny(pattern, `[\`) {
 		return nil
 	}
-	if !strings.ContainsAny(pattern, "*?") {
-		return []catalog.Condition{{Attribute: catalog.AttrName, Comparison: catalog.Is, Values: []catalog.Value{catalog.Text(pattern)}}}
-	}
-	longest := ""
-	for _, text := range strings.FieldsFunc(pattern, func(r rune) bool { return r == '*' || r == '?' }) {
-		if len(text) > len(longest) {
-			longest = text
+	c := catalog.Condition{Attribute: catalog.AttrName, Comparison: catalog.Is, Values: []catalog.Value{catalog.Text(pattern)}}
+	if strings.ContainsAny(pattern, "*?") {
+		texts := strings.FieldsFunc(pattern, func(r rune) bool { return r == '*' || r == '?' })
+		if len(texts) == 0 {
+			return nil
 		}
+		longest := slices.MaxFunc(texts, func(a, b string) int { return len(a) - len(b) })
+		c.Comparison, c.Values = catalog.Contains, []catalog.Value{catalog.Text(longest)}
 	}
-	if longest == "" {
-		return nil
-	}
-	return []catalog.Condition{{Attribute: catalog.AttrName, Comparison: catalog.Contains, Values: []catalog.Value{catalog.Text(longest)}}}
+	return []catalog.Condition{c}
 }
 
-// checkFilters adds a problem for each set and module that does not exist.
 func (c *selector) checkFilters(sel *procfleet.Selection, found *selected) {
 	for _, name := range sel.Sets {
 		if !c.sets[name] {
@@ -243,9 +232,9 @@ func (c *selector) placements(t *catalog.Template, asked filters, found *selecte
 	case len(unknown) > 0 && !c.known:
 		found.add(v1.UnknownModule, t, "is bound to %s, and business %s has no topology", several(unknown), c.business.Namespace())
 	case len(unknown) > 0:
-		found.add(v1.UnknownModule, t, "is bound to %s, which the topology of business %s has not", several(unknown), c.business.Namespace())
+		found.add(v1.UnknownModule, t, "is bound to %s, which the topology of business %s does not contain", several(unknown), c.business.Namespace())
 	case len(chosen) == 0:
-		found.add(v1.FilteredOut, t, "is bound to %s, and the sets and modules asked for leave out all of that", several(t.Modules))
+		found.add(v1.FilteredOut, t, "is bound to %s, and the requested sets and modules exclude all of them", several(t.Modules))
 	}
 	if len(empty) > 0 {
 		found.add(v1.NoHosts, t, "has no hosts in %s", several(empty))
@@ -273,7 +262,7 @@ func (s *selected) refusal(field string) error {
 		return &dialect.Error{Kind: dialect.InvalidField, Field: field, Problem: inShort(wrong)}
 	}
 	if len(s.parts) == 0 {
-		return &dialect.Error{Kind: dialect.InvalidField, Field: field, Problem: "comes to nothing: " + inShort(s.problems)}
+		return &dialect.Error{Kind: dialect.InvalidField, Field: field, Problem: "selects no operation: " + inShort(s.problems)}
 	}
 	return nil
 }
@@ -297,7 +286,6 @@ func inShort(problems []v1.PlanProblem) string {
 	return text
 }
 
-// selectField returns the field name of the selection of operation i, for errors.
 func selectField(sub *procfleet.Submission, i int) string {
 	if len(sub.Operations) == 1 {
 		return "select"

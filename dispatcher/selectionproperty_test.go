@@ -69,6 +69,14 @@ func (d *drawn) naively() []string {
 	return slices.Compact(all)
 }
 
+// modelStore is a store whose catalog is a model. It has no methods of tasks.
+type modelStore struct {
+	*catalogtest.Model
+	withoutTasks
+}
+
+type withoutTasks struct{ Store }
+
 func TestASelectionIsWhatItSays(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -84,7 +92,7 @@ func TestASelectionIsWhatItSays(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		catalogue, err := newSelector(t.Context(), model, biz2.Namespace())
+		catalogue, err := newSelector(t.Context(), modelStore{Model: model}, biz2.Namespace())
 		if err != nil {
 			t.Fatal(err)
 		}

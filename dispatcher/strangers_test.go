@@ -131,7 +131,7 @@ func TestACallerThatSendsSlowlyDoesNotKeepOthersWaiting(t *testing.T) {
 	if a := d.call(http.MethodPost, v2Path, strings.Repeat(" ", bigBody)+gseBody(2, "10.0.0.1"), header...); a.body["result"] != true {
 		t.Errorf("the next caller: %d %s", a.status, a.text)
 	}
-	if text, err := io.ReadAll(conn); err != nil || !strings.Contains(string(text), "comes too slowly") {
+	if text, err := io.ReadAll(conn); err != nil || !strings.Contains(string(text), "arrives too slowly") {
 		t.Errorf("the slow caller: %v %s", err, text)
 	}
 }

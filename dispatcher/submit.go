@@ -22,15 +22,6 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Acceptance is the part of a task store that acceptance uses.
-type Acceptance interface {
-	taskstore.Acceptance
-	Registry
-	Selectable
-	resolver
-	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
-}
-
 // Queue publishes references to chunks for workers; see [bus.Bus].
 type Queue interface {
 	QuietestLane(ctx context.Context, turn uint64) (procfleet.Lane, error)
@@ -50,16 +41,12 @@ var errNotRegistered = errors.New("the task was not registered")
 
 // errWithdrawn means that a repeated request found a task which was rejected before the
 // repeat could queue its chunks.
-var errWithdrawn = errors.New("the task was taken back")
+var errWithdrawn = errors.New("the task was rejected by the dispatcher that created it")
 
-// firstRound is the publication round of acceptance. A repeated request publishes in
-// the same round, so that the stream drops the duplicates.
-const firstRound = "0"
-
-// TooLargeError means that a submission exceeds a limit.
-type TooLargeError struct{ Problem string }
-
-func (e *TooLargeError) Error() string { return e.Problem }
+// tooLarge returns the error for a request that exceeds a limit.
+func tooLarge(format string, args ...any) *dialect.Error {
+	return &dialect.Error{Kind: dialect.TooLarge, Problem: fmt.Sprintf(format, args...)}
+}
 
 // OutcomeUnknownError means that neither the acceptance nor the rejection of a task
 // could be confirmed. The task may run.
@@ -76,7 +63,7 @@ func (e *OutcomeUnknownError) Unwrap() error { return e.Err }
 
 // submitter accepts submissions. It is safe for concurrent use.
 type submitter struct {
-	store    Acceptance
+	store    Store
 	queue    Queue
 	cfg      Config
 	bigLanes atomic.Uint64
@@ -84,8 +71,12 @@ type submitter struct {
 	marks    *marks
 }
 
-func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
-	s := &submitter{store: store, queue: queue, cfg: cfg, turns: semaphore.NewWeighted(turnsAtOnce), marks: newMarks(&cfg)}
+func newSubmitter(store Store, queue Queue, cfg Config) *submitter {
+	s := &submitter{
+		store: store, queue: queue, cfg: cfg, turns: semaphore.NewWeighted(turnsAtOnce),
+		marks: &marks{timeout: cfg.Timeouts.Accept, log: cfg.Log},
+	}
+	s.marks.running.SetLimit(marksAtOnce)
 	// A random start lets dispatchers that start together begin with different lanes.
 	s.bigLanes.Store(rand.Uint64()) //nolint:gosec // the lane is no secret
 	return s
@@ -155,14 +146,12 @@ func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, t term
 	}
 }
 
-// items returns a [*TooLargeError] if n exceeds the maximum number of items of one
-// request.
 func (l *Limits) items(n int) error {
 	if n <= l.Items {
 		return nil
 	}
-	return &TooLargeError{fmt.Sprintf(
-		"%d processes on hosts in one request, at most %d are allowed; divide the request", n, l.Items)}
+	return tooLarge(
+		"%d processes on hosts in one request, at most %d are allowed; divide the request", n, l.Items)
 }
 
 // accept stores, registers and queues a draft. If the task exists, accept completes its
@@ -176,7 +165,11 @@ func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, 
 	case errors.Is(err, taskstore.ErrConflict), errors.Is(err, taskstore.ErrExpired), errors.Is(err, taskstore.ErrFull):
 		return task, err
 	case err != nil:
-		return task, s.createFailed(ctx, task.ID, fmt.Errorf("%w: %w", errNotStored, err))
+		err = fmt.Errorf("%w: %w", errNotStored, err)
+		if task.ID == "" {
+			return task, err
+		}
+		return task, s.withdraw(ctx, task.ID, err) // the task may exist nevertheless, and the sweep would run it
 	}
 	s.cfg.Reached(PointStored)
 	if created {
@@ -205,7 +198,7 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		if t.key == "" || !refuses(refusal) {
 			return drafted{}, refusal
 		}
-		operations, t.notAfter = specifying(sub.Operations), never
+		operations, t.notAfter = slices.DeleteFunc(slices.Clone(sub.Operations), indirect), never
 	}
 	p, err := s.cut(ctx, operations)
 	if err != nil {
@@ -235,11 +228,9 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	}}, nil
 }
 
-// refuses reports whether an error concerns the request itself.
 func refuses(err error) bool {
 	_, invalid := errors.AsType[*dialect.Error](err)
-	_, large := errors.AsType[*TooLargeError](err)
-	return invalid || large
+	return invalid
 }
 
 // bodyHash returns a digest of a submission that does not depend on the form of its
@@ -259,7 +250,6 @@ func bodyHash(sub procfleet.Submission) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// resolve fills in the hosts of targets that name an agent.
 func (s *submitter) resolve(ctx context.Context, operations []procfleet.Operation) error {
 	lists := make([][]procfleet.Target, len(operations))
 	for i := range operations {
@@ -286,138 +276,4 @@ func (s *submitter) lane(ctx context.Context, items int) procfleet.Lane {
 		return procfleet.BigLane(turn) // if the queue is unavailable, PublishChunks returns the error
 	}
 	return lane
-}
-
-func chunkRefs(id procfleet.TaskID, draft drafted) []bus.ChunkRef {
-	refs := make([]bus.ChunkRef, len(draft.Chunks))
-	for i := range draft.Chunks {
-		refs[i] = bus.ChunkRef{Task: id, Chunk: i, Lane: draft.Lane, Cloud: draft.Chunks[i].Cloud}
-	}
-	return refs
-}
-
-// createFailed handles an error of the store. With an id the task may exist
-// nevertheless, and the sweep would run it, so createFailed rejects it.
-func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err error) error {
-	if id == "" {
-		return err
-	}
-	return s.withdraw(ctx, id, err)
-}
-
-// dispatch audits a new task, registers its specs, queues its chunks and marks it as
-// dispatched. After an error it rejects the task. It writes the audit record first,
-// because agents may begin as soon as the chunks are queued.
-func (s *submitter) dispatch(ctx context.Context, task *procfleet.Task, draft drafted) error {
-	err := s.audit(ctx, task, draft.Chunks)
-	if err == nil {
-		s.cfg.Reached(PointAudited)
-		err = s.register(ctx, draft.definitions, time.Time{})
-	}
-	var sequences []uint64
-	if err == nil {
-		s.cfg.Reached(PointRegistered)
-		sequences, err = s.enqueue(ctx, chunkRefs(task.ID, draft))
-	}
-	if err == nil {
-		err = s.markDispatched(ctx, task.ID, sequences, draft.IdempotencyKey)
-	}
-	if err != nil {
-		return s.withdraw(ctx, task.ID, err)
-	}
-	return nil
-}
-
-// markDispatched marks a new task as queued, so that neither the sweep nor a repeated
-// request queues it again. Without a key no request can repeat it, so the mark is
-// written in the background.
-func (s *submitter) markDispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64, key string) error {
-	mark := func(ctx context.Context) error { return s.store.Dispatched(ctx, id, sequences) }
-	if key == "" && s.marks.later(ctx, id, mark) {
-		return nil
-	}
-	if err := mark(ctx); err != nil {
-		return fmt.Errorf("%w: mark it as queued: %w", errNotQueued, err)
-	}
-	return nil
-}
-
-// register registers the specs of operations that were accepted at the time asked; zero
-// means now. A task that is rejected later leaves its registrations, because its specs
-// are valid.
-func (s *submitter) register(ctx context.Context, ds []catalog.Definition, asked time.Time) error {
-	if len(ds) == 0 {
-		return nil
-	}
-	for i := range ds {
-		ds[i].Asked = asked
-	}
-	if _, err := s.store.Register(ctx, ds, true); err != nil {
-		return fmt.Errorf("%w: %w", errNotRegistered, err)
-	}
-	return nil
-}
-
-func (s *submitter) enqueue(ctx context.Context, refs []bus.ChunkRef) ([]uint64, error) {
-	sequences, err := s.queue.PublishChunks(ctx, refs, firstRound)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotQueued, err)
-	}
-	s.cfg.Reached(PointPublished)
-	return sequences, nil
-}
-
-// withdraw rejects a task whose acceptance failed, and returns cause. It returns nil if
-// the task can no longer be rejected, because an agent has begun it, or a repeated
-// request or the sweep has queued it. Such a task is accepted, and the sweep completes
-// it.
-func (s *submitter) withdraw(ctx context.Context, id procfleet.TaskID, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeouts.Accept)
-	defer cancel()
-	rejected, err := s.store.Reject(ctx, id, "the task could not be stored and queued in time")
-	switch {
-	case err != nil:
-		return &OutcomeUnknownError{Task: id, Err: errors.Join(cause, fmt.Errorf("reject it: %w", err))}
-	case rejected:
-		return cause
-	}
-	return nil
-}
-
-// again completes the acceptance of a task that an earlier request created: it audits,
-// registers and queues the task if the first dispatcher did not. The first dispatcher
-// may still be running or may have replied, so again rejects nothing, and does not
-// replace newer registrations.
-func (s *submitter) again(ctx context.Context, task procfleet.Task, draft drafted) error {
-	if task.Dispatched || task.State != procfleet.TaskAccepted {
-		return nil
-	}
-	if err := s.audit(ctx, &task, draft.Chunks); err != nil {
-		return &OutcomeUnknownError{Task: task.ID, Err: err}
-	}
-	if err := s.register(ctx, draft.definitions, task.CreatedAt); err != nil {
-		return &OutcomeUnknownError{Task: task.ID, Err: err}
-	}
-	refs := make([]bus.ChunkRef, task.Chunks)
-	for i := range refs {
-		items, err := s.store.Chunk(ctx, task.ID, i)
-		if err != nil {
-			return &OutcomeUnknownError{Task: task.ID, Err: fmt.Errorf("read chunk %d: %w", i, err)}
-		}
-		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: i, Lane: task.Lane}
-		if len(items) > 0 {
-			refs[i].Cloud = items[0].Item.Target.Host.Cloud
-		}
-	}
-	sequences, err := s.enqueue(ctx, refs)
-	if err == nil {
-		err = s.store.Dispatched(ctx, task.ID, sequences)
-	}
-	switch {
-	case errors.Is(err, taskstore.ErrRejected):
-		return errWithdrawn
-	case err != nil:
-		return &OutcomeUnknownError{Task: task.ID, Err: err}
-	}
-	return nil
 }

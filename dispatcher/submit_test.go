@@ -23,7 +23,7 @@ func submission(t *testing.T, action procfleet.Action, hosts int) procfleet.Subm
 	return procfleet.Submission{Operations: []procfleet.Operation{o}, Dialect: "test", Application: "app"}
 }
 
-func testSubmitter(t *testing.T, store Acceptance, queue Queue) *submitter {
+func testSubmitter(t *testing.T, store Store, queue Queue) *submitter {
 	t.Helper()
 	return newSubmitter(store, queue, testConfig(t).WithDefaults())
 }

@@ -8,25 +8,42 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// resolver finds the hosts of agent ids.
-type resolver interface {
-	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
+// hostsAtOnce is how many hosts are read from a store at once.
+const hostsAtOnce = 1000
+
+// byAgent returns the targets without a host that name an agent, and their agent ids.
+func byAgent(lists ...[]procfleet.Target) (at []*procfleet.Target, ids []string) {
+	for _, targets := range lists {
+		for i := range targets {
+			if t := &targets[i]; t.Host.IsZero() && t.AgentID != "" {
+				at, ids = append(at, t), append(ids, t.AgentID)
+			}
+		}
+	}
+	return at, ids
 }
 
-// claimantFinder finds the hosts whose live agents announce an agent id.
-type claimantFinder interface {
-	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
+// resolve sets the hosts of targets that name an agent. A target with an unknown agent
+// remains without a host.
+func resolve(ctx context.Context, store Store, lists ...[]procfleet.Target) error {
+	at, ids := byAgent(lists...)
+	if len(ids) == 0 {
+		return nil
+	}
+	hosts, err := store.Resolve(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("look up agents: %w", err)
+	}
+	for i, t := range at {
+		t.Host = hosts[i]
+	}
+	return nil
 }
 
 // conflictsOf returns the hosts that claim an agent id, for each id that resolves to no
 // host because the agents of several hosts announce it.
-func conflictsOf(ctx context.Context, store claimantFinder, targets []procfleet.Target) (map[string][]procfleet.Host, error) {
-	var ids []string
-	for i := range targets {
-		if t := &targets[i]; t.Host.IsZero() && t.AgentID != "" {
-			ids = append(ids, t.AgentID)
-		}
-	}
+func conflictsOf(ctx context.Context, store Store, targets []procfleet.Target) (map[string][]procfleet.Host, error) {
+	_, ids := byAgent(targets)
 	if len(ids) == 0 {
 		return nil, nil //nolint:nilnil // reading a nil map is the same as reading an empty one
 	}
@@ -41,32 +58,6 @@ func conflictsOf(ctx context.Context, store claimantFinder, targets []procfleet.
 		}
 	}
 	return conflicts, nil
-}
-
-// resolve sets the hosts of targets that name an agent. A target with an unknown agent
-// remains without a host.
-func resolve(ctx context.Context, store resolver, lists ...[]procfleet.Target) error {
-	var ids []string
-	var at []*procfleet.Target
-	for _, targets := range lists {
-		for i := range targets {
-			if t := &targets[i]; t.Host.IsZero() && t.AgentID != "" {
-				ids = append(ids, t.AgentID)
-				at = append(at, t)
-			}
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	hosts, err := store.Resolve(ctx, ids)
-	if err != nil {
-		return fmt.Errorf("look up agents: %w", err)
-	}
-	for i, t := range at {
-		t.Host = hosts[i]
-	}
-	return nil
 }
 
 // authorizeAndResolve checks that the caller may do the endpoint's action for the
@@ -115,7 +106,6 @@ func hostsOf(targets []procfleet.Target) *targetHosts {
 	return at
 }
 
-// processes returns the process of this namespace and name on each host.
 func (at *targetHosts) processes(namespace, name string) []catalog.Process {
 	ps := make([]catalog.Process, len(at.hosts))
 	for i, host := range at.hosts {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -55,15 +56,17 @@ func (e *exchange) accept(ctx context.Context, codec dialect.Accept, s *submitte
 		e.reply(codec.Plan(p, e.id))
 		return nil
 	}
-	task, err := e.api.accept(ctx, &acceptance{
-		call: e.call.Name, who: e.who, sub: sub, start: e.start, log: e.log(),
-		terms: terms{key: s.key, label: codec.Label, origin: e.origin()},
-	})
+	task, err := e.submit(ctx, sub, terms{key: s.key, label: codec.Label})
 	if err != nil {
 		return err
 	}
 	e.reply(codec.Encode(task.ID, e.id))
 	return nil
+}
+
+func (e *exchange) submit(ctx context.Context, sub *procfleet.Submission, t terms) (procfleet.Task, error) {
+	t.origin = e.origin()
+	return e.api.accept(ctx, &acceptance{call: e.call.Name, who: &e.who, terms: t, start: e.start, log: e.log()}, sub)
 }
 
 func (*exchange) decodeOutcomes(_ context.Context, codec dialect.Outcomes, in *dialect.Request) (procfleet.TaskID, error) {
@@ -102,9 +105,32 @@ func (*exchange) showTask(_ context.Context, _ *procfleet.TaskID, task *procflee
 	return task, nil
 }
 
-func (e *exchange) listTasks(ctx context.Context, page *dialect.TaskPage, sees func(*procfleet.Task) bool) (dialect.Tasks, error) {
-	tasks, next, err := e.api.visible(ctx, page, sees)
-	return dialect.Tasks{Tasks: tasks, Next: next}, err
+// listTasks returns a page of the tasks that the caller may read. If most tasks belong to
+// other callers, a page may be short or empty although another page follows.
+func (e *exchange) listTasks(ctx context.Context, page *dialect.TaskPage, sees func(*procfleet.Task) bool) (found dialect.Tasks, err error) {
+	query := taskstore.TaskQuery{Before: page.Before, Limit: page.Limit}
+	for range scanPages {
+		tasks, err := e.api.store.Tasks(ctx, query)
+		if err != nil {
+			return dialect.Tasks{}, err
+		}
+		for i := range tasks {
+			if !sees(&tasks[i]) {
+				continue
+			}
+			if found.Tasks = append(found.Tasks, tasks[i]); len(found.Tasks) == page.Limit {
+				found.Next = tasks[i].ID
+				return found, nil
+			}
+		}
+		if len(tasks) < query.Limit {
+			found.Next = ""
+			return found, nil
+		}
+		last := &tasks[len(tasks)-1]
+		query, found.Next = taskstore.TaskQuery{Before: last.Number, Limit: scanPage}, last.ID
+	}
+	return found, nil
 }
 
 func (e *exchange) listResults(ctx context.Context, page *dialect.ResultPage, id procfleet.TaskID) (dialect.Results, error) {
@@ -115,70 +141,37 @@ func (e *exchange) listResults(ctx context.Context, page *dialect.ResultPage, id
 	return dialect.Results{Items: items, Next: next}, nil
 }
 
-// about adds the task's id to an error.
 func about(id procfleet.TaskID, err error) error { return fmt.Errorf("task %s: %w", id, err) }
 
-// Queries is the part of a task store that queries use.
-type Queries interface {
-	taskstore.Queries
-	HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error)
-	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
-}
-
 // allChunks returns the items of a task, one chunk at a time. The first chunk was
-// already read. The timeout bounds the read of each other chunk.
-func allChunks(ctx context.Context, store Queries, task *procfleet.Task, first []procfleet.ItemResult, timeout time.Duration) iter.Seq2[[]procfleet.ItemResult, error] {
+// already read. It reads one chunk ahead, so that reading and encoding overlap. The timeout
+// bounds the read of each chunk.
+func allChunks(ctx context.Context, store Store, task *procfleet.Task, first []procfleet.ItemResult, timeout time.Duration) iter.Seq2[[]procfleet.ItemResult, error] {
+	type chunk struct {
+		items []procfleet.ItemResult
+		err   error
+	}
 	return func(yield func([]procfleet.ItemResult, error) bool) {
 		ctx, stop := context.WithCancel(ctx)
-		rest := readAhead(ctx, store, task, timeout)
-		defer func() {
-			stop()
-			for range rest { // wait for the reading goroutine to end
+		var reading sync.WaitGroup
+		defer reading.Wait()
+		defer stop()
+		current, next := chunk{items: first}, make(chan chunk, 1)
+		for i := 1; ; i++ {
+			if i < task.Chunks && current.err == nil {
+				reading.Go(func() {
+					bounded, cancel := context.WithTimeout(ctx, timeout)
+					defer cancel()
+					items, err := store.Chunk(bounded, task.ID, i)
+					next <- chunk{items, err}
+				})
 			}
-		}()
-		if !yield(first, nil) {
-			return
-		}
-		taken := 1
-		for next := range rest {
-			if !yield(next.items, next.err) || next.err != nil {
+			if !yield(current.items, current.err) || current.err != nil || i >= task.Chunks {
 				return
 			}
-			taken++
-		}
-		if taken < task.Chunks { // ctx ended, so the result is incomplete
-			yield(nil, fmt.Errorf("chunk %d of %d: %w", taken, task.Chunks, context.Cause(ctx)))
+			current = <-next
 		}
 	}
-}
-
-type chunkRead struct {
-	items []procfleet.ItemResult
-	err   error
-}
-
-// readAhead reads the chunks after the first, one ahead of the consumer, so that
-// reading and encoding overlap. It closes the channel after the last chunk, after an
-// error, or when ctx ends.
-func readAhead(ctx context.Context, store Queries, task *procfleet.Task, timeout time.Duration) <-chan chunkRead {
-	rest := make(chan chunkRead)
-	go func() {
-		defer close(rest)
-		for i := 1; i < task.Chunks; i++ {
-			bounded, cancel := context.WithTimeout(ctx, timeout)
-			items, err := store.Chunk(bounded, task.ID, i)
-			cancel()
-			select {
-			case rest <- chunkRead{items, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return rest
 }
 
 const (
@@ -187,30 +180,3 @@ const (
 	scanPage  = 1000
 	scanPages = 5
 )
-
-// visible returns a page of the tasks that the caller may read, and the id after which
-// the next page begins; "" after the last page. If most tasks belong to other callers,
-// a page may be short or empty although another page follows.
-func (a *api) visible(ctx context.Context, page *dialect.TaskPage, sees func(*procfleet.Task) bool) (seen []procfleet.Task, next procfleet.TaskID, err error) {
-	query := taskstore.TaskQuery{Before: page.Before, Limit: page.Limit}
-	for range scanPages {
-		tasks, err := a.store.Tasks(ctx, query)
-		if err != nil {
-			return nil, "", err
-		}
-		for i := range tasks {
-			if !sees(&tasks[i]) {
-				continue
-			}
-			if seen = append(seen, tasks[i]); len(seen) == page.Limit {
-				return seen, tasks[i].ID, nil
-			}
-		}
-		if len(tasks) < query.Limit {
-			return seen, "", nil
-		}
-		last := &tasks[len(tasks)-1]
-		query, next = taskstore.TaskQuery{Before: last.Number, Limit: scanPage}, last.ID
-	}
-	return seen, next, nil
-}

@@ -18,7 +18,7 @@ import (
 
 // editTemplates creates and changes processes, and binds them to modules.
 func (e *exchange) editTemplates(ctx context.Context, q *dialect.TemplateEdits, business string) (dialect.TemplatesEdited, error) {
-	ctx, cancel := e.undisturbed(ctx)
+	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	if err := e.auditChange(ctx, editsOf("edit processes", q.Business, q.Edits)); err != nil {
 		return dialect.TemplatesEdited{}, err
@@ -30,7 +30,7 @@ func (e *exchange) editTemplates(ctx context.Context, q *dialect.TemplateEdits, 
 	if err != nil {
 		return dialect.TemplatesEdited{}, fmt.Errorf("edit %d processes of business %s: %w", len(q.Edits), business, err)
 	}
-	e.noteEdits(q, edits)
+	e.noteEdits(q.Business, edits)
 	task, err := e.bindingsChanged(ctx, q.Business, q.Edits, edits)
 	if err != nil {
 		return dialect.TemplatesEdited{}, e.notNotified(err)
@@ -38,19 +38,18 @@ func (e *exchange) editTemplates(ctx context.Context, q *dialect.TemplateEdits, 
 	return dialect.TemplatesEdited{Edits: edits, Task: task}, nil
 }
 
-func (e *exchange) noteEdits(q *dialect.TemplateEdits, done []catalog.Edited) {
+func (e *exchange) noteEdits(b catalog.Business, done []catalog.Edited) {
 	ids, bound, unbound := make([]int64, len(done)), 0, 0
 	for i := range done {
 		ids[i] = done[i].ID
 		bound += len(done[i].Bound)
 		unbound += len(done[i].Unbound)
 	}
-	e.catalogLog(q.Business).WithFields(logrus.Fields{
+	e.catalogLog(b).WithFields(logrus.Fields{
 		"processes": ids, "bound": bound, "unbound": unbound,
 	}).Info("catalog changed")
 }
 
-// catalogLog returns a logger with the caller and the business of a catalog change.
 func (e *exchange) catalogLog(b catalog.Business) logrus.FieldLogger {
 	return e.log().WithFields(logrus.Fields{"application": e.who.Application, "user": e.who.User, "business": b.Namespace()})
 }
@@ -61,13 +60,13 @@ func (e *exchange) notNotified(err error) error {
 	e.log().WithError(err).Warn("binding notification not published")
 	return &dialect.Error{
 		Kind:       dialect.Unavailable,
-		Problem:    "the binding is stored as it was asked for, but agents could not be notified: " + failure(err).Problem + "; repeat the call to notify them",
-		RetryAfter: retryAway,
+		Problem:    "the binding is stored, but agents could not be notified: " + failure(err).Problem + "; repeat the call to notify them",
+		RetryAfter: retryUnavailable,
 	}
 }
 
 func (e *exchange) deleteTemplate(ctx context.Context, q *dialect.TemplateQuery, business string) (bool, error) {
-	ctx, cancel := e.undisturbed(ctx)
+	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	if err := e.auditChange(ctx, changeOf("delete process", business, nil, strconv.FormatInt(q.ID, 10))); err != nil {
 		return false, err

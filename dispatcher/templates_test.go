@@ -262,7 +262,7 @@ func TestABindingOfWhichAgentsAreNotToldStands(t *testing.T) {
 		bound  string
 	}{{http.MethodPut, 1108002, `"count":1`}, {http.MethodDelete, 1108003, `"count":0`}} {
 		a := d.cmdb(500, call.code, call.method, "module/0/2/"+id+"/web", "")
-		if message, _ := a.body["bk_error_msg"].(string); !strings.Contains(message, "stored as it was asked for") || !strings.Contains(message, "repeat the call") || a.header.Get("Retry-After") == "" {
+		if message, _ := a.body["bk_error_msg"].(string); !strings.Contains(message, "the binding is stored") || !strings.Contains(message, "repeat the call") || a.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %v %s", call.method, a.header, a.text)
 		}
 		if found := d.cmdb(200, 0, http.MethodPost, "search/0/2", `{"condition":{"bk_module_name":"web"}}`); !strings.Contains(found.text, call.bound) {

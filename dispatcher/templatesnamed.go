@@ -17,21 +17,19 @@ const saveTries = 5
 
 // saveTemplates creates the named processes, and changes the ones that exist.
 func (e *exchange) saveTemplates(ctx context.Context, q *dialect.NamedTemplates, _ string) (dialect.TemplatesSaved, error) {
-	ctx, cancel := e.undisturbed(ctx)
+	ctx, cancel := e.detached(ctx)
 	defer cancel()
-	done, err := e.saveNamed(ctx, q)
-	for try := 1; try < saveTries && overtaken(err); try++ {
-		done, err = e.saveNamed(ctx, q)
-	}
-	if overtaken(err) {
-		return dialect.TemplatesSaved{}, &dialect.Error{
-			Kind: dialect.Unavailable, Problem: "other callers create and delete these processes at the same time; nothing was done, try again later", RetryAfter: retryAway,
+	for try := 1; ; try++ {
+		done, err := e.saveNamed(ctx, q)
+		switch {
+		case !overtaken(err):
+			return done, err
+		case try == saveTries:
+			return dialect.TemplatesSaved{}, &dialect.Error{
+				Kind: dialect.Unavailable, Problem: "other callers create and delete these processes at the same time; nothing was done, try again later", RetryAfter: retryUnavailable,
+			}
 		}
 	}
-	if err != nil {
-		return dialect.TemplatesSaved{}, err
-	}
-	return done, nil
 }
 
 // overtaken reports whether another caller created or deleted a process after its name
@@ -62,7 +60,7 @@ func (e *exchange) saveNamed(ctx context.Context, q *dialect.NamedTemplates) (di
 		if edited, err = e.api.store.EditTemplates(ctx, q.Business, edits); err != nil {
 			return dialect.TemplatesSaved{}, fmt.Errorf("save %d processes of business %s: %w", len(edits), q.Business.Namespace(), err)
 		}
-		e.noteEdits(&dialect.TemplateEdits{Business: q.Business, Edits: edits}, edited)
+		e.noteEdits(q.Business, edited)
 	}
 	for i := range saved {
 		saved[i].ID = edited[i].ID

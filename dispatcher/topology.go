@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -12,7 +13,7 @@ import (
 )
 
 func (e *exchange) setTopology(ctx context.Context, q *dialect.TopologyChange, _ string) (int64, error) {
-	if err := e.auditChange(ctx, topologyOf(q.Business, q.Sets)); err != nil {
+	if err := e.auditChange(ctx, changeOf("set topology", q.Business.Namespace(), hostsOfSets(q.Sets))); err != nil {
 		return 0, err
 	}
 	return e.changeTopology(ctx, q.Business, q.Version, func(have *catalog.Topology) catalog.Topology {
@@ -40,7 +41,7 @@ func (e *exchange) editTopology(ctx context.Context, q *dialect.TopologyEdit, _ 
 }
 
 func (e *exchange) setModuleHosts(ctx context.Context, q *dialect.TopologyEdit) (int64, error) {
-	ctx, cancel := e.undisturbed(ctx)
+	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	version, err := e.api.store.SetModuleHosts(ctx, q.Business, q.Set, q.Module, q.Hosts)
 	if err != nil {
@@ -59,7 +60,7 @@ const topologyAttempts = 10
 // [*catalog.VersionError]. If want is -1, changeTopology reads the topology and calls
 // change again.
 func (e *exchange) changeTopology(ctx context.Context, b catalog.Business, want int64, change func(have *catalog.Topology) catalog.Topology) (int64, error) {
-	ctx, cancel := e.undisturbed(ctx)
+	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
 		have, err := e.api.store.Topology(ctx, b)
@@ -94,48 +95,33 @@ func (e *exchange) showTopology(ctx context.Context, q *dialect.TopologyQuery, b
 	if q.WithoutAgents {
 		return shown, nil
 	}
-	placed := placedHosts(t)
-	shown.WithoutAgent, err = e.api.withoutAgent(ctx, placed.hosts)
+	hosts := distinct(hostsOfSets(t.Sets))
+	shown.WithoutAgent, err = e.api.withoutAgent(ctx, hosts)
 	// Hosts outside the business are shown only to callers that may list every host.
 	if err == nil && e.who.May("", apps.Reading) == nil {
-		shown.WithoutModule, err = e.api.withoutModule(ctx, placed)
+		shown.WithoutModule, err = e.api.withoutModule(ctx, hosts)
 	}
 	return shown, err
 }
 
-// placed holds the distinct hosts of a topology.
-type placed struct {
-	hosts []procfleet.Host
-	known map[procfleet.Host]bool
-}
-
-func placedHosts(t *catalog.Topology) *placed {
-	p := &placed{known: make(map[procfleet.Host]bool)}
-	for _, s := range t.Sets {
+// hostsOfSets returns the hosts of all modules. A host of several modules is repeated.
+func hostsOfSets(sets []catalog.Set) []procfleet.Host {
+	var hosts []procfleet.Host
+	for _, s := range sets {
 		for _, m := range s.Modules {
-			for _, host := range m.Hosts {
-				if !p.known[host] {
-					p.known[host] = true
-					p.hosts = append(p.hosts, host)
-				}
-			}
+			hosts = append(hosts, m.Hosts...)
 		}
 	}
-	return p
+	return hosts
 }
-
-// hostsAtOnce is how many hosts are read from a store at once.
-const hostsAtOnce = 1000
 
 // withoutAgent returns the hosts without a live agent.
 func (a *api) withoutAgent(ctx context.Context, hosts []procfleet.Host) ([]procfleet.Host, error) {
 	missing := []procfleet.Host{}
-	for len(hosts) > 0 {
-		some := hosts[:min(len(hosts), hostsAtOnce)]
-		hosts = hosts[len(some):]
-		presences, err := a.store.Presences(ctx, some)
+	for some := range slices.Chunk(hosts, hostsAtOnce) {
+		presences, err := a.agentsAt(ctx, some)
 		if err != nil {
-			return nil, fmt.Errorf("look up the agents of %d hosts: %w", len(some), err)
+			return nil, err
 		}
 		for i := range presences {
 			if !live(&presences[i]) {
@@ -146,9 +132,13 @@ func (a *api) withoutAgent(ctx context.Context, hosts []procfleet.Host) ([]procf
 	return missing, nil
 }
 
-// withoutModule returns hosts that have a live agent and are in no module, at most
-// [dialect.MaxUnplaced].
-func (a *api) withoutModule(ctx context.Context, p *placed) ([]procfleet.Host, error) {
+// withoutModule returns hosts that have a live agent and are not placed in a module, at
+// most [dialect.MaxUnplaced].
+func (a *api) withoutModule(ctx context.Context, placed []procfleet.Host) ([]procfleet.Host, error) {
+	known := make(map[procfleet.Host]bool, len(placed))
+	for _, host := range placed {
+		known[host] = true
+	}
 	found := []procfleet.Host{}
 	var after procfleet.Host
 	for {
@@ -157,7 +147,7 @@ func (a *api) withoutModule(ctx context.Context, p *placed) ([]procfleet.Host, e
 			return nil, fmt.Errorf("list hosts: %w", err)
 		}
 		for i := range page {
-			if p.known[page[i].Host] {
+			if known[page[i].Host] {
 				continue
 			}
 			if found = append(found, page[i].Host); len(found) == dialect.MaxUnplaced {

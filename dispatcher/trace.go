@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
@@ -19,17 +21,16 @@ import (
 func (e *exchange) trace() {
 	ctx := propagation.TraceContext{}.Extract(e.r.Context(), propagation.HeaderCarrier(e.r.Header))
 	kind, name := trace.WithSpanKind(trace.SpanKindServer), "HTTP "+e.name()
-	if e.call != nil && accepts(e.call.Endpoint) {
+	creates := false
+	if e.call != nil {
+		_, creates = e.call.Endpoint.(dialect.Accept)
+	}
+	if creates {
 		ctx, e.span = e.api.cfg.Tracer.Start(ctx, name, kind)
 	} else {
 		ctx, e.span = tracecontext.Start(ctx, e.api.cfg.Tracer, name, kind)
 	}
 	e.r = e.r.WithContext(ctx)
-}
-
-func accepts(use any) bool {
-	_, yes := use.(dialect.Accept)
-	return yes
 }
 
 // traced starts the span of an acceptance, which is the parent of all later spans of
@@ -63,7 +64,7 @@ func (q *instrumentedQueue) PublishChunks(ctx context.Context, refs []bus.ChunkR
 	ctx, span := tracecontext.Start(ctx, q.tracer, "chunks publish", trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(tracecontext.KeyChunks.Int(len(refs))))
 	sequences, err := q.Queue.PublishChunks(ctx, refs, round)
-	q.metrics.publishTime(ctx, time.Since(began), err)
+	q.metrics.publish.Record(ctx, time.Since(began).Seconds(), metric.WithAttributes(attribute.Bool("ok", err == nil)))
 	tracecontext.End(span, err)
 	return sequences, err
 }

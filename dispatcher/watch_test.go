@@ -282,7 +282,7 @@ func TestStreamsOutlastTheTimeLimitsOfRequestsAndSayThatTheyAreAlive(t *testing.
 	cfg := testConfig(t)
 	cfg.Timeouts.Read, cfg.Timeouts.Write = 200*time.Millisecond, 200*time.Millisecond
 	s := serveWindow(t, cfg, store, func(timing *watchTiming) {
-		timing.still, timing.poll = 50*time.Millisecond, time.Hour
+		timing.keepAlive, timing.poll = 50*time.Millisecond, time.Hour
 	})
 	v := s.view(aTask(0).ID)
 	v.want("snapshot", 1)

@@ -53,7 +53,7 @@ func benchmarkChange(b *testing.B, watchers int) {
 				b.Error(err)
 			}
 			w := countingWriter{nullWriter{http.Header{}}, seen}
-			s := &stream{w: w, control: http.NewResponseController(w), patience: time.Second}
+			s := &stream{w: w, control: http.NewResponseController(w), timeout: time.Second}
 			s.begin()
 			if err := s.run(b.Context(), t); err != nil {
 				b.Error(err)

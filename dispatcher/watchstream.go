@@ -49,7 +49,7 @@ func (e *exchange) joinWatch(ctx context.Context, wanted *watchRequest) (joined,
 	}
 	now, err := t.fresh(ctx)
 	if err == nil {
-		err = e.who.MayRead(&now.made)
+		err = e.who.MayRead(&now.task)
 	}
 	if err != nil {
 		e.api.watches.leave(t)
@@ -68,14 +68,14 @@ func (e *exchange) watch(_ context.Context, _ dialect.Watch, wanted *watchReques
 		return nil
 	}
 	s := &stream{
-		w: e.w, control: http.NewResponseController(e.w), patience: e.api.cfg.Timeouts.Watcher,
+		w: e.w, control: http.NewResponseController(e.w), timeout: e.api.cfg.Timeouts.Watcher,
 		seen: wanted.LastEventID, resumed: now.id == wanted.LastEventID,
-		may: func() bool { return e.api.authenticator.StillReads(&e.who, &now.made) },
+		permitted: func() bool { return e.api.authenticator.StillReads(&e.who, &now.task) },
 	}
 	s.begin()
 	err := s.run(e.r.Context(), t.topic)
 	if errors.Is(err, os.ErrDeadlineExceeded) && t.hub.life.Err() == nil {
-		e.api.watches.metrics.drop(e.r.Context())
+		e.api.metrics.slowWatchers.Add(e.r.Context(), 1)
 		e.log().WithField("task", wanted.Task).Warn("slow watcher dropped")
 	}
 	return nil // a write error means that the watcher has disconnected
@@ -83,12 +83,12 @@ func (e *exchange) watch(_ context.Context, _ dialect.Watch, wanted *watchReques
 
 // stream is the response to one watcher.
 type stream struct {
-	w        http.ResponseWriter
-	control  *http.ResponseController
-	patience time.Duration // timeout of one write
-	seen     string        // id of the last event that the watcher received
-	resumed  bool          // the watcher already received an event of this task, so it needs no snapshot
-	may      func() bool   // checked before each event, because the application's permission may be revoked
+	w         http.ResponseWriter
+	control   *http.ResponseController
+	timeout   time.Duration // timeout of one write
+	seen      string        // id of the last event that the watcher received
+	resumed   bool          // the watcher already received an event of this task, so it needs no snapshot
+	permitted func() bool   // checked before each event, because the application's permission may be revoked
 }
 
 // begin sends the header. From here on each write has its own timeout instead of the
@@ -112,13 +112,13 @@ func (s *stream) run(ctx context.Context, t *topic) error {
 		return err
 	}
 	// A write to a slow reader must not delay the shutdown of the dispatcher.
-	hurry := context.AfterFunc(t.hub.life, func() { _ = s.control.SetWriteDeadline(time.Now().Add(lastWrite)) })
-	defer hurry()
-	still := time.NewTicker(t.hub.timing.still)
-	defer still.Stop()
+	cancelDeadline := context.AfterFunc(t.hub.life, func() { _ = s.control.SetWriteDeadline(time.Now().Add(lastWrite)) })
+	defer cancelDeadline()
+	keepAlive := time.NewTicker(t.hub.timing.keepAlive)
+	defer keepAlive.Stop()
 	for {
 		newest, published, ended := t.newest()
-		if !s.may() {
+		if !s.permitted() {
 			return nil // the client reconnects and receives the rejection
 		}
 		if newest.id != s.seen {
@@ -132,7 +132,7 @@ func (s *stream) run(ctx context.Context, t *topic) error {
 		}
 		select {
 		case <-published:
-		case <-still.C:
+		case <-keepAlive.C:
 			if err := s.send(streamAlive, nil); err != nil {
 				return err
 			}
@@ -157,7 +157,7 @@ func (s *stream) name(e *event) string {
 // send writes and flushes one event. The write deadline remains set for the server's
 // last write at the end of the stream.
 func (s *stream) send(head string, text []byte) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.patience))
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.timeout))
 	if _, err := s.w.Write([]byte(head)); err != nil {
 		return err
 	}
