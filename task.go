@@ -164,6 +164,10 @@ type Task struct {
 	EventPublished bool
 	// RejectReason is the cause of TaskRejected.
 	RejectReason string
+	// Seq is the number of control transitions of the task, such as a pause.
+	Seq int `json:",omitzero"`
+	// Hold suspends delivery; zero if the task is not held or has ended.
+	Hold Hold `json:",omitzero"`
 
 	Actions     []Action // distinct actions of the operations
 	Dialect     string
@@ -175,6 +179,29 @@ type Task struct {
 	// task continues the same trace; empty without a trace.
 	Trace string
 }
+
+// Held reports whether delivery is suspended.
+func (t *Task) Held() bool { return t.Hold.Kind != "" }
+
+// HoldLimit is the time at which the pending items of a held task fail: halfway
+// between its deadline and its expiry, so that callers can read their results.
+func (t *Task) HoldLimit() time.Time { return t.Deadline.Add(t.ExpiresAt.Sub(t.Deadline) / 2) }
+
+// Hold suspends the delivery of a task. Items that agents have accepted go on.
+type Hold struct {
+	Kind   HoldKind
+	Reason string    // reason given by the caller, at most [MaxHoldReason] bytes
+	Since  time.Time // by the store's clock
+}
+
+// HoldKind is the cause of a [Hold].
+type HoldKind string
+
+// HoldOperator is the hold of a caller that paused the task.
+const HoldOperator HoldKind = "operator"
+
+// MaxHoldReason bounds the reason of a [Hold] in bytes.
+const MaxHoldReason = 1 << 10
 
 // Origin describes the caller of a task in the audit log, in addition to the
 // application. Each part may be empty and has at most [MaxOriginPart] bytes.

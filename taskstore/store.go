@@ -32,6 +32,10 @@ var (
 	// unreachable, loading, read-only or out of memory, or it rejects the password or
 	// denies the required permissions. Retry later.
 	ErrUnavailable = errors.New("taskstore: unavailable")
+	// ErrSeq means that the task has another [procfleet.Task.Seq] than the caller expects.
+	ErrSeq = errors.New("taskstore: the task was controlled by another caller")
+	// ErrDone means that the task has ended and cannot be controlled any more.
+	ErrDone = errors.New("taskstore: the task has ended")
 	// ErrFull means that the store created no task because it reserves its remaining
 	// memory for the existing tasks. ErrFull wraps ErrUnavailable.
 	ErrFull = fmt.Errorf("%w: too little memory left for new tasks", ErrUnavailable)
@@ -105,6 +109,7 @@ const (
 	GateGone     Gate = "gone"     // the task or chunk does not exist or was removed
 	GateRejected Gate = "rejected" // the task was rejected
 	GateOverdue  Gate = "overdue"  // the deadline has passed
+	GateHeld     Gate = "held"     // the task is held, and delivery resumes with [Control.Resume]
 	GateFinished Gate = "finished" // every item of the chunk has a final result, or the chunk is done
 )
 
@@ -146,7 +151,8 @@ type Recorded struct {
 
 // Delivery is the part of a store with which workers deliver chunks and record results.
 type Delivery interface {
-	// Begin returns whether a chunk may be delivered. The first Begin of a task changes
+	// Begin returns whether a chunk may be delivered. Of a held task no chunk may be
+	// delivered, and none is overdue. The first Begin of a task changes
 	// the task's state to running. From then on the task cannot be rejected.
 	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (Begun, error)
 	// Delivered changes items of a chunk from pending to delivered; items in another
@@ -160,6 +166,25 @@ type Delivery interface {
 	// counters and result change atomically. Record ignores results of a rejected task
 	// and truncates content to [procfleet.MaxResult].
 	Record(ctx context.Context, batches []Batch) ([]Recorded, error)
+}
+
+// AnySeq lets a control call apply to a task with any [procfleet.Task.Seq].
+const AnySeq = -1
+
+// Control is the part of a store with which callers control open tasks. Each call that
+// changes the task increments its Seq by one. A call applies only if the task has the
+// expected seq; otherwise it returns [ErrSeq] and changes nothing. A call that has
+// nothing to change succeeds with any seq, so that it may be repeated. A call returns
+// [ErrDone] if the task is finished or rejected. With ErrSeq and ErrDone the returned
+// task is the unchanged one.
+type Control interface {
+	// Pause holds a task: every Begin that starts after Pause has returned, or was
+	// ordered after it, returns [GateHeld]. Results of delivered items are recorded as
+	// before. The hold of a task that is held already remains.
+	Pause(ctx context.Context, id procfleet.TaskID, reason string, seq int) (procfleet.Task, error)
+	// Resume ends the hold. It moves the deadline by the time for which the task was held,
+	// but not beyond its expiry. A task that is not held does not change.
+	Resume(ctx context.Context, id procfleet.TaskID, seq int) (procfleet.Task, error)
 }
 
 // TaskQuery selects one page of the task list, newest task first.
@@ -390,6 +415,7 @@ type Clock interface {
 type Store interface {
 	Acceptance
 	Delivery
+	Control
 	Queries
 	SweepStore
 	Hosts

@@ -218,7 +218,7 @@ func (s *Store) Reject(ctx context.Context, id procfleet.TaskID, reason string) 
 			return err == nil && r.State == procfleet.TaskRejected, err
 		}
 		// Leave the marks unchanged: the state of the task makes every item rejected.
-		r.State, r.RejectReason, r.FinishedAt = procfleet.TaskRejected, reason, t.now
+		r.State, r.RejectReason, r.FinishedAt, r.Hold = procfleet.TaskRejected, reason, t.now, procfleet.Hold{}
 		r.Counts[procfleet.StateRejected] = r.Items
 		r.Counts[procfleet.StatePending], r.Counts[procfleet.StateDelivered] = 0, 0
 		return true, t.putTask(r)

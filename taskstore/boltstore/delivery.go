@@ -54,6 +54,8 @@ func (t *tx) gate(r *taskRecord, l *leg) taskstore.Gate {
 		return taskstore.GateRejected
 	case l.Done, !slices.ContainsFunc(l.Marks, openMark):
 		return taskstore.GateFinished
+	case r.Held():
+		return taskstore.GateHeld
 	case !t.now.Before(r.Deadline):
 		return taskstore.GateOverdue
 	}
@@ -136,7 +138,7 @@ func (t *tx) record(b taskstore.Batch) (taskstore.Recorded, error) {
 	}
 	switch {
 	case r.Counts.Open() == 0 && r.State != procfleet.TaskFinished:
-		r.State, r.FinishedAt, r.NotifyPending = procfleet.TaskFinished, t.now, true
+		r.State, r.FinishedAt, r.NotifyPending, r.Hold = procfleet.TaskFinished, t.now, true, procfleet.Hold{}
 		out.Completed = true
 	case r.State == procfleet.TaskAccepted:
 		r.State = procfleet.TaskRunning // a task with a result can no longer be rejected

@@ -33,6 +33,14 @@ func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskst
 	return one(ctx, s, "record", func(ctx context.Context) ([]taskstore.Recorded, error) { return s.Full.Record(ctx, batches) })
 }
 
+func (s *Store) Pause(ctx context.Context, id procfleet.TaskID, reason string, seq int) (procfleet.Task, error) {
+	return one(ctx, s, "pause", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Pause(ctx, id, reason, seq) })
+}
+
+func (s *Store) Resume(ctx context.Context, id procfleet.TaskID, seq int) (procfleet.Task, error) {
+	return one(ctx, s, "resume", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Resume(ctx, id, seq) })
+}
+
 func (s *Store) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
 	return one(ctx, s, "task", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Task(ctx, id) })
 }

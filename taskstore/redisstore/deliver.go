@@ -32,23 +32,24 @@ end
 // Returns {gate, now} or {"open", now, first begun, marks, chunk, {fields}}.
 var beginScript = redis.NewScript(luaNow + luaItemsOf + `
 local k, time = ARGV[1], text(now())
-local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', unpack(ARGV, 2))
-local begun, state = h[1], h[5]
+local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', 'hold', unpack(ARGV, 2))
+local begun, state = h[1], h[6]
 if not state then return {'gone', time} end
 local first, past = itemsOf(h[3], k)
 if not past then return {'gone', time} end
 if state == 'rejected' then return {'rejected', time} end
 local marks = redis.call('GETRANGE', KEYS[2], first, past - 1)
 if h[2] or not string.find(marks, '[pd]') then return {'finished', time} end
+if h[5] then return {'held', time} end
 if tonumber(time) >= tonumber(h[4]) then return {'overdue', time} end
 local chunk = redis.call('GET', KEYS[3])
 if not chunk then return {'gone', time} end
 if not begun then
   begun = time
-  if state == 'accepted' then h[5] = 'running' end
-  redis.call('HSET', KEYS[1], 'state', h[5], 'begun:' .. k, begun)
+  if state == 'accepted' then h[6] = 'running' end
+  redis.call('HSET', KEYS[1], 'state', h[6], 'begun:' .. k, begun)
 end
-return {'open', time, begun, marks, chunk, {unpack(h, 5, 3 + #ARGV)}}
+return {'open', time, begun, marks, chunk, {unpack(h, 6, 4 + #ARGV)}}
 `)
 
 // luaWriteMarks writes changed marks. It writes marks that are close to each other with

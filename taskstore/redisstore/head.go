@@ -25,6 +25,8 @@ import (
 const (
 	publishedField = "published"
 	directoryField = "directory"
+	seqField       = "seq"  // see [procfleet.Task.Seq]; missing means 0
+	holdField      = "hold" // see [readHold]; missing while the task is not held
 	bodyField      = "body"
 )
 
@@ -37,7 +39,7 @@ func countField(s procfleet.State) string { return "n:" + pack.Marks(s)[:1] }
 func taskFields() []string {
 	fields := []string{
 		"state", "lane", "items", "chunks", "created", "deadline", "expires",
-		"finished", "dispatched", "notify", publishedField, "reason", "about",
+		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, "about",
 	}
 	for _, s := range procfleet.States() {
 		fields = append(fields, countField(s))
@@ -77,11 +79,14 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		FinishedAt:    moment(h.int()),
 		Dispatched:    h.int() == 1,
 		NotifyPending: h.int() == 1, EventPublished: h.int() == 1,
-		RejectReason: h.text(),
-		Counts:       make(procfleet.Counts, len(procfleet.States())),
+		RejectReason: h.text(), Seq: int(h.int()), Hold: readHold(h.text()),
+		Counts: make(procfleet.Counts, len(procfleet.States())),
 	}
 	if t.State == "" {
 		return procfleet.Task{}, taskstore.ErrNotFound
+	}
+	if t.State.Done() {
+		t.Hold = procfleet.Hold{}
 	}
 	var a about
 	if err := json.Unmarshal([]byte(h.text()), &a); err != nil {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 
 	"github.com/procfleet/procfleet"
@@ -61,6 +62,8 @@ func (m *model) begin(chunk int) taskstore.Gate {
 		return taskstore.GateRejected
 	case m.done[chunk], !m.chunkOpen(chunk):
 		return taskstore.GateFinished
+	case m.task.Held():
+		return taskstore.GateHeld
 	}
 	m.begun[chunk], m.visited, m.task.State = true, true, procfleet.TaskRunning
 	return taskstore.GateOpen
@@ -96,6 +99,7 @@ func (m *model) record(rs []procfleet.Result) taskstore.Recorded {
 	}
 	if open > 0 && m.task.Counts.Open() == 0 {
 		m.task.State, m.task.NotifyPending, out.Completed = procfleet.TaskFinished, true, true
+		m.task.Hold = procfleet.Hold{}
 	}
 	m.visited = m.visited || out.Applied > 0
 	return out
@@ -105,7 +109,7 @@ func (m *model) reject(reason string) bool {
 	if m.rejected() || m.visited {
 		return m.rejected()
 	}
-	m.task.State, m.task.RejectReason = procfleet.TaskRejected, reason
+	m.task.State, m.task.RejectReason, m.task.Hold = procfleet.TaskRejected, reason, procfleet.Hold{}
 	for i := range m.states {
 		m.move(i, procfleet.StateRejected)
 	}
@@ -152,7 +156,7 @@ func step(ctx context.Context, t T, s Subject, m *model, random *rand.Rand, few 
 		}
 		return items
 	}
-	switch random.IntN(12) {
+	switch random.IntN(14) {
 	case 0, 1:
 		return equal(t, "gate", begin(ctx, t, s, id, chunk).Gate, m.begin(chunk))
 	case 2, 3:
@@ -167,6 +171,8 @@ func step(ctx context.Context, t T, s Subject, m *model, random *rand.Rand, few 
 	case 5:
 		must(t, s.Notified(ctx, id), "notified")
 		m.task.NotifyPending = false
+	case 6, 7:
+		return controlRandomly(ctx, t, s, m, random)
 	default:
 		rs := randomResults(random, some())
 		want := m.record(rs)
@@ -175,6 +181,29 @@ func step(ctx context.Context, t T, s Subject, m *model, random *rand.Rand, few 
 		return equal(t, "recorded", got, want)
 	}
 	return true
+}
+
+// controlRandomly pauses or resumes the task.
+func controlRandomly(ctx context.Context, t T, s Subject, m *model, random *rand.Rand) bool {
+	t.Helper()
+	call := func() (procfleet.Task, error) { return s.Resume(ctx, m.task.ID, taskstore.AnySeq) }
+	pauses := random.IntN(2) == 0
+	if pauses {
+		call = func() (procfleet.Task, error) { return s.Pause(ctx, m.task.ID, "", taskstore.AnySeq) }
+	}
+	got, err := call()
+	if m.task.State.Done() {
+		return equal(t, "control of a task that has ended", errors.Is(err, taskstore.ErrDone), true)
+	}
+	must(t, err, "control")
+	if pauses != m.task.Held() {
+		m.task.Seq++
+	}
+	if !pauses && m.task.Held() {
+		m.task.Deadline = got.Deadline
+	}
+	m.task.Hold = got.Hold
+	return equal(t, "held", got.Held(), pauses)
 }
 
 func randomResults(random *rand.Rand, items []int) []procfleet.Result {

@@ -78,7 +78,7 @@ func (c Check) Runnable(s Subject) bool {
 func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{
-		acceptanceChecks(), idempotencyChecks(), absenceChecks(), rejectionChecks(), deliveryChecks(), recordChecks(),
+		acceptanceChecks(), idempotencyChecks(), absenceChecks(), rejectionChecks(), deliveryChecks(), recordChecks(), controlChecks(),
 		resultChecks(), sweepChecks(), leaseChecks(), hostChecks(), bindingChecks(), storeChecks(), modelChecks(),
 	} {
 		all = append(all, part...)

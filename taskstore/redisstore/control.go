@@ -1,0 +1,136 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// pauseScript holds an open task.
+//
+// KEYS[1] head
+// ARGV[1] expected seq, or "" for any
+// ARGV[2] number of the following fields
+// ARGV[3..] fields of the head to return, then the stored hold without its time
+// Returns {outcome, {fields}}: "ok" also if the task was held before, "seq", "done" or
+// "gone".
+var pauseScript = controlScript(`
+if h[3] then return 'ok' end
+if other then return 'seq' end
+redis.call('HSET', KEYS[1], 'hold', text(now()) .. ' ' .. ARGV[#ARGV])
+`)
+
+// resumeScript ends the hold of a task and moves its deadline by the time of the hold.
+//
+// Keys, arguments and reply are those of [pauseScript], without the hold.
+var resumeScript = controlScript(`
+if not h[3] then return 'ok' end
+if other then return 'seq' end
+local held = math.max(0, now() - tonumber(string.match(h[3], '^%d+')))
+redis.call('HSET', KEYS[1], 'deadline', text(math.min(h[4] + held, tonumber(h[5]))))
+redis.call('HDEL', KEYS[1], 'hold')
+`)
+
+// controlScript returns a script that applies a transition to an open task. transition is
+// the body of a function that returns the outcome if it changes nothing. It reads the
+// head h (state, seq, hold, deadline, expires); other is true if the caller expects
+// another seq.
+func controlScript(transition string) *redis.Script {
+	return redis.NewScript(luaNow + `
+local h = redis.call('HMGET', KEYS[1], 'state', 'seq', 'hold', 'deadline', 'expires')
+local other = ARGV[1] ~= '' and tonumber(ARGV[1]) ~= tonumber(h[2] or 0)
+local function transition()
+  if not h[1] then return 'gone' end
+  if h[1] == 'finished' or h[1] == 'rejected' then return 'done' end
+  ` + transition + `
+  redis.call('HINCRBY', KEYS[1], 'seq', 1)
+  return 'ok'
+end
+local outcome = transition()
+return {outcome, redis.call('HMGET', KEYS[1], unpack(ARGV, 3, 2 + ARGV[2]))}
+`)
+}
+
+// Pause holds an open task, in one round trip.
+func (s *Store) Pause(ctx context.Context, id procfleet.TaskID, reason string, seq int) (procfleet.Task, error) {
+	hold, err := json.Marshal(storedHold{Kind: procfleet.HoldOperator, Reason: reason})
+	if err != nil {
+		return procfleet.Task{}, fmt.Errorf("pause task %s: %w", id, err)
+	}
+	return s.control(ctx, id, "pause", pauseScript, seq, hold)
+}
+
+// Resume ends the hold of a task, in one round trip.
+func (s *Store) Resume(ctx context.Context, id procfleet.TaskID, seq int) (procfleet.Task, error) {
+	return s.control(ctx, id, "resume", resumeScript, seq)
+}
+
+// control runs a script of [controlScript]. It waits for replicas: a fail-over must not
+// resume a task whose pause was confirmed.
+func (s *Store) control(ctx context.Context, id procfleet.TaskID, what string, script *redis.Script, seq int, more ...any) (procfleet.Task, error) {
+	if _, err := number(id); err != nil {
+		return procfleet.Task{}, err
+	}
+	fields := taskFields()
+	c := &call{script: script, keys: []string{s.keys.task(id).head()}, args: []any{"", len(fields)}}
+	if seq != taskstore.AnySeq {
+		c.args[0] = seq
+	}
+	for _, f := range fields {
+		c.args = append(c.args, f)
+	}
+	c.args = append(c.args, more...)
+	if err := s.runDurably(ctx, c); err != nil {
+		return procfleet.Task{}, fmt.Errorf("%s task %s: %w", what, id, err)
+	}
+	task, err := readControlled(id, c.cmd)
+	if err != nil {
+		err = fmt.Errorf("%s task %s: %w", what, id, err)
+	}
+	return task, err
+}
+
+func readControlled(id procfleet.TaskID, cmd *redis.Cmd) (procfleet.Task, error) {
+	reply, err := cmd.Slice()
+	if err != nil || len(reply) != 2 {
+		return procfleet.Task{}, fmt.Errorf("%w: reply to a control call: %w", errDamaged, err)
+	}
+	fields, _ := reply[1].([]any)
+	task, err := readHead(id, fields)
+	if err != nil {
+		return procfleet.Task{}, err
+	}
+	switch reply[0] {
+	case "seq":
+		return task, taskstore.ErrSeq
+	case "done":
+		return task, taskstore.ErrDone
+	}
+	return task, nil
+}
+
+// storedHold is the stored form of a [procfleet.Hold], preceded by its time in
+// microseconds and a space.
+type storedHold struct {
+	Kind   procfleet.HoldKind `json:"k"`
+	Reason string             `json:"r,omitempty"`
+}
+
+// readHold parses a stored hold. An unreadable one still holds the task.
+func readHold(text string) procfleet.Hold {
+	if text == "" {
+		return procfleet.Hold{}
+	}
+	micros, rest, _ := strings.Cut(text, " ")
+	since, _ := strconv.ParseInt(micros, 10, 64)
+	h := storedHold{Kind: procfleet.HoldOperator}
+	_ = json.Unmarshal([]byte(rest), &h)
+	return procfleet.Hold{Kind: h.Kind, Reason: h.Reason, Since: moment(since)}
+}
