@@ -46,6 +46,8 @@ type fakeTask struct {
 	broken  bool // Record fails
 	// refusals is how many calls of Record fail.
 	refusals int
+	// holds, if positive, is how many calls of Begin a hold lasts.
+	holds int
 	// unreadable makes Task and TasksByID fail.
 	unreadable bool
 	// damaged makes DeliveredItems and Results fail.
@@ -167,6 +169,11 @@ func (s *fakeStore) Begin(_ context.Context, id procfleet.TaskID, chunk int) (ta
 		b.Gate = taskstore.GateRejected
 	case len(b.Open) == 0, f.done[chunk]:
 		b.Gate = taskstore.GateFinished
+	case f.task.Held():
+		b.Gate = taskstore.GateHeld
+		if f.holds--; f.holds == 0 {
+			f.task.Hold = procfleet.Hold{}
+		}
 	case now.After(f.task.Deadline):
 		b.Gate = taskstore.GateOverdue
 	default:

@@ -28,6 +28,7 @@ import (
 type Store interface {
 	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error)
 	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
+	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
 	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
@@ -64,6 +65,7 @@ type Deliverer struct {
 	acks       *ackExtender
 	parked     *parkedLimiter
 	small, big *inFlightLimit
+	holds      *holds
 	deliveries sync.WaitGroup
 	pulling    atomic.Int32 // lanes whose consumer is open
 	// reconnectedAt is when this worker last reconnected to the broker: missing replies
@@ -76,7 +78,7 @@ func New(cfg Config) *Deliverer {
 	parked := newParkedLimiter(cfg.Parked, &cfg.Metrics.Parked)
 	return &Deliverer{
 		cfg: cfg, log: cfg.Log.WithField("component", "worker.deliver"),
-		acks: newAckExtender(), parked: parked,
+		acks: newAckExtender(), parked: parked, holds: newHolds(),
 		small: newInFlightLimit(cfg.SmallChunks, cfg.SmallChunks, cfg.Items, parked),
 		big:   newInFlightLimit(cfg.BigChunks, maxBusyBig(), cfg.Items, parked),
 	}
@@ -124,6 +126,8 @@ func (d *Deliverer) deliver(ctx context.Context, msg jetstream.Msg, s *slot) {
 	switch {
 	case err == nil, errors.Is(err, errOverdue), errors.Is(err, taskstore.ErrNotFound):
 		d.logUnacknowledged(msg, msg.Ack())
+	case errors.Is(err, errHeld):
+		d.dropHeld(ctx, ref, msg)
 	case ctx.Err() != nil, errors.Is(err, errRequeue):
 		d.requeue(ctx, msg)
 	case errors.Is(err, errParkedFull):
@@ -142,6 +146,8 @@ func (d *Deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, s *slot)
 		return err
 	case begun.Gate == taskstore.GateFinished:
 		return d.storeDone(ctx, ref)
+	case begun.Gate == taskstore.GateHeld:
+		return errHeld
 	case begun.Gate != taskstore.GateOpen:
 		return nil
 	}
@@ -154,8 +160,11 @@ func (d *Deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, s *slot)
 		return err
 	}
 	defer dl.trace.end()
+	var unwatch func()
+	dl.held, unwatch = d.holds.watch(ref.Task)
+	defer unwatch()
 	err = dl.run(ctx)
-	if errors.Is(err, errOverdue) || errors.Is(err, errRequeue) || errors.Is(err, errParkedFull) {
+	if errors.Is(err, errOverdue) || errors.Is(err, errRequeue) || errors.Is(err, errParkedFull) || errors.Is(err, errHeld) {
 		err = cmp.Or(dl.flush(ctx, false), err)
 	}
 	if err == nil {

@@ -25,6 +25,7 @@ type delivery struct {
 	ref   bus.ChunkRef
 	begun *taskstore.Begun
 	slot  *slot
+	held  <-chan struct{} // receives a hint that the task was paused
 	log   logrus.FieldLogger
 
 	trace      *requestTrace
@@ -35,6 +36,7 @@ type delivery struct {
 	open       int            // hosts that are not settled
 	lastReply  time.Time      // time of the last reply of any agent, or of the first requests
 	wake       time.Time      // expiry of the next timer
+	leased     time.Time      // store time at which the lease was last renewed
 
 	// Replies that are not stored yet:
 	accepted []int // accepted items, as indexes into the task
@@ -52,7 +54,7 @@ func (d *Deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *ta
 		return nil, err
 	}
 	dl := &delivery{
-		Deliverer: d, ref: ref, begun: begun, slot: s, commands: commands,
+		Deliverer: d, ref: ref, begun: begun, slot: s, commands: commands, leased: begun.Now,
 		log:   tracecontext.Log(ctx, d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})),
 		trace: newRequestTrace(ctx, d.cfg.Tracer, d.cfg.AgentTracer, &begun.Task),
 	}
@@ -98,6 +100,9 @@ func (dl *delivery) run(ctx context.Context) error {
 		return err
 	}
 	dl.endReinstalledSinceBegun()
+	if err := dl.renewStale(ctx); err != nil { // the wait for the in-flight limit may have been long
+		return err
+	}
 	dl.requestAll()
 	dl.cfg.Reached(PointRequested)
 	if dl.open > 0 && len(dl.results) > 0 { // do not delay results made by the server until slow hosts reply
@@ -127,7 +132,7 @@ func (dl *delivery) requestAll() {
 func (dl *delivery) request(h *hostRequest, now time.Time) {
 	h.part = dl.commands.fit(h.todo)
 	h.try++
-	acceptBefore := now.Add(dl.cfg.Timing.AcceptWindow)
+	acceptBefore := dl.leased.Add(dl.cfg.Timing.AcceptWindow)
 	if acceptBefore.After(dl.begun.Task.Deadline) {
 		acceptBefore = dl.begun.Task.Deadline
 	}

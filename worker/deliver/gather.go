@@ -30,6 +30,10 @@ func (dl *delivery) gather(ctx context.Context) error {
 				return err
 			}
 			set = time.Time{}
+		case <-dl.held:
+			if err := dl.renew(ctx); err != nil {
+				return err
+			}
 		case <-dl.slot.stopping():
 			return errRequeue
 		case <-ctx.Done():
@@ -64,6 +68,11 @@ func (dl *delivery) onTimer(ctx context.Context) error {
 	}
 	if err := dl.refreshPresences(ctx, due); err != nil {
 		return err
+	}
+	if len(due) > 0 {
+		if err := dl.renewStale(ctx); err != nil {
+			return err
+		}
 	}
 	dl.handleWaiting()
 	woken := now

@@ -28,6 +28,9 @@ func (s *Sweeper) giveUp(ctx context.Context, r *repair, late time.Duration) err
 	if err := s.endDelivered(ctx, &r.task); err != nil {
 		return err
 	}
+	if r.task.Held() && r.task.Counts[procfleet.StateDelivered] > 0 {
+		return nil // the pending items have until the hold limit; see deadline
+	}
 	// A completed task is notified by Record; the next visit retries that.
 	return s.endPending(ctx, r)
 }
@@ -208,8 +211,11 @@ func allowed(task *procfleet.Task) time.Duration {
 func (s *Sweeper) unreachable(task *procfleet.Task, item *procfleet.ItemResult, never bool) procfleet.Result {
 	host := item.Item.Target.Key()
 	message := fmt.Sprintf("never delivered to host %s within %v: see that workers run and that the host's agent is connected, then repeat", host, allowed(task))
-	if !never {
+	switch {
+	case !never:
 		message = fmt.Sprintf("no reply from the agent of host %s within %v, unknown whether it received the command: query the status, then repeat if needed", host, allowed(task))
+	case task.Held():
+		message = fmt.Sprintf("never delivered to host %s: the task was paused at %s and not resumed by half of its retention; repeat it", host, task.Hold.Since.Format(time.RFC3339))
 	}
 	return agentlink.ServerResult(item.Index, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, message, s.cfg.Clock.Now())
 }

@@ -32,7 +32,7 @@ func (s *Sweeper) needsRepair(task *procfleet.Task, age time.Duration, now time.
 }
 
 func (s *Sweeper) needsQueue(task *procfleet.Task, age time.Duration, now time.Time) bool {
-	return age >= s.cfg.Timing.RequeueAfter && task.Counts[procfleet.StatePending] > 0 && s.busAvailable(now)
+	return age >= s.cfg.Timing.RequeueAfter && !task.Held() && task.Counts[procfleet.StatePending] > 0 && s.busAvailable(now)
 }
 
 func (s *Sweeper) needsResults(task *procfleet.Task, age time.Duration) bool {

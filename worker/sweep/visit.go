@@ -104,7 +104,7 @@ func (sh *shard) decide(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 		return
 	}
 	now := sh.cfg.Clock.Now()
-	deadline := sh.stepped.Deadline(task, now)
+	deadline := sh.deadline(task, now)
 	if late := now.Sub(deadline); late > 0 {
 		sh.cfg.Metrics.Sweeps.Overdue(sh.number, late)
 		p.later(id, sh.cfg.Timing.RevisitMin)
@@ -126,6 +126,16 @@ func (sh *shard) decide(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 	}
 	// Revisit right after the deadline at the latest, so that the task ends promptly.
 	p.later(id, min(next, deadline.Sub(now)+time.Millisecond))
+}
+
+// deadline returns when the sweep ends items of a task. If the task is held and agents
+// have no item of it, that is the hold limit.
+func (sh *shard) deadline(task *procfleet.Task, now time.Time) time.Time {
+	deadline := sh.stepped.Deadline(task, now)
+	if task.Held() && task.Counts[procfleet.StateDelivered] == 0 {
+		deadline = deadline.Add(task.HoldLimit().Sub(task.Deadline))
+	}
+	return deadline
 }
 
 // decideAbsent handles an index entry without a task: the task has expired, its dispatcher
