@@ -153,6 +153,8 @@ type (
 	Targets          = v1.Targets
 	Operation        = v1.Operation
 	Task             = v1.Task
+	TaskControl      = v1.TaskControl
+	Hold             = v1.Hold
 	Result           = v1.Result
 	Plan             = v1.Plan
 	PlannedOperation = v1.PlannedOperation

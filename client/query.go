@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"net/http"
 	"net/url"
 	"strconv"
 
@@ -64,6 +65,19 @@ func taskPath(id procfleet.TaskID) string { return "/v1/tasks/" + url.PathEscape
 // expired.
 func (c *Client) Task(ctx context.Context, id procfleet.TaskID) (t Task, err error) {
 	return t, c.do(ctx, get(taskPath(id)), &t)
+}
+
+// PauseTask pauses an open task: no further item of it begins until it is resumed. A
+// paused task does not change. The error of a task that has ended, or that has another
+// seq than the control expects, has the code "conflict".
+func (c *Client) PauseTask(ctx context.Context, id procfleet.TaskID, control TaskControl) (t Task, err error) {
+	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/pause", control, &t)
+}
+
+// ResumeTask resumes a paused task. A task that is not paused does not change. Errors are
+// those of [Client.PauseTask].
+func (c *Client) ResumeTask(ctx context.Context, id procfleet.TaskID, control TaskControl) (t Task, err error) {
+	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/resume", control, &t)
 }
 
 // Tasks yields tasks, newest first. It ends after the first error.

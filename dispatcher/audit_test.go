@@ -83,6 +83,7 @@ func (gonePlace) Keep(context.Context, []audit.Line, bool) error {
 var changing = map[string]struct{ method, path, body string }{
 	"native": {http.MethodPost, "/v1/tasks", `{"action":"start","process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{"start":"./start.sh --password=hunter2"},
 		"labels":{"l":"hunter2"}},"hosts":["0:10.0.0.1","0:10.0.0.2"],"business":"2"}`},
+	"native.pause":          {http.MethodPost, "/v1/tasks/TASK/pause", `{"reason":"release"}`},
 	"native.register":       {http.MethodPut, "/v1/registrations", `{"process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{"start":"./start.sh hunter2"}},"hosts":["0:10.0.0.1"]}`},
 	"native.set_groups":     {http.MethodPut, "/v1/groups", `{"namespace":"shop","groups":[],"hosts":["0:10.0.0.1"]}`},
 	"native.bind_agents":    {http.MethodPost, "/v1/agents/bindings", `{"bindings":[{"host":"0:10.0.0.9","agent_id":"a-1"}]}`},
@@ -116,7 +117,10 @@ func TestWhateverChangesSomethingIsAudited(t *testing.T) {
 	d := startServer(t, cfg, store, &fakeQueue{})
 	d.described = nil
 	uses := make(map[string]bool)
+	made := d.call(http.MethodPost, "/v1/tasks", `{"action":"status","process":{"namespace":"shop","name":"web","proc_name":"nginx"},"hosts":["0:10.0.0.1"]}`, bkapi("bk_app_code", "free", "bk_app_secret", "s3cret")...)
+	open, _ := made.body["id"].(string)
 	for _, at := range changing {
+		at.path = strings.ReplaceAll(at.path, "TASK", open)
 		header := append(bkapi("bk_app_code", "free", "bk_app_secret", "s3cret", "bk_username", "ann"), cmdbHeaders()...)
 		a := d.call(at.method, at.path, at.body, header...)
 		if a.status/100 != 2 {

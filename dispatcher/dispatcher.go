@@ -35,6 +35,7 @@ import (
 // Store is the part of a task store that a dispatcher uses.
 type Store interface {
 	taskstore.Acceptance
+	taskstore.Control
 	taskstore.Queries
 	taskstore.Clock
 	catalog.Registrations
@@ -49,6 +50,7 @@ type Store interface {
 	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
 	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
 	Bind(ctx context.Context, bs []taskstore.AgentBinding) error
+	Revisit(ctx context.Context, next ...taskstore.NextVisit) error
 }
 
 // Dispatcher serves the published APIs.

@@ -15,8 +15,8 @@ import (
 type endpoint struct {
 	kind reflect.Type
 	// action is the action that the caller must be permitted to do before the request
-	// is decoded. It is "" for the endpoint that creates tasks, whose actions depend on
-	// the request.
+	// is decoded. It is "" for the endpoints that create and control tasks, whose actions
+	// depend on the request.
 	action string
 	serve  func(ctx context.Context, e *exchange, in *dialect.Request) error
 }
@@ -29,6 +29,7 @@ func endpoints() []endpoint {
 		writes(apps.Reading, (*exchange).decodeOutcomes, (*exchange).readableTask, (*exchange).outcomes),
 		writes(apps.Reading, (*exchange).decodeWatch, (*exchange).joinWatch, (*exchange).watch),
 		replies(apps.Reading, (*exchange).readableTask, (*exchange).showTask),
+		replies("", (*exchange).controllableTask, (*exchange).controlTask),
 		replies(apps.Reading, (*exchange).visibleTasks, (*exchange).listTasks),
 		replies(apps.Reading, (*exchange).readableResults, (*exchange).listResults),
 		replies(apps.Reading, inEveryBusiness, (*exchange).listHosts),

@@ -29,7 +29,8 @@ func actionOf(t *testing.T, d dialect.Endpoint) string {
 }
 
 // endpointRequest is a request that an endpoint answers if the caller may make it.
-// In its path and body, TASK is a task of the application free for business 1,
+// In its path and body, TASK is a rejected task of the application free for business 1,
+// OPEN an open one,
 // and PROCESS a process in the catalog of business 2.
 type endpointRequest struct {
 	method, path, body string
@@ -47,6 +48,7 @@ var endpointRequests = map[reflect.Type]endpointRequest{
 	reflect.TypeFor[dialect.Outcomes]():        {http.MethodPost, resultPath, `{"task_id":"TASK"}`, hidden, true},
 	reflect.TypeFor[dialect.Watch]():           {http.MethodGet, "/v1/tasks/TASK/events", "", hidden, false},
 	reflect.TypeFor[dialect.ShowTask]():        {http.MethodGet, "/v1/tasks/TASK", "", hidden, false},
+	reflect.TypeFor[dialect.ControlTask]():     {http.MethodPost, "/v1/tasks/OPEN/pause", `{"reason":"maintenance"}`, hidden, false},
 	reflect.TypeFor[dialect.ListTasks]():       {http.MethodGet, "/v1/tasks", "", allowed, false},
 	reflect.TypeFor[dialect.ListResults]():     {http.MethodGet, "/v1/tasks/TASK/results", "", hidden, false},
 	reflect.TypeFor[dialect.ListHosts]():       {http.MethodGet, "/v1/hosts", "", forbidden, false},
@@ -160,14 +162,17 @@ func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	task, _, err := store.Create(t.Context(), draft.Draft)
-	if err != nil {
-		t.Fatal(err)
+	var tasks [2]procfleet.Task
+	for i := range tasks {
+		if tasks[i], _, err = store.Create(t.Context(), draft.Draft); err != nil {
+			t.Fatal(err)
+		}
 	}
+	task, open := tasks[0], tasks[1]
 	if rejected, err := store.Reject(t.Context(), task.ID, "so that its events end"); !rejected || err != nil {
 		t.Fatalf("task %s: rejected %t, %v", task.ID, rejected, err)
 	}
-	return d, strings.NewReplacer("TASK", string(task.ID), "PROCESS", strconv.FormatInt(process, 10))
+	return d, strings.NewReplacer("TASK", string(task.ID), "OPEN", string(open.ID), "PROCESS", strconv.FormatInt(process, 10))
 }
 
 func failWithReason(f *dialect.Error, _ string) dialect.Reply {

@@ -20,6 +20,10 @@ type Hints interface {
 	// call stop once. The argument over means that the task ended. The function hinted
 	// must not block.
 	Follow(ctx context.Context, id procfleet.TaskID, hinted func(over bool)) (stop func(), err error)
+	// Hint notifies followers of a task that it changed.
+	Hint(id procfleet.TaskID, over bool) error
+	// Hold notifies workers that a task was paused.
+	Hold(id procfleet.TaskID) error
 }
 
 // watches holds the topics of all watched tasks. The watchers of a task share one

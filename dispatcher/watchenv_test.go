@@ -95,6 +95,10 @@ type scriptedHints struct {
 	hinted   map[*func(bool)]func(bool)
 }
 
+func (*scriptedHints) Hint(procfleet.TaskID, bool) error { return nil }
+
+func (*scriptedHints) Hold(procfleet.TaskID) error { return nil }
+
 func (h *scriptedHints) Follow(_ context.Context, _ procfleet.TaskID, hinted func(bool)) (func(), error) {
 	if h.onFollow != nil {
 		h.onFollow()

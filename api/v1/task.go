@@ -75,6 +75,10 @@ type Task struct {
 	Dialect      string `json:"dialect"` // API call that submitted the task
 	Application  string `json:"application"`
 	Business     string `json:"business"`
+	// Seq is the number of control transitions so far, such as pauses; 0 without any.
+	Seq int `json:"seq"`
+	// Hold is nil unless the task is paused.
+	Hold *Hold `json:"hold"`
 	// Callback is the URL without user info, query and fragment, which may
 	// contain secrets: callers other than the submitter can read the task.
 	Callback string `json:"callback,omitempty"`
@@ -86,6 +90,22 @@ func (t *Task) Done() bool { return t.State.Done() }
 // Succeeded reports whether the task is finished and no item failed.
 func (t *Task) Succeeded() bool {
 	return t.State == procfleet.TaskFinished && t.Counts.Failed() == 0
+}
+
+// Hold suspends the delivery of a task; see [procfleet.Hold].
+type Hold struct {
+	Kind   procfleet.HoldKind `json:"kind"`
+	Reason string             `json:"reason,omitempty"`
+	Since  time.Time          `json:"since"`
+}
+
+// TaskControl is the optional body of POST /v1/tasks/{id}/pause and /resume.
+type TaskControl struct {
+	// Reason is stored with the hold and in the audit log, at most
+	// [procfleet.MaxHoldReason] bytes.
+	Reason string `json:"reason,omitempty"`
+	// IfSeq is the expected Seq of the task; nil accepts any.
+	IfSeq *int `json:"if_seq,omitempty"`
 }
 
 // TaskPage is a page of tasks, newest first. Next is the cursor of the next

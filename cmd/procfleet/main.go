@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -62,6 +63,16 @@ func exactly(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 || args[0] == "" {
 			return command.Usagef("give one %s, got %q", name, args)
+		}
+		return nil
+	}
+}
+
+// atLeast accepts one or more arguments of the given name.
+func atLeast(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 || slices.Contains(args, "") {
+			return command.Usagef("give at least one %s, got %q", name, args)
 		}
 		return nil
 	}

@@ -123,8 +123,9 @@ func writeTask(out io.Writer, t client.Task) error {
 		{"application", t.Application},
 		{"business", t.Business},
 		{"callback", t.Callback},
-		{"state", string(t.State)},
+		{"state", taskStateText(&t)},
 		{"reason", t.RejectReason},
+		{"paused", holdText(t.Hold)},
 	} {
 		if line.text != "" {
 			fmt.Fprintf(table, "%s\t%s\n", line.name, oneLine(line.text))
@@ -141,6 +142,24 @@ func writeTask(out io.Writer, t client.Task) error {
 		fmt.Fprintf(table, "finished\t%s (after %v)\n", t.FinishedAt.Format(time.RFC3339), t.FinishedAt.Sub(t.CreatedAt).Round(time.Millisecond))
 	}
 	return table.Flush()
+}
+
+// taskStateText returns the state of a task, and whether the task is paused.
+func taskStateText(t *client.Task) string {
+	if t.Hold != nil {
+		return string(t.State) + ",paused"
+	}
+	return string(t.State)
+}
+
+func holdText(h *client.Hold) string {
+	switch {
+	case h == nil:
+		return ""
+	case h.Reason == "":
+		return "since " + h.Since.Format(time.RFC3339)
+	}
+	return "since " + h.Since.Format(time.RFC3339) + ": " + h.Reason
 }
 
 func actionsText(t client.Task) string {

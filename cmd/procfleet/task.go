@@ -21,12 +21,12 @@ type taskFlags struct{ serverFlags }
 func newTask() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "task",
-		Short:   "Query tasks",
+		Short:   "Query and control tasks",
 		Example: "  procfleet task list\n  procfleet task watch GSETASK:20260102030405:6789",
 	}
 	var f taskFlags
 	f.register(cmd.PersistentFlags())
-	cmd.AddCommand(newTaskGet(&f), newTaskList(&f), newTaskResults(&f), newTaskWatch(&f))
+	cmd.AddCommand(newTaskGet(&f), newTaskList(&f), newTaskResults(&f), newTaskWatch(&f), newTaskPause(&f), newTaskResume(&f))
 	return cmd
 }
 
@@ -96,7 +96,7 @@ func writeTaskList(out io.Writer, page client.Page[client.Task], flags string) e
 	fmt.Fprintln(table, "ID\tACTIONS\tSTATE\tITEMS\tFAILED\tOPEN\tCREATED")
 	for i := range page.Items {
 		t := &page.Items[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", t.ID, actionsText(*t), t.State, t.Items, t.Counts.Failed(), t.Counts.Open(), t.CreatedAt.Format(time.DateTime))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", t.ID, actionsText(*t), taskStateText(t), t.Items, t.Counts.Failed(), t.Counts.Open(), t.CreatedAt.Format(time.DateTime))
 	}
 	if err := table.Flush(); err != nil {
 		return err

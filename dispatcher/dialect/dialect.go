@@ -117,6 +117,27 @@ type Outcomes struct {
 // ShowTask is the endpoint that returns one task.
 type ShowTask = Codec[procfleet.TaskID, *procfleet.Task]
 
+// ControlTask is the endpoint that pauses or resumes a task and returns it.
+type ControlTask = Codec[TaskControl, *procfleet.Task]
+
+// Transition is a kind of [TaskControl].
+type Transition string
+
+// Transitions of a task.
+const (
+	PauseTask  Transition = "pause"
+	ResumeTask Transition = "resume"
+)
+
+// TaskControl requests a transition of a task. Seq is the expected
+// [procfleet.Task.Seq], or [taskstore.AnySeq].
+type TaskControl struct {
+	Task       procfleet.TaskID
+	Transition Transition
+	Reason     string
+	Seq        int
+}
+
 // Watch is the endpoint that streams the changes of one task as server-sent events until
 // the task has ended. Encode returns the data of one event; the dispatcher ignores its
 // status.

@@ -397,6 +397,8 @@ func refusal(t *testing.T, call Call, r *Request) error {
 		_, err = use.Decode(r)
 	case ShowTask:
 		_, err = use.Decode(r)
+	case ControlTask:
+		_, err = use.Decode(r)
 	case Watch:
 		_, err = use.Decode(r)
 	case ListTasks:

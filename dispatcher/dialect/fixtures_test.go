@@ -282,6 +282,11 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		f.read(t, "tasks.json", &tasks)
 		decoded, err = use.Decode(r)
 		return decoded, use.Encode(&tasks[0]), err
+	case ControlTask:
+		var tasks []procfleet.Task
+		f.read(t, "tasks.json", &tasks)
+		q, err := use.Decode(r)
+		return q, use.Encode(&q, &tasks[0], testRequestID), err
 	case ListTasks:
 		var tasks []procfleet.Task
 		f.read(t, "tasks.json", &tasks)

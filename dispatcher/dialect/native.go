@@ -23,6 +23,8 @@ func native() Dialect {
 			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Endpoint: Accept{Decode: decoded(decodeNativeBody, decodeNativeTask), Encode: nativeAccepted, Plan: nativePlan}},
 			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Endpoint: ListTasks{decodeTaskPage, nativeTasks}},
 			{Name: "native.task", Paths: []string{"/v1/tasks/{id}"}, Methods: get, Endpoint: ShowTask{decodeNativeTaskID, nativeShowTask}},
+			{Name: "native.pause", Paths: []string{"/v1/tasks/{id}/pause"}, Methods: post, Endpoint: ControlTask{decodeTaskControl(PauseTask), nativeControlled}},
+			{Name: "native.resume", Paths: []string{"/v1/tasks/{id}/resume"}, Methods: post, Endpoint: ControlTask{decodeTaskControl(ResumeTask), nativeControlled}},
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Endpoint: Watch{decodeNativeWatch, nativeEvent}},
 			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Endpoint: ListResults{decodeResultPage, nativeResults}},
 			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Endpoint: ListHosts{decodeHostPage, nativeHosts}},

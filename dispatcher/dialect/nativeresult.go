@@ -58,6 +58,10 @@ func newNativeTask(t *procfleet.Task) v1.Task {
 	if !t.FinishedAt.IsZero() {
 		n.FinishedAt = &t.FinishedAt
 	}
+	n.Seq = t.Seq
+	if t.Held() {
+		n.Hold = &v1.Hold{Kind: t.Hold.Kind, Reason: t.Hold.Reason, Since: t.Hold.Since}
+	}
 	return n
 }
 

@@ -27,6 +27,7 @@ var failureKinds = []failureKind{
 	{"too_large", "the body or the number of items exceeds its limit", dialect.Error{Kind: dialect.TooLarge, Field: "body", Problem: "is larger than 41943040 bytes; divide the request"}, mayBeLarge},
 	{"not_found", "there is no such task, or it has expired", dialect.Error{Kind: dialect.NotFound, Problem: "there is no such task, or it has expired"}, aboutATask},
 	{"conflict", "the Idempotency-Key was used for another request", dialect.Error{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}, makesATask},
+	{"task_ended", "the task has ended, or has another `seq` than `if_seq`", dialect.Error{Kind: dialect.Conflict, Task: exampleTask, Problem: "the task is finished: only an open task can be controlled"}, usedFor[dialect.ControlTask]},
 	{"no_module", "the topology has no such set and module", dialect.Error{Kind: dialect.NotFound, Field: "module", Problem: "there is no such set and module in the topology of the business"}, usedFor[dialect.EditTopology]},
 	{"other_version", "the topology has another version", dialect.Error{Kind: dialect.Conflict, Field: "version", Problem: "the topology has version 5 now, not 4: read it again"}, usedFor[dialect.SetTopology]},
 	{"no_process", "the catalog has no such process", dialect.Error{Kind: dialect.NotFound, Problem: "process 44: there is no such process in the business"}, aboutAProcess},
@@ -66,7 +67,7 @@ func usedFor[T dialect.Endpoint](_ *dialect.Family, c *dialect.Call, _ bool) boo
 }
 
 func aboutATask(_ *dialect.Family, c *dialect.Call, _ bool) bool {
-	return is[dialect.Outcomes](c.Endpoint) || is[dialect.ShowTask](c.Endpoint) || is[dialect.Watch](c.Endpoint) || is[dialect.ListResults](c.Endpoint)
+	return is[dialect.Outcomes](c.Endpoint) || is[dialect.ShowTask](c.Endpoint) || is[dialect.ControlTask](c.Endpoint) || is[dialect.Watch](c.Endpoint) || is[dialect.ListResults](c.Endpoint)
 }
 
 func aboutAProcess(_ *dialect.Family, c *dialect.Call, _ bool) bool {

@@ -67,7 +67,7 @@ type Record struct {
 	Hosts     int      `json:"hosts,omitempty"`
 	Items     int      `json:"items,omitempty"` // number of items, each one process on one host
 
-	Reason string `json:"reason,omitempty"` // cause of the refusal, worded as in the native API
+	Reason string `json:"reason,omitempty"` // cause of the refusal, worded as in the native API, or the caller's reason for a change
 	Field  string `json:"field,omitempty"`  // invalid field
 	// Repeats is the number of further refusals like this one until At that have
 	// no records of their own.

@@ -450,6 +450,8 @@ func nativeTaskRows() map[string]row {
 				s.t.Errorf("%s: %+v", r, shown)
 			}
 		},
+		"native.pause":  func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // the task is finished
+		"native.resume": func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) },
 		"native.events": func(s *scene, r route) {
 			status, text, ok := s.call(r.method, r.path, "", nil)
 			if !ok || status != http.StatusOK || !bytes.Contains(text, []byte(`"state":"finished"`)) || !bytes.Contains(text, []byte("data: {")) {

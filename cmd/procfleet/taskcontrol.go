@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/client"
+)
+
+func newTaskPause(f *taskFlags) *cobra.Command {
+	cmd := newTaskControl(f, (*client.Client).PauseTask, "paused")
+	cmd.Use, cmd.Short = "pause ID...", "Pause tasks: begin no further host until resumed"
+	cmd.Long = `Pause tasks. No further host begins, and no agent accepts a command later than 10 s after the pause. Hosts whose agents
+have accepted their commands go on. A task stays paused at the longest until half of its retention; then its pending hosts
+fail as unreachable.`
+	cmd.Example = `  procfleet task pause GSETASK:20260102030405:6789 --reason "errors on the first hosts"`
+	return cmd
+}
+
+func newTaskResume(f *taskFlags) *cobra.Command {
+	cmd := newTaskControl(f, (*client.Client).ResumeTask, "resumed")
+	cmd.Use, cmd.Short = "resume ID...", "Resume paused tasks"
+	cmd.Example = "  procfleet task resume GSETASK:20260102030405:6789"
+	return cmd
+}
+
+// newTaskControl returns a command that controls the tasks in its arguments. It goes on
+// after an error, so that one task that has ended does not keep the others running.
+func newTaskControl(f *taskFlags, control func(*client.Client, context.Context, procfleet.TaskID, client.TaskControl) (client.Task, error), done string) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Args: atLeast("ID of a task"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.client(cmd)
+			if err != nil {
+				return err
+			}
+			var failed error
+			for _, id := range args {
+				task, err := control(c, cmd.Context(), procfleet.TaskID(id), client.TaskControl{Reason: reason})
+				if err != nil {
+					failed = errors.Join(failed, fmt.Errorf("%s: %w", id, err))
+					continue
+				}
+				if err := f.writeControlled(cmd, task, done); err != nil {
+					return err
+				}
+			}
+			return failed
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "reason shown with the task and in the audit log")
+	return cmd
+}
+
+func (f *taskFlags) writeControlled(cmd *cobra.Command, task client.Task, done string) error {
+	return f.print(cmd.OutOrStdout(), task, func(out io.Writer) error {
+		_, err := fmt.Fprintf(out, "%s %s: %d pending, %d accepted by agents, %d of %d ended\n",
+			task.ID, done, task.Counts[procfleet.StatePending], task.Counts[procfleet.StateDelivered], task.Items-task.Counts.Open(), task.Items)
+		return err
+	})
+}

@@ -1,0 +1,76 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/audit"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// controllableTask authorizes the control of a task: the caller must be permitted to do
+// its actions in its business.
+func (e *exchange) controllableTask(ctx context.Context, q *dialect.TaskControl) (*procfleet.Task, error) {
+	task, err := e.readableTask(ctx, &q.Task)
+	if err != nil {
+		return nil, err
+	}
+	actions := make([]string, len(task.Actions))
+	for i, action := range task.Actions {
+		actions[i] = string(action)
+	}
+	return task, e.who.May(task.Business, actions...)
+}
+
+// controlTask pauses or resumes a task. The transition is stored when it returns; workers
+// and watchers are notified without waiting for them.
+func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (*procfleet.Task, error) {
+	record := audit.Record{Change: string(q.Transition) + " task", Task: task.ID, Business: task.Business, Actions: task.Actions, Reason: q.Reason}
+	if err := e.auditChange(ctx, record); err != nil {
+		return nil, err
+	}
+	transition := e.resumeTask
+	if q.Transition == dialect.PauseTask {
+		transition = e.pauseTask
+	}
+	controlled, err := transition(ctx, q)
+	switch {
+	case errors.Is(err, taskstore.ErrSeq):
+		return nil, &dialect.Error{
+			Kind: dialect.Conflict, Field: "if_seq", Task: q.Task,
+			Problem: fmt.Sprintf("is %d, but the task has seq %d: read the task again", q.Seq, controlled.Seq),
+		}
+	case errors.Is(err, taskstore.ErrDone):
+		return nil, &dialect.Error{Kind: dialect.Conflict, Task: q.Task, Problem: fmt.Sprintf("the task is %s: only an open task can be controlled", controlled.State)}
+	case err != nil:
+		return nil, about(q.Task, err)
+	}
+	if hints := e.api.cfg.Hints; hints != nil {
+		_ = hints.Hint(q.Task, false) // watchers also poll
+	}
+	return &controlled, nil
+}
+
+func (e *exchange) pauseTask(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
+	task, err := e.api.store.Pause(ctx, q.Task, q.Reason, q.Seq)
+	if hints := e.api.cfg.Hints; err == nil && hints != nil {
+		_ = hints.Hold(q.Task) // workers also read the store
+	}
+	return task, err
+}
+
+// resumeTask resumes a task and makes its next visit due, in which the sweep publishes the
+// chunks that workers dropped. If setting the visit fails, the task's regular visit does.
+func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
+	task, err := e.api.store.Resume(ctx, q.Task, q.Seq)
+	if err != nil {
+		return task, err
+	}
+	if err := e.api.store.Revisit(ctx, taskstore.NextVisit{Task: q.Task}); err != nil {
+		e.log().WithError(err).WithField("task", q.Task).Warn("visit of resumed task not stored")
+	}
+	return task, nil
+}
