@@ -53,10 +53,10 @@ func TestTheLocalSocketDescribesTheAgent(t *testing.T) {
 	h, _ := newHost(t)
 	h.cfg.AgentID, h.cfg.Version = "a1", "v9"
 	h.start(nil)
-	var answer local.Answer
+	var answer local.Reply
 	testenv.Eventually(t, patience, func() bool {
 		var err error
-		answer, err = local.Ask(t.Context(), h.cfg.DataDir)
+		answer, err = local.Query(t.Context(), h.cfg.DataDir)
 		return err == nil
 	}, "the local socket replies")
 	if got := answer.Agent; got.Host != h.cfg.host() || got.AgentID != "a1" || got.Version != "v9" || got.Instance == "" || got.Disconnected != "" {

@@ -28,7 +28,7 @@ func TestAPausedTaskRunsNothingWhicheverRoleIsKilled(t *testing.T) {
 	dying, first := f.dispatcher("", "--submissions=false")
 	_, c := f.dispatcher("", "--submissions=false")
 	keeper := f.worker("") // stores the first announcements
-	f.waitKnown(c, hosts)
+	f.waitListed(c, hosts)
 	keeper.Kill()
 
 	all := f.procs.grid(f.hosts(hosts), perHost, "paused")
