@@ -19,9 +19,8 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/instrumented"
-	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
 
 // backends are the open connections of a dispatcher or worker.
@@ -29,7 +28,7 @@ type backends struct {
 	conn  *nats.Conn
 	js    jetstream.JetStream
 	bus   *bus.Bus
-	store instrumented.Full
+	store stores.Full
 	keys  func() *fleetkey.Ring
 	// natsConfig is the template for further connections to the same servers.
 	natsConfig natsconn.Config
@@ -181,7 +180,7 @@ func (f *backendFlags) openRedis(ctx context.Context, b *backends, p *daemon.Pro
 	}
 	p.WaitFor("Redis", nil)
 	return retryUnavailable(ctx, opt.Log, "Redis", p.WaitFor, func() error {
-		store, err := redisstore.Open(ctx, opt)
+		store, err := stores.OpenRedis(ctx, opt)
 		if err == nil {
 			b.store = store
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/plaintext"
-	"github.com/procfleet/procfleet/taskstore/redisstore"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/worker"
 )
 
@@ -92,8 +92,8 @@ func (f *backendFlags) natsConfig(name string, p *daemon.Process) (natsconn.Conf
 	}, err
 }
 
-func (f *backendFlags) redisOptions(log logrus.FieldLogger) redisstore.Options {
-	return redisstore.Options{
+func (f *backendFlags) redisOptions(log logrus.FieldLogger) redisconn.Options {
+	return redisconn.Options{
 		URL: f.redis, Password: redisPassword(f.redisPassword), WaitReplicas: f.waitReplicas, WaitTimeout: f.waitTimeout, Log: log,
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/crashpoint"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/internal/telemetry"
-	"github.com/procfleet/procfleet/taskstore/instrumented"
 	"github.com/procfleet/procfleet/worker"
 	"github.com/procfleet/procfleet/worker/notify"
 )
@@ -64,7 +64,7 @@ func (r *roleParts) newWorker(limits worker.Limits, callbacks *callbackFlags, re
 		return nil, err
 	}
 	meter, tracer := r.process.Metrics.Meter("worker"), r.traces.Tracer("worker")
-	store, err := instrumented.New(r.store, "worker", meter, tracer)
+	store, err := stores.Instrument(r.store, "worker", meter, tracer)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (r *roleParts) newDispatcher(cfg dispatcher.Config, f *httpFlags) (_ *dispa
 	cfg.Tracer = r.traces.Tracer("dispatcher")
 	cfg.Hints, cfg.Agents, cfg.Events, cfg.Audit = r.bus, r.bus, r.bus, r.audits
 	cfg.Ready, cfg.Reached = r.process.Ready, crashpoint.FromEnv()
-	store, err := instrumented.New(r.store, "dispatcher", cfg.Meter, cfg.Tracer)
+	store, err := stores.Instrument(r.store, "dispatcher", cfg.Meter, cfg.Tracer)
 	if err != nil {
 		return nil, err
 	}

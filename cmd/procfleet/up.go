@@ -13,6 +13,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/internal/lifecycle"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
@@ -104,11 +105,14 @@ func (f *upFlags) assemble(ctx context.Context, parts *roleParts, listener *daem
 }
 
 // openStore opens the Redis store if --redis is given, otherwise the embedded store.
-func (f *upFlags) openStore(ctx context.Context, back *backends, p *daemon.Process) (err error) {
+func (f *upFlags) openStore(ctx context.Context, back *backends, p *daemon.Process) error {
 	if f.redis != "" {
 		return f.openRedis(ctx, back, p)
 	}
-	back.store, err = boltstore.Open(filepath.Join(f.data, "tasks.db"), boltstore.Options{Log: p.Log})
+	store, err := stores.OpenBolt(filepath.Join(f.data, "tasks.db"), boltstore.Options{Log: p.Log})
+	if err == nil {
+		back.store = store
+	}
 	return err
 }
 

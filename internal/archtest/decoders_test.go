@@ -30,7 +30,7 @@ var notDecoders = []string{
 	"deploy", "test", // tests
 	"internal/testenv",                                                 // tests
 	"catalog/catalogtest", "taskstore/storetest", "dispatcher/openapi", // tests, and a document that is part of the program
-	"taskstore/boltstore", // a file of this machine that one process has to itself; its records are read by taskstore/internal/pack
+	"taskstore/boltstore", // a file of this machine that one process has to itself; its records are read by taskstore/internal/pack and catalog/pack
 	"internal/natsembed",  // tokens that internal/natsauth has made in the same process
 }
 
@@ -41,7 +41,7 @@ const ownRecord = "a record of this agent's journal, behind a checksum: agent/jo
 // do. Parsers that are written by hand are in it too: the search finds those
 // that use a library.
 var decoders = map[string]string{
-	".Duration.UnmarshalJSON": "dispatcher/dialect.FuzzDecode taskstore/internal/pack.FuzzReadSpec",
+	".Duration.UnmarshalJSON": "dispatcher/dialect.FuzzDecode catalog/pack.FuzzReadSpec",
 	".Host.UnmarshalText":     "dispatcher/dialect.FuzzDecode",
 	".ParseHost":              ".FuzzParseHost",
 
@@ -84,6 +84,16 @@ var decoders = map[string]string{
 
 	"catalog.Value.UnmarshalJSON": "dispatcher/dialect.FuzzDecode",
 
+	"catalog/pack.ReadReport":   "catalog/pack.FuzzReadReport",
+	"catalog/pack.ReadTemplate": "catalog/pack.FuzzReadTemplate",
+	"catalog/pack.ReadTopology": "catalog/pack.FuzzReadTopology",
+	"catalog/pack.ReadSpec":     "catalog/pack.FuzzReadSpec",
+	"catalog/pack.ReadGroups":   "catalog/pack.FuzzReadGroups",
+
+	"catalog/rediscatalog.readFreeze":        "catalog/rediscatalog.FuzzReadFreeze",
+	"catalog/rediscatalog.readMember":        "catalog/rediscatalog.FuzzReadRegistration",
+	"catalog/rediscatalog.readRegistrations": "catalog/rediscatalog.FuzzReadRegistration",
+
 	"api/v1.CatalogProcess.UnmarshalJSON": "client.FuzzAnswers",
 	"client.Client.attempt":               "client.FuzzAnswers",
 	"client.refusal":                      "client.FuzzAnswers",
@@ -122,29 +132,21 @@ var decoders = map[string]string{
 	"internal/natsauth.openSeed":               "- as internal/natsauth.Open",
 	"internal/natsauth.Authority.accountToken": "- as internal/natsauth.Open",
 	"internal/natsconn.expiry":                 "internal/natsconn.FuzzCredentials",
+	"internal/packing.Fields.Uint":             "catalog/pack.FuzzReadReport",
 	"internal/peercred.parseReply":             "- reply of the kernel of this machine",
 	"internal/peercred.diagReply.ends":         "- as internal/peercred.parseReply",
 	"internal/tlsfiles.certificates":           "internal/tlsfiles.FuzzCertificates",
 	"internal/tracecontext.Extract":            "internal/tracecontext.FuzzExtract",
 	"internal/tracecontext.FromText":           "internal/tracecontext.FuzzExtract",
 
-	"taskstore/internal/pack.OpenChunk":    "taskstore/internal/pack.FuzzReadChunk taskstore/redisstore.FuzzReadTask",
-	"taskstore/internal/pack.fields.uint":  "taskstore/internal/pack.FuzzReadReport",
-	"taskstore/internal/pack.ReadReport":   "taskstore/internal/pack.FuzzReadReport",
-	"taskstore/internal/pack.ReadResult":   "taskstore/internal/pack.FuzzReadResult",
-	"taskstore/internal/pack.ReadTemplate": "taskstore/internal/pack.FuzzReadTemplate",
-	"taskstore/internal/pack.ReadTopology": "taskstore/internal/pack.FuzzReadTopology",
-	"taskstore/internal/pack.ReadSpec":     "taskstore/internal/pack.FuzzReadSpec",
-	"taskstore/internal/pack.ReadGroups":   "taskstore/internal/pack.FuzzReadGroups",
-	"taskstore/internal/pack.Page":         "taskstore/internal/pack.FuzzPage",
+	"taskstore/internal/pack.OpenChunk":  "taskstore/internal/pack.FuzzReadChunk taskstore/redisstore.FuzzReadTask",
+	"taskstore/internal/pack.ReadResult": "taskstore/internal/pack.FuzzReadResult",
+	"taskstore/internal/pack.Page":       "taskstore/internal/pack.FuzzPage",
 
-	"taskstore/redisstore.readHead":          "taskstore/redisstore.FuzzReadTask",
-	"taskstore/redisstore.readLayout":        "taskstore/redisstore.FuzzReadTask",
-	"taskstore/redisstore.readFreeze":        "taskstore/redisstore.FuzzReadFreeze",
-	"taskstore/redisstore.readEntry":         "taskstore/redisstore.FuzzReadPresence",
-	"taskstore/redisstore.readAnnouncement":  "taskstore/redisstore.FuzzReadPresence",
-	"taskstore/redisstore.readMember":        "taskstore/redisstore.FuzzReadRegistration",
-	"taskstore/redisstore.readRegistrations": "taskstore/redisstore.FuzzReadRegistration",
+	"taskstore/redisstore.readHead":         "taskstore/redisstore.FuzzReadTask",
+	"taskstore/redisstore.readLayout":       "taskstore/redisstore.FuzzReadTask",
+	"taskstore/redisstore.readEntry":        "taskstore/redisstore.FuzzReadPresence",
+	"taskstore/redisstore.readAnnouncement": "taskstore/redisstore.FuzzReadPresence",
 
 	"worker/agentlink.parseReplyToken": "worker/agentlink.FuzzReplyToken",
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/taskstore/internal/pack"
+	"github.com/procfleet/procfleet/catalog/pack"
 )
 
 // groupsKey returns the key of a host's groups of one namespace. A zero byte ends the

@@ -9,7 +9,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/taskstore/internal/pack"
+	"github.com/procfleet/procfleet/catalog/pack"
 )
 
 // standing records whether a process is registered, whether the last report of its host

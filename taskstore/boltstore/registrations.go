@@ -8,7 +8,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/taskstore/internal/pack"
+	"github.com/procfleet/procfleet/catalog/pack"
 )
 
 // definition is a [catalog.Definition] in stored form.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/taskstore/internal/pack"
+	"github.com/procfleet/procfleet/catalog/pack"
 )
 
 // packedReport is a report in stored form.

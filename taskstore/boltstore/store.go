@@ -22,8 +22,8 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/catalog/recent"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/internal/recent"
 )
 
 var (

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/taskstore/internal/pack"
-	"github.com/procfleet/procfleet/taskstore/internal/templates"
+	"github.com/procfleet/procfleet/catalog/pack"
+	"github.com/procfleet/procfleet/catalog/templates"
 )
 
 // templateBook accesses the templates of one business in a transaction.

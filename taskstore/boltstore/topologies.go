@@ -9,7 +9,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/taskstore/internal/pack"
+	"github.com/procfleet/procfleet/catalog/pack"
 )
 
 // topologyMemo caches a topology. The cached topology is current if its version is the

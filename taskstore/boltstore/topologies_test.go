@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/taskstore/internal/recent"
+	"github.com/procfleet/procfleet/catalog/recent"
 )
 
 var shop = catalog.Business{Account: catalog.DefaultAccount, ID: 2}

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
@@ -45,7 +46,7 @@ return 1
 // ARGV[3] counter of pending items
 // ARGV[4] counter of rejected items
 // Returns 1 if the task is rejected, 0 if not, -1 if there is no such task.
-var rejectScript = redis.NewScript(luaNow + `
+var rejectScript = redis.NewScript(redisconn.LuaNow + `
 local h = redis.call('HMGET', KEYS[1], 'state', 'items', 'dispatched')
 if not h[1] then return -1 end
 if h[1] == 'rejected' then return 1 end
@@ -71,11 +72,11 @@ func (s *Store) change(ctx context.Context, id procfleet.TaskID, what string, sc
 	if _, err := number(id); err != nil {
 		return err
 	}
-	c := &call{script: script, keys: []string{s.keys.task(id).head()}, args: args}
-	if err := s.run(ctx, c); err != nil {
+	c := &redisconn.Call{Script: script, Keys: []string{s.keys.task(id).head()}, Args: args}
+	if err := s.conn.Run(ctx, c); err != nil {
 		return fmt.Errorf("%s: task %s: %w", what, id, err)
 	}
-	n, err := c.number()
+	n, err := c.Number()
 	switch {
 	case err != nil || n == 0:
 		return fmt.Errorf("%s: task %s: %w", what, id, missing(err))
@@ -101,13 +102,13 @@ func (s *Store) Reject(ctx context.Context, id procfleet.TaskID, reason string) 
 		return false, err
 	}
 	keys := s.keys.task(id)
-	c := &call{script: rejectScript, keys: []string{keys.head(), keys.marks()}, args: []any{
+	c := &redisconn.Call{Script: rejectScript, Keys: []string{keys.head(), keys.marks()}, Args: []any{
 		reason, string(rune(pack.Rejected)), countField(procfleet.StatePending), countField(procfleet.StateRejected),
 	}}
-	if err := s.runDurably(ctx, c); err != nil {
+	if err := s.conn.RunDurably(ctx, c); err != nil {
 		return false, fmt.Errorf("reject task %s: %w", id, err)
 	}
-	n, err := c.number()
+	n, err := c.Number()
 	if err != nil || n < 0 {
 		return false, fmt.Errorf("reject task %s: %w", id, missing(err))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -32,7 +33,7 @@ import (
 // without the incarnation (16 letters each, the first 8 identify the instance), agent
 // id, packed announcement
 // Returns the addresses of hosts to forget; see [Store.forget].
-var announceScript = redis.NewScript(luaNow + `
+var announceScript = redis.NewScript(redisconn.LuaNow + `
 local time, ttl, memory, sub = now(), tonumber(ARGV[1]), tonumber(ARGV[2]), string.sub
 local none = string.rep('0', 16)
 local function stamp(n) return string.format('%016.0f', n) end
@@ -184,7 +185,7 @@ return redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', text(time - memory), 'LIMIT'
 // ARGV[1] presence time-to-live of an announcement, in microseconds
 // ARGV[2..] cloud areas
 // Returns 1.
-var areasScript = redis.NewScript(luaNow + `
+var areasScript = redis.NewScript(redisconn.LuaNow + `
 local time, ttl = now(), tonumber(ARGV[1])
 for i = 2, #ARGV do redis.call('ZADD', KEYS[1], text(time), ARGV[i]) end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', text(time - 2 * ttl))
@@ -203,41 +204,41 @@ const (
 // area. It skips an announcement that it cannot store, so that one agent's announcement
 // does not block those of other agents.
 func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error {
-	areas := &call{script: areasScript, keys: []string{s.keys.clouds()}, args: []any{presenceTTL}}
-	calls := []*call{areas}
-	byCloud := make(map[procfleet.CloudArea]*call)
+	areas := &redisconn.Call{Script: areasScript, Keys: []string{s.keys.clouds()}, Args: []any{presenceTTL}}
+	calls := []*redisconn.Call{areas}
+	byCloud := make(map[procfleet.CloudArea]*redisconn.Call)
 	for i := range as {
 		a := &as[i]
 		if a.Host.IsZero() || len(a.AgentID) > taskstore.MaxAgentID {
-			s.log.WithField("host", a.Host).Warn("announcement ignored: host or agent id invalid")
+			s.conn.Log().WithField("host", a.Host).Warn("announcement ignored: host or agent id invalid")
 			continue
 		}
 		c := byCloud[a.Host.Cloud]
 		if c == nil {
-			c = &call{script: announceScript, keys: s.keys.presence(a.Host.Cloud).all(), args: []any{presenceTTL, instanceMemory}}
+			c = &redisconn.Call{Script: announceScript, Keys: s.keys.presence(a.Host.Cloud).all(), Args: []any{presenceTTL, instanceMemory}}
 			byCloud[a.Host.Cloud] = c
 			calls = append(calls, c)
-			areas.args = append(areas.args, int64(a.Host.Cloud))
+			areas.Args = append(areas.Args, int64(a.Host.Cloud))
 		}
 		leaving := ""
 		if a.Leaving {
 			leaving = "leaving"
 		}
-		c.args = append(c.args, a.Host.Addr.String(), leaving, claimantKey(a), instanceKey(a.Instance), a.AgentID, packAnnouncement(a))
+		c.Args = append(c.Args, a.Host.Addr.String(), leaving, claimantKey(a), instanceKey(a.Instance), a.AgentID, packAnnouncement(a))
 	}
 	if len(byCloud) == 0 {
 		return nil
 	}
-	if err := s.run(ctx, calls...); err != nil {
+	if err := s.conn.Run(ctx, calls...); err != nil {
 		return fmt.Errorf("keep announcements: %w", err)
 	}
 	for cloud, c := range byCloud {
-		addrs, err := c.cmd.StringSlice()
+		addrs, err := c.Cmd.StringSlice()
 		if err == nil && len(addrs) > 0 {
 			err = s.forget(ctx, cloud, addrs)
 		}
 		if err != nil {
-			s.log.WithError(err).WithField("cloud", cloud).Warn("expired hosts not removed, retrying")
+			s.conn.Log().WithError(err).WithField("cloud", cloud).Warn("expired hosts not removed, retrying")
 		}
 	}
 	return nil
@@ -249,7 +250,7 @@ func claimantKey(a *taskstore.Announcement) string {
 	if a.Incarnation == "" {
 		return instanceKey(a.Instance)
 	}
-	return instanceKey(a.Instance)[:stampWidth/2] + instanceKey(a.Incarnation)[:stampWidth/2]
+	return instanceKey(a.Instance)[:redisconn.StampWidth/2] + instanceKey(a.Incarnation)[:redisconn.StampWidth/2]
 }
 
 // instanceKey hashes an instance id to the fixed width that the head of an entry has

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
@@ -19,16 +20,9 @@ import (
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
-// quick is a server that writes to disk once a second, as one in production
-// does.
-func quick(tb testing.TB) *redistest.Server {
-	tb.Helper()
-	return redistest.Start(tb, "--appendfsync", "everysec")
-}
-
 func openQuietly(tb testing.TB, server *redistest.Server) *redisstore.Store {
 	tb.Helper()
-	s, err := redisstore.Open(tb.Context(), redisstore.Options{URL: server.URL(), Log: testenv.Silent()})
+	s, err := redisstore.Open(tb.Context(), redisconn.Options{URL: server.URL(), Log: testenv.Silent()})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -40,7 +34,7 @@ func BenchmarkStore(b *testing.B) {
 	storetest.RunBenchmarks(b, storetest.Harness{
 		Open: func(tb testing.TB) taskstore.Store {
 			tb.Helper()
-			return openQuietly(tb, quick(tb))
+			return openQuietly(tb, redistest.StartQuick(tb))
 		},
 	})
 }
@@ -63,7 +57,7 @@ return applied
 func BenchmarkRecordAgainstFloor(b *testing.B) {
 	for _, order := range []string{"in order", "shuffled"} {
 		b.Run(order, func(b *testing.B) {
-			server := quick(b)
+			server := redistest.StartQuick(b)
 			s := openQuietly(b, server)
 			client := redis.NewClient(&redis.Options{Addr: server.Addr})
 			b.Cleanup(func() { _ = client.Close() })
@@ -75,11 +69,11 @@ func BenchmarkRecordAgainstFloor(b *testing.B) {
 			round := 0
 			for b.Loop() {
 				round++
-				before := insideScripts(b, client)
+				before := redistest.InsideScripts(b, client)
 				floor += timeFloor(b, client, fmt.Sprintf("floor:%d", round), results)
-				between := insideScripts(b, client)
+				between := redistest.InsideScripts(b, client)
 				store += timeRecord(b, s, results)
-				floorInside, storeInside = floorInside+between-before, storeInside+insideScripts(b, client)-between
+				floorInside, storeInside = floorInside+between-before, storeInside+redistest.InsideScripts(b, client)-between
 			}
 			b.ReportMetric(floor.Seconds()*1000/float64(round), "floor-ms")
 			b.ReportMetric(store.Seconds()*1000/float64(round), "record-ms")
@@ -87,24 +81,6 @@ func BenchmarkRecordAgainstFloor(b *testing.B) {
 			b.ReportMetric(float64(storeInside)/float64(floorInside), "ratio-in-redis")
 		})
 	}
-}
-
-// insideScripts is the time that the server has spent in scripts; unlike the
-// time on the clock it does not depend on what else the machine does.
-func insideScripts(b *testing.B, client *redis.Client) time.Duration {
-	b.Helper()
-	stats, err := client.InfoMap(b.Context(), "commandstats").Result()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if stats["Commandstats"]["cmdstat_evalsha"] == "" {
-		return 0 // none yet
-	}
-	var calls, us int64
-	if _, err := fmt.Sscanf(stats["Commandstats"]["cmdstat_evalsha"], "calls=%d,usec=%d,", &calls, &us); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(us) * time.Microsecond
 }
 
 func benchResults(n int) []procfleet.Result {
@@ -164,7 +140,7 @@ func timeRecord(b *testing.B, s *redisstore.Store, results []procfleet.Result) t
 // do, 256 at a time.
 func BenchmarkPresences(b *testing.B) {
 	const n, part = 10_000, 256
-	s := openQuietly(b, quick(b))
+	s := openQuietly(b, redistest.StartQuick(b))
 	hosts := make([]procfleet.Host, n)
 	as := make([]taskstore.Announcement, n)
 	for i := range hosts {

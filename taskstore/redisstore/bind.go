@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -69,43 +70,43 @@ func (s *Store) Bind(ctx context.Context, bindings []taskstore.AgentBinding) err
 	if len(bindings) == 0 {
 		return nil
 	}
-	areas := &call{script: boundAreasScript, keys: []string{s.keys.bound()}}
+	areas := &redisconn.Call{Script: boundAreasScript, Keys: []string{s.keys.bound()}}
 	for i, b := range bindings {
 		if err := b.Validate(); err != nil {
 			return fmt.Errorf("bind agent ids: binding %d: %w", i, err)
 		}
-		if !slices.Contains(areas.args, any(int64(b.Host.Cloud))) {
-			areas.args = append(areas.args, int64(b.Host.Cloud))
+		if !slices.Contains(areas.Args, any(int64(b.Host.Cloud))) {
+			areas.Args = append(areas.Args, int64(b.Host.Cloud))
 		}
 	}
-	if err := s.runDurably(ctx, areas); err != nil {
+	if err := s.conn.RunDurably(ctx, areas); err != nil {
 		return fmt.Errorf("bind agent ids: %w", err)
 	}
-	clouds, err := areasOf(areas.cmd.StringSlice())
+	clouds, err := areasOf(areas.Cmd.StringSlice())
 	if err != nil {
 		return fmt.Errorf("bind agent ids: %w", err)
 	}
-	var calls []*call
-	for some := range slices.Chunk(bindings, scriptItems) {
+	var calls []*redisconn.Call
+	for some := range slices.Chunk(bindings, redisconn.ScriptItems) {
 		for _, cloud := range clouds {
 			calls = append(calls, s.bindCall(cloud, some))
 		}
 	}
-	if err := s.runDurably(ctx, calls...); err != nil {
+	if err := s.conn.RunDurably(ctx, calls...); err != nil {
 		return fmt.Errorf("bind agent ids: %w", err)
 	}
 	return nil
 }
 
-func (s *Store) bindCall(cloud procfleet.CloudArea, bindings []taskstore.AgentBinding) *call {
+func (s *Store) bindCall(cloud procfleet.CloudArea, bindings []taskstore.AgentBinding) *redisconn.Call {
 	keys := s.keys.presence(cloud)
-	c := &call{script: bindScript, keys: []string{keys.bound(), keys.names()}}
+	c := &redisconn.Call{Script: bindScript, Keys: []string{keys.bound(), keys.names()}}
 	for _, b := range bindings {
 		addr := ""
 		if b.Host.Cloud == cloud {
 			addr = b.Host.Addr.String()
 		}
-		c.args = append(c.args, b.AgentID, addr)
+		c.Args = append(c.Args, b.AgentID, addr)
 	}
 	return c
 }
@@ -119,7 +120,7 @@ func areasOf(members []string, err error) ([]procfleet.CloudArea, error) {
 	for i, m := range members {
 		n, err := strconv.ParseInt(m, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%w: cloud area %.40q", errDamaged, m)
+			return nil, fmt.Errorf("%w: cloud area %.40q", redisconn.ErrDamaged, m)
 		}
 		clouds[i] = procfleet.CloudArea(n)
 	}

@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"errors"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,115 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/redisstore"
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
-
-// migration moves one slot from one node of a cluster to another, key by key.
-type migration struct {
-	from, to *redis.Client
-	slot     int64
-	toAddr   string
-}
-
-// beginMigration finds which of two nodes has the slot of a key, and prepares
-// both.
-func beginMigration(t *testing.T, nodes []*redistest.Server, key string) *migration {
-	t.Helper()
-	m := &migration{from: raw(t, nodes[0]), to: raw(t, nodes[1]), toAddr: nodes[1].Addr}
-	slot, err := m.from.ClusterKeySlot(t.Context(), key).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.slot = slot
-	if m.from.Exists(t.Context(), key).Err() != nil { // it says MOVED
-		m.from, m.to, m.toAddr = m.to, m.from, nodes[0].Addr
-	}
-	m.begin(t)
-	return m
-}
-
-func (m *migration) begin(t *testing.T) {
-	t.Helper()
-	do(t, m.to, "CLUSTER", "SETSLOT", m.slot, "IMPORTING", nodeID(t, m.from))
-	do(t, m.from, "CLUSTER", "SETSLOT", m.slot, "MIGRATING", nodeID(t, m.to))
-}
-
-func (m *migration) move(t *testing.T, keys ...string) {
-	t.Helper()
-	host, port, err := net.SplitHostPort(m.toAddr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range keys {
-		do(t, m.from, "MIGRATE", host, port, key, 0, 5000)
-	}
-}
-
-func (m *migration) rest(t *testing.T) []string {
-	t.Helper()
-	keys, err := m.from.ClusterGetKeysInSlot(t.Context(), int(m.slot), 1000).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return keys
-}
-
-func (m *migration) finish(t *testing.T) {
-	t.Helper()
-	m.move(t, m.rest(t)...)
-	id := nodeID(t, m.to)
-	do(t, m.to, "CLUSTER", "SETSLOT", m.slot, "NODE", id)
-	do(t, m.from, "CLUSTER", "SETSLOT", m.slot, "NODE", id)
-}
-
-func do(t *testing.T, c *redis.Client, args ...any) {
-	t.Helper()
-	if err := c.Do(t.Context(), args...).Err(); err != nil {
-		t.Fatalf("%v: %v", args, err)
-	}
-}
-
-func nodeID(t *testing.T, c *redis.Client) string {
-	t.Helper()
-	id, err := c.Do(t.Context(), "CLUSTER", "MYID").Text()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
-// refusals counts the errors of a kind that a server has answered.
-func refusals(t *testing.T, c *redis.Client, kind string) int {
-	t.Helper()
-	stats, err := c.Info(t.Context(), "errorstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(stats, "errorstat_"+kind+":count=")
-	if !found {
-		return 0
-	}
-	digits, _, _ := strings.Cut(rest, "\r\n")
-	count, err := strconv.Atoi(digits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return count
-}
 
 func TestSlotThatMovesIsRiddenOut(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 2)
-	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
+	s := open(t, redisconn.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
 	task := create(t, s, storetest.Draft(600))
 	head := "pf:{" + string(task.ID) + "}:head"
-	m := beginMigration(t, nodes, head)
-	m.move(t, head) // now no node has all keys that a script needs
+	m := redistest.BeginMigration(t, nodes, head)
+	m.Move(t, head) // now no node has all keys that a script needs
 
 	done := make(chan error, 1)
 	go func() {
@@ -131,8 +36,8 @@ func TestSlotThatMovesIsRiddenOut(t *testing.T) {
 		done <- err
 	}()
 	// More often than the client tries by itself.
-	testenv.Eventually(t, 30*time.Second, func() bool { return refusals(t, m.from, "TRYAGAIN") > 10 }, "the slot is found half way")
-	m.finish(t)
+	testenv.Eventually(t, 30*time.Second, func() bool { return redistest.Refusals(t, m.From, "TRYAGAIN") > 10 }, "the slot is found half way")
+	m.Finish(t)
 	if err := <-done; err != nil {
 		t.Errorf("record while the slot moved: %v", err)
 	}
@@ -147,7 +52,7 @@ func TestSlotThatMovesIsRiddenOut(t *testing.T) {
 func TestTaskOfAClusterThatForgetsItsEndAfterItWasNotifiedIsVisitedAgain(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 2)
-	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
+	s := open(t, redisconn.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr, nodes[1].Addr}})
 	t.Cleanup(func() { _ = cluster.Close() })
 	due := func(shard int) []taskstore.Visit {
@@ -202,40 +107,11 @@ func TestTaskOfAClusterThatForgetsItsEndAfterItWasNotifiedIsVisitedAgain(t *test
 	}
 }
 
-func TestBusinessWhoseSlotMovesIsRiddenOut(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartCluster(t, 2)
-	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
-	ids := editAll(t, s, namedAll(600)...)
-	shows(t, s, "p1x")
-	m := beginMigration(t, nodes, s.BusinessKey(business())+"templates")
-	m.move(t, s.BusinessKey(business())+"claims")
-
-	done := make(chan error, 2)
-	go func() {
-		_, err := s.EditTemplates(t.Context(), business(), []catalog.Edit{rename(ids[0], "p1x"), named("p1x-new")})
-		done <- err
-	}()
-	go func() {
-		_, err := s.DeleteTemplate(t.Context(), business(), ids[1])
-		done <- err
-	}()
-	testenv.Eventually(t, 30*time.Second, func() bool { return refusals(t, m.from, "TRYAGAIN") > 10 }, "the slot is found half way")
-	m.finish(t)
-	for range 2 {
-		mustNot(t, <-done)
-	}
-	shows(t, s, "p1x", "p1x", "p1x-new")
-	if got := len(found(t, s, "")); got != 600 {
-		t.Errorf("found %d processes of 600", got)
-	}
-}
-
 func TestBatchThatWasAnsweredIsNotRepeatedForTheOthers(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 2)
-	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
-	down, up := nodes[0], raw(t, nodes[1])
+	s := open(t, redisconn.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
+	down, up := nodes[0], nodes[1].Client(t)
 	batches := make([]taskstore.Batch, 8)
 	for i := range batches {
 		batches[i] = taskstore.Batch{Task: create(t, s, storetest.Draft(1)).ID, Results: agentResults(0, 1)}
@@ -249,7 +125,7 @@ func TestBatchThatWasAnsweredIsNotRepeatedForTheOthers(t *testing.T) {
 		}
 		done <- out
 	}()
-	testenv.Eventually(t, 20*time.Second, func() bool { return len(keys(t, up, "*:results:*")) > 0 }, "one node has its results")
+	testenv.Eventually(t, 20*time.Second, func() bool { return len(redistest.Keys(t, up, "*:results:*")) > 0 }, "one node has its results")
 	down.Restart(t)
 	for i, r := range <-done {
 		if r.Applied != 1 || !r.Completed {
@@ -263,8 +139,8 @@ func TestWaitingForReplicasInACluster(t *testing.T) {
 	nodes := redistest.StartCluster(t, 2)
 	url := nodes[0].URL() + "?addr=" + nodes[1].Addr
 	// No node has a replica, so whoever waits for one is told that none came.
-	s := open(t, redisstore.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Millisecond})
-	sure := open(t, redisstore.Options{URL: url})
+	s := open(t, redisconn.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Millisecond})
+	sure := open(t, redisconn.Options{URL: url})
 	batches := make([]taskstore.Batch, 8)
 	for i := range batches {
 		batches[i] = taskstore.Batch{Task: create(t, sure, storetest.Draft(1)).ID, Results: agentResults(0, 1)}
@@ -280,16 +156,16 @@ func TestWaitingForReplicasInACluster(t *testing.T) {
 func TestNodeThatIsGivenItsFirstSlotLearnsTheScripts(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 1)
-	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?cluster=true", Patience: 30 * time.Second})
+	s := open(t, redisconn.Options{URL: nodes[0].URL() + "?cluster=true", Patience: 30 * time.Second})
 	task := create(t, s, storetest.Draft(3))
 	added := redistest.Join(t, nodes)
-	m := beginMigration(t, []*redistest.Server{nodes[0], added}, "pf:{"+string(task.ID)+"}:head")
-	m.move(t, m.rest(t)...)
+	m := redistest.BeginMigration(t, []*redistest.Server{nodes[0], added}, "pf:{"+string(task.ID)+"}:head")
+	m.Move(t, m.Rest(t)...)
 	// All of it is on a node that no client knows as a master yet.
 	if err := s.Dispatched(t.Context(), task.ID, []uint64{1}); err != nil {
 		t.Errorf("on the new node: %v", err)
 	}
-	m.finish(t)
+	m.Finish(t)
 	record(t, s, task.ID, agentResults(0, 3))
 }
 
@@ -298,7 +174,7 @@ func TestNodeThatIsGivenItsFirstSlotLearnsTheScripts(t *testing.T) {
 func TestSlotsThatMoveUnderLoadLoseAndRepeatNothing(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 2)
-	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
+	s := open(t, redisconn.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
 	l := startLoad(t, s)
 	l.more(t, 6)
 	for round := range 12 {
@@ -307,22 +183,22 @@ func TestSlotsThatMoveUnderLoadLoseAndRepeatNothing(t *testing.T) {
 			moved = append(moved, "pf:{"+string(id)+"}:head")
 		}
 		for i, key := range moved {
-			m := beginMigration(t, nodes, key)
-			for _, k := range m.rest(t) {
-				m.move(t, k)
+			m := redistest.BeginMigration(t, nodes, key)
+			for _, k := range m.Rest(t) {
+				m.Move(t, k)
 				if (i+round)%2 == 0 {
 					<-time.After(time.Millisecond) // the slot is found half way
 				}
 			}
-			m.finish(t)
+			m.Finish(t)
 		}
 		l.more(t, 2)
 	}
 	for _, node := range nodes {
-		c := raw(t, node)
-		t.Logf("%s refused with ASK %d times, MOVED %d, TRYAGAIN %d", node.Addr, refusals(t, c, "ASK"), refusals(t, c, "MOVED"), refusals(t, c, "TRYAGAIN"))
+		c := node.Client(t)
+		t.Logf("%s refused with ASK %d times, MOVED %d, TRYAGAIN %d", node.Addr, redistest.Refusals(t, c, "ASK"), redistest.Refusals(t, c, "MOVED"), redistest.Refusals(t, c, "TRYAGAIN"))
 	}
-	if refusals(t, raw(t, nodes[0]), "ASK")+refusals(t, raw(t, nodes[1]), "ASK") == 0 {
+	if redistest.Refusals(t, nodes[0].Client(t), "ASK")+redistest.Refusals(t, nodes[1].Client(t), "ASK") == 0 {
 		t.Error("no slot was found on its way")
 	}
 	l.audit(t, s, true)
@@ -339,9 +215,9 @@ func TestFailOverInAClusterUnderLoadLosesNothingThatWaited(t *testing.T) {
 		all = append(all, replica)
 	}
 	url := masters[0].URL() + "?addr=" + masters[1].Addr + "&addr=" + masters[2].Addr
-	careful := open(t, redisstore.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
+	careful := open(t, redisconn.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
 	// What is promoted has no replica of its own.
-	after := open(t, redisstore.Options{URL: url, Patience: 3 * time.Second})
+	after := open(t, redisconn.Options{URL: url, Patience: 3 * time.Second})
 	l := startLoad(t, careful)
 	l.more(t, 8)
 	masters[0].Stop(t)

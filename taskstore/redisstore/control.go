@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -43,7 +44,7 @@ redis.call('HDEL', KEYS[1], 'hold')
 // head h (state, seq, hold, deadline, expires); other is true if the caller expects
 // another seq.
 func controlScript(transition string) *redis.Script {
-	return redis.NewScript(luaNow + `
+	return redis.NewScript(redisconn.LuaNow + `
 local h = redis.call('HMGET', KEYS[1], 'state', 'seq', 'hold', 'deadline', 'expires')
 local other = ARGV[1] ~= '' and tonumber(ARGV[1]) ~= tonumber(h[2] or 0)
 local function transition()
@@ -79,18 +80,18 @@ func (s *Store) control(ctx context.Context, id procfleet.TaskID, what string, s
 		return procfleet.Task{}, err
 	}
 	fields := taskFields()
-	c := &call{script: script, keys: []string{s.keys.task(id).head()}, args: []any{"", len(fields)}}
+	c := &redisconn.Call{Script: script, Keys: []string{s.keys.task(id).head()}, Args: []any{"", len(fields)}}
 	if seq != taskstore.AnySeq {
-		c.args[0] = seq
+		c.Args[0] = seq
 	}
 	for _, f := range fields {
-		c.args = append(c.args, f)
+		c.Args = append(c.Args, f)
 	}
-	c.args = append(c.args, more...)
-	if err := s.runDurably(ctx, c); err != nil {
+	c.Args = append(c.Args, more...)
+	if err := s.conn.RunDurably(ctx, c); err != nil {
 		return procfleet.Task{}, fmt.Errorf("%s task %s: %w", what, id, err)
 	}
-	task, err := readControlled(id, c.cmd)
+	task, err := readControlled(id, c.Cmd)
 	if err != nil {
 		err = fmt.Errorf("%s task %s: %w", what, id, err)
 	}
@@ -100,7 +101,7 @@ func (s *Store) control(ctx context.Context, id procfleet.TaskID, what string, s
 func readControlled(id procfleet.TaskID, cmd *redis.Cmd) (procfleet.Task, error) {
 	reply, err := cmd.Slice()
 	if err != nil || len(reply) != 2 {
-		return procfleet.Task{}, fmt.Errorf("%w: reply to a control call: %w", errDamaged, err)
+		return procfleet.Task{}, fmt.Errorf("%w: reply to a control call: %w", redisconn.ErrDamaged, err)
 	}
 	fields, _ := reply[1].([]any)
 	task, err := readHead(id, fields)
@@ -132,5 +133,5 @@ func readHold(text string) procfleet.Hold {
 	since, _ := strconv.ParseInt(micros, 10, 64)
 	h := storedHold{Kind: procfleet.HoldOperator}
 	_ = json.Unmarshal([]byte(rest), &h)
-	return procfleet.Hold{Kind: h.Kind, Reason: h.Reason, Since: moment(since)}
+	return procfleet.Hold{Kind: h.Kind, Reason: h.Reason, Since: redisconn.Moment(since)}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
@@ -74,7 +75,7 @@ return removed
 // ARGV[9..] packed chunks to write, then fields and values of the head
 // Returns "created" (also if this maker created it before), "exists", "overtaken",
 // "expired" (after ARGV[6]) or "late" (before ARGV[7] or after ARGV[8]).
-var createScript = redis.NewScript(luaNow + `
+var createScript = redis.NewScript(redisconn.LuaNow + `
 local there = redis.call('HGET', KEYS[1], 'maker')
 if there then return there == ARGV[1] and 'created' or 'exists' end
 local time = now()
@@ -171,7 +172,7 @@ func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
 			// The number remains in the indexes and possibly in the record of the key.
 			// Without a task neither has an effect, as after a crash of the dispatcher.
 			return procfleet.Task{}, false, taskstore.ErrExpired
-		case answer != "exists" && !pause(ctx, attempt): // overtaken or late
+		case answer != "exists" && !redisconn.Pause(ctx, attempt): // overtaken or late
 			return procfleet.Task{}, false, ctx.Err()
 		}
 		// If the task exists and the draft has a key, the next attempt finds the task.
@@ -295,8 +296,8 @@ func (m *maker) write(ctx context.Context, t *procfleet.Task) (answer string, er
 	last := len(groups) - 1
 	for i, g := range groups[:last] {
 		c := m.stageCall(t, g, i == 0)
-		if err = m.store.run(ctx, c); err == nil {
-			answer, err = c.cmd.Text()
+		if err = m.store.conn.Run(ctx, c); err == nil {
+			answer, err = c.Cmd.Text()
 		}
 		if err != nil {
 			m.abandon(ctx, t, groups[:i+1])
@@ -310,35 +311,35 @@ func (m *maker) write(ctx context.Context, t *procfleet.Task) (answer string, er
 	if err != nil {
 		return "", err
 	}
-	if err = m.store.runDurably(ctx, c); err != nil {
-		if m.store.sendsTwice() || c.mayHaveRun(err) {
+	if err = m.store.conn.RunDurably(ctx, c); err != nil {
+		if m.store.conn.SendsTwice() || c.MayHaveRun(err) {
 			m.uncertain = *t
 		}
 		m.abandon(ctx, t, groups[:last])
 		return "", err
 	}
-	if answer, err = c.cmd.Text(); answer == "expired" || answer == "late" {
+	if answer, err = c.Cmd.Text(); answer == "expired" || answer == "late" {
 		m.abandon(ctx, t, groups[:last])
 	}
 	return answer, err
 }
 
-func (m *maker) stageCall(t *procfleet.Task, g chunkGroup, first bool) *call {
+func (m *maker) stageCall(t *procfleet.Task, g chunkGroup, first bool) *redisconn.Call {
 	keys := m.store.keys.task(t.ID)
 	turn := "next"
 	if first {
 		turn = "first"
 	}
-	return &call{
-		script: stageScript,
-		keys:   append([]string{keys.head(), keys.writer()}, g.keys(keys)...),
-		args:   append([]any{m.nonce, expiry(t.ExpiresAt), turn}, g.packed...),
+	return &redisconn.Call{
+		Script: stageScript,
+		Keys:   append([]string{keys.head(), keys.writer()}, g.keys(keys)...),
+		Args:   append([]any{m.nonce, expiry(t.ExpiresAt), turn}, g.packed...),
 	}
 }
 
 // createCall returns the call that writes the last group of chunks and creates the
 // task.
-func (m *maker) createCall(t *procfleet.Task, groups []chunkGroup) (*call, error) {
+func (m *maker) createCall(t *procfleet.Task, groups []chunkGroup) (*redisconn.Call, error) {
 	keys := m.store.keys.task(t.ID)
 	fields, err := newHead(t, m.draft)
 	if err != nil {
@@ -346,19 +347,19 @@ func (m *maker) createCall(t *procfleet.Task, groups []chunkGroup) (*call, error
 	}
 	last := len(groups) - 1
 	g := groups[last]
-	c := &call{script: createScript, keys: append([]string{keys.head(), keys.writer(), keys.marks()}, g.keys(keys)...)}
+	c := &redisconn.Call{Script: createScript, Keys: append([]string{keys.head(), keys.writer(), keys.marks()}, g.keys(keys)...)}
 	for _, staged := range groups[:last] {
-		c.keys = append(c.keys, staged.keys(keys)...)
+		c.Keys = append(c.Keys, staged.keys(keys)...)
 	}
 	notAfter := ""
 	if at := m.draft.NotAfter; !at.IsZero() {
 		notAfter = strconv.FormatInt(at.UnixMicro(), 10)
 	}
-	c.args = append([]any{
+	c.Args = append([]any{
 		m.nonce, expiry(t.ExpiresAt), g.first, t.Items, string(rune(pack.Pending)),
 		notAfter, m.earliest.UnixMicro(), m.latest.UnixMicro(),
 	}, g.packed...)
-	c.args = append(c.args, fields...)
+	c.Args = append(c.Args, fields...)
 	return c, nil
 }
 
@@ -369,12 +370,12 @@ func (m *maker) abandon(ctx context.Context, t *procfleet.Task, groups []chunkGr
 		return
 	}
 	keys := m.store.keys.task(t.ID)
-	c := &call{script: abandonScript, keys: []string{keys.head(), keys.writer()}, args: []any{m.nonce}}
+	c := &redisconn.Call{Script: abandonScript, Keys: []string{keys.head(), keys.writer()}, Args: []any{m.nonce}}
 	for _, g := range groups {
-		c.keys = append(c.keys, g.keys(keys)...)
+		c.Keys = append(c.Keys, g.keys(keys)...)
 	}
-	if err := m.store.run(ctx, c); err != nil {
-		m.store.log.WithField("task", t.ID).WithError(err).Warn("orphan chunks not removed, left to expire")
+	if err := m.store.conn.Run(ctx, c); err != nil {
+		m.store.conn.Log().WithField("task", t.ID).WithError(err).Warn("orphan chunks not removed, left to expire")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
@@ -50,19 +51,19 @@ func (m *slowMaker) finish(t *testing.T, want string) {
 	m.expect(t, c, want)
 }
 
-func (m *slowMaker) expect(t *testing.T, c *call, want string) {
+func (m *slowMaker) expect(t *testing.T, c *redisconn.Call, want string) {
 	t.Helper()
-	if err := m.store.run(t.Context(), c); err != nil {
+	if err := m.store.conn.Run(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := c.cmd.Text(); answer != want || err != nil {
+	if answer, err := c.Cmd.Text(); answer != want || err != nil {
 		t.Fatalf("maker %s: %q, %v; want %q", m.nonce, answer, err, want)
 	}
 }
 
 func TestChunksOfTwoMakersAreNotMixed(t *testing.T) {
 	t.Parallel()
-	s, err := Open(t.Context(), Options{URL: redistest.Start(t).URL(), Log: testenv.Log(t)})
+	s, err := Open(t.Context(), redisconn.Options{URL: redistest.Start(t).URL(), Log: testenv.Log(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,11 +81,11 @@ func TestChunksOfTwoMakersAreNotMixed(t *testing.T) {
 		second.stage(t, i, "staged")
 	}
 	lost := s.keys.task(second.task.ID).chunk(1)
-	if err := s.client.Rename(t.Context(), lost, lost+":lost").Err(); err != nil {
+	if err := s.conn.Client().Rename(t.Context(), lost, lost+":lost").Err(); err != nil {
 		t.Fatal(err)
 	}
 	second.finish(t, "overtaken") // by a fail-over
-	if err := s.client.Rename(t.Context(), lost+":lost", lost).Err(); err != nil {
+	if err := s.conn.Client().Rename(t.Context(), lost+":lost", lost).Err(); err != nil {
 		t.Fatal(err)
 	}
 	first.abandon(t.Context(), &first.task, first.groups) // not its own any more
@@ -121,7 +122,7 @@ func (h beforeCreate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 
 func TestSweepDoesNotLoseATaskThatContinuesAnId(t *testing.T) {
 	t.Parallel()
-	s, err := Open(t.Context(), Options{URL: redistest.Start(t).URL(), Log: testenv.Log(t)})
+	s, err := Open(t.Context(), redisconn.Options{URL: redistest.Start(t).URL(), Log: testenv.Log(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func TestSweepDoesNotLoseATaskThatContinuesAnId(t *testing.T) {
 		t.Fatal(err)
 	}
 	settled := false
-	s.client.AddHook(beforeCreate{fn: func(ctx context.Context) {
+	s.conn.Client().AddHook(beforeCreate{fn: func(ctx context.Context) {
 		settled = true
 		if err := s.Settle(ctx, taskstore.Visit{Task: id}); err != nil {
 			t.Error(err)
@@ -156,7 +157,7 @@ func TestNoTaskIsMadeByOneWhoWasFrozenUntilTheTimeWasUp(t *testing.T) {
 	clock := redistest.BuildClock(t)
 	for _, items := range []int{1, 100_000} {
 		server := clock.Start(t)
-		s, err := Open(t.Context(), Options{URL: server.URL(), Log: testenv.Log(t)})
+		s, err := Open(t.Context(), redisconn.Options{URL: server.URL(), Log: testenv.Log(t)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
@@ -24,7 +25,7 @@ func TestACreationThatFailsNamesTheTaskOnlyIfItMayExist(t *testing.T) {
 		d.IdempotencyKey = key
 		server := redistest.Start(t)
 		open := func() *Store {
-			s, err := Open(t.Context(), Options{URL: server.URL(), Patience: 30 * time.Second, Log: testenv.Log(t)})
+			s, err := Open(t.Context(), redisconn.Options{URL: server.URL(), Patience: 30 * time.Second, Log: testenv.Log(t)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
@@ -30,7 +31,7 @@ end
 // ARGV[1] number of the chunk
 // ARGV[2..] fields of the head to return; the first is the state
 // Returns {gate, now} or {"open", now, first begun, marks, chunk, {fields}}.
-var beginScript = redis.NewScript(luaNow + luaItemsOf + `
+var beginScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + `
 local k, time = ARGV[1], text(now())
 local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', 'hold', unpack(ARGV, 2))
 local begun, state = h[1], h[6]
@@ -112,22 +113,22 @@ return 1
 // Begin decides whether a chunk may be delivered, in one round trip.
 func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 	if _, err := number(id); err != nil || chunk < 0 {
-		now, err := s.Now(ctx)
+		now, err := s.conn.Now(ctx)
 		return taskstore.Begun{Gate: taskstore.GateGone, Now: now}, err
 	}
 	keys := s.keys.task(id)
-	c := &call{
-		script: beginScript,
-		keys:   []string{keys.head(), keys.marks(), keys.chunk(chunk)},
-		args:   []any{chunk},
+	c := &redisconn.Call{
+		Script: beginScript,
+		Keys:   []string{keys.head(), keys.marks(), keys.chunk(chunk)},
+		Args:   []any{chunk},
 	}
 	for _, f := range taskFields() {
-		c.args = append(c.args, f)
+		c.Args = append(c.Args, f)
 	}
-	if err := s.run(ctx, c); err != nil {
+	if err := s.conn.Run(ctx, c); err != nil {
 		return taskstore.Begun{}, fmt.Errorf("begin chunk %d of task %s: %w", chunk, id, err)
 	}
-	b, err := readBegun(id, c.cmd)
+	b, err := readBegun(id, c.Cmd)
 	if err != nil {
 		return taskstore.Begun{}, fmt.Errorf("begin chunk %d of task %s: %w", chunk, id, err)
 	}
@@ -140,18 +141,18 @@ func readBegun(id procfleet.TaskID, cmd *redis.Cmd) (taskstore.Begun, error) {
 		return taskstore.Begun{}, err
 	}
 	h := head{values: values}
-	b := taskstore.Begun{Gate: taskstore.Gate(h.text()), Now: moment(h.int())}
+	b := taskstore.Begun{Gate: taskstore.Gate(h.text()), Now: redisconn.Moment(h.int())}
 	if b.Gate != taskstore.GateOpen {
 		return b, nil
 	}
-	b.FirstBegun = moment(h.int())
+	b.FirstBegun = redisconn.Moment(h.int())
 	b.Open, b.Delivered = pack.OpenItems([]byte(h.text()))
 	if b.Chunk, err = pack.ReadChunk(h.text()); err != nil {
 		return taskstore.Begun{}, err
 	}
 	fields, ok := values[len(values)-1].([]any)
 	if !ok {
-		return taskstore.Begun{}, fmt.Errorf("%w: answer of begin", errDamaged)
+		return taskstore.Begun{}, fmt.Errorf("%w: answer of begin", redisconn.ErrDamaged)
 	}
 	b.Task, err = readHead(id, fields)
 	return b, err
@@ -166,17 +167,17 @@ func (s *Store) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, i
 		return fmt.Errorf("record items of task %s as delivered: %w: chunk %d", id, taskstore.ErrNotFound, chunk)
 	}
 	keys := s.keys.task(id)
-	c := &call{script: deliveredScript, keys: []string{keys.head(), keys.marks()}, args: []any{chunk, ""}}
+	c := &redisconn.Call{Script: deliveredScript, Keys: []string{keys.head(), keys.marks()}, Args: []any{chunk, ""}}
 	if done {
-		c.args[1] = "done"
+		c.Args[1] = "done"
 	}
 	for _, i := range slices.Compact(slices.Sorted(slices.Values(items))) {
-		c.args = append(c.args, i)
+		c.Args = append(c.Args, i)
 	}
-	if err := s.run(ctx, c); err != nil {
+	if err := s.conn.Run(ctx, c); err != nil {
 		return fmt.Errorf("record items of task %s as delivered: %w", id, err)
 	}
-	if n, err := c.number(); err != nil || n == 0 {
+	if n, err := c.Number(); err != nil || n == 0 {
 		return fmt.Errorf("record items of task %s as delivered: %w", id, missing(err))
 	}
 	return nil

@@ -1,6 +1,5 @@
-// Package redisstore stores tasks and the catalog of managed processes in Redis 6.2 or
-// later: a single server, a server with replicas under Sentinel, or a cluster. Redis
-// must run with appendonly persistence and maxmemory-policy noeviction.
+// Package redisstore stores tasks, presences of agents and bound agent ids in Redis, over
+// a connection of package redisconn.
 //
 // # Layout
 //
@@ -42,39 +41,11 @@
 //	{presence:<cloud>}:names   hash from address to the list of its bound agent ids
 //	bound                      set of cloud areas that have bound agent ids
 //
-// Keys of the catalog. <h> is a hash of the namespace or the business. A process is
-// encoded as its name and its host (see [member]):
-//
-//	{namespace:<h>}:registrations  hash from process to the id of its spec, the time of registration,
-//	                               and the time at which the spec was requested
-//	{namespace:<h>}:specs          hash from id to spec, stored once for all hosts
-//	{namespace:<h>}:uses           hash from spec id to the number of its registrations; a spec
-//	                               without registrations is deleted
-//	{namespace:<h>}:index          sorted set, by bytes, of the registered or reported processes
-//	{namespace:<h>}:doubts         hash from process with a dirty mark to the token of the mark
-//	{namespace:<h>}:answer:<token> for one minute: the reply to a change, for a repeated call
-//	reports:<cloud>:<shard>        hash from address to the last report of its agent
-//	groups:<host>                  hash from namespace to its process groups on the host
-//	{freezes}:all                  hash from scope (see [freezeMember]) to the end of the freeze and its note
-//	{freezes}:order                sorted set, by bytes, of the same scopes
-//	{freezes}:ends                 sorted set of the same scopes, by the end of the freeze
-//	{freezes}:answer:<token>       for one minute: the reply to a change, for a repeated call
-//	template-ids                   the last template id, of all businesses
-//	{business:<h>}:templates       hash from id to the packed template
-//	{business:<h>}:revisions       sorted set of the same ids, by revision
-//	{business:<h>}:deleted         sorted set of deleted ids, by revision, as far back as the writes
-//	{business:<h>}:claims          hash from claim, which only one template may have, to the template's id
-//	{business:<h>}:writes          sorted set of the tokens of the last writes, by revision
-//	{business:<h>}:topology        hash: the packed topology, its version, and its unique mark
-//
-// With [Options.WaitReplicas], each key after whose write the store waited has an empty
-// companion for one minute. Its name ends in :wait or is wait:{<key>}.
-//
-// Of the catalog's keys only freezes, reports and stored replies expire. Bound agent ids
-// and the clock never expire. Every other key gets its expiry in the script that creates
-// it: the keys of a task expire with the task, an index expires with its last task or up
-// to a minute later, and presence keys expire with the last remembered agent. A script
-// that finds no head writes nothing, so an expired task never reappears in parts.
+// Bound agent ids and the clock never expire. Every other key gets its expiry in the
+// script that creates it: the keys of a task expire with the task, an index expires with
+// its last task or up to a minute later, and presence keys expire with the last
+// remembered agent. A script that finds no head writes nothing, so an expired task never
+// reappears in parts.
 //
 // # Order of writes
 //
@@ -88,27 +59,14 @@
 // visit that was scheduled after it read the index. A repeated request enters the number
 // into the indexes before and after it writes the task.
 //
-// Every call is idempotent, so the store repeats a call whose reply was lost. After
-// [Options.Patience] it returns [taskstore.ErrUnavailable].
-//
-// Reports are in other slots than the index of their namespaces, so that the reports of
-// a big cloud area are distributed. A report that names the same processes as the
-// previous one does not access the index. A report that names other processes is stored
-// in three steps: set dirty marks on these processes, write the report, settle the marks.
-// If the writer is interrupted, the marks remain until the next read of a page settles
-// them. See [touchScript].
-//
 // # Losses in a fail-over
 //
 // Redis replicates a write after it has replied. When a replica takes over, the last
 // writes of the old server may be missing: a task that was just accepted, a rejection, or
-// results. With [Options.WaitReplicas] the store confirms a creation (including index
-// entry and idempotency key), a rejection or a result only when that many replicas have
-// it. It is then lost only if these replicas are lost, or if another replica is promoted.
-// The same applies to registrations, groups, freezes, templates and topologies. Reports
-// do not wait, because the next report of a host is complete. If the index loses
-// processes of a report that was not lost, the host's reports enter them again within
-// about an hour.
+// results. With [redisconn.Options.WaitReplicas] the store confirms a creation
+// (including index entry and idempotency key), a rejection or a result only when that
+// many replicas have it. It is then lost only if these replicas are lost, or if another
+// replica is promoted.
 //
 // Begin, Delivered, Dispatched, positions in the stream, visits and announcements do not
 // wait, because losing one of them only repeats work: a chunk is delivered again to

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
@@ -23,19 +23,11 @@ import (
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
-// raw is a client that looks at the server behind the store's back.
-func raw(t *testing.T, server *redistest.Server) *redis.Client {
-	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // impatient is for calls that must fail; others may well take longer than its
 // patience on a machine that is busy.
 func impatient(t *testing.T, server *redistest.Server) *redisstore.Store {
 	t.Helper()
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, redisconn.Options{URL: server.URL()})
 	s.SetPatience(300 * time.Millisecond)
 	return s
 }
@@ -76,19 +68,6 @@ func mustBeUnavailable(t *testing.T, what string, call func(context.Context) err
 	}
 }
 
-func keys(t *testing.T, c *redis.Client, pattern string) []string {
-	t.Helper()
-	var all []string
-	scan := c.Scan(t.Context(), 0, pattern, 1000).Iterator()
-	for scan.Next(t.Context()) {
-		all = append(all, scan.Val())
-	}
-	if err := scan.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
 // use leaves a key of every kind.
 func use(t *testing.T, s taskstore.Store) procfleet.Task {
 	t.Helper()
@@ -111,9 +90,9 @@ func use(t *testing.T, s taskstore.Store) procfleet.Task {
 func TestEveryKeyButTheClockExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	task := use(t, open(t, redisstore.Options{URL: server.URL(), Prefix: "fleet:"}))
-	c := raw(t, server)
-	all := keys(t, c, "*")
+	task := use(t, open(t, redisconn.Options{URL: server.URL(), Prefix: "fleet:"}))
+	c := server.Client(t)
+	all := redistest.Keys(t, c, "*")
 	if len(all) < 20 {
 		t.Errorf("only %d keys: %v", len(all), all)
 	}
@@ -137,10 +116,10 @@ func TestEveryKeyButTheClockExpires(t *testing.T) {
 func TestATaskIsOneSlot(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartCluster(t, 1)[0]
-	task := use(t, open(t, redisstore.Options{URL: server.URL() + "?cluster=true"}))
-	c := raw(t, server)
+	task := use(t, open(t, redisconn.Options{URL: server.URL() + "?cluster=true"}))
+	c := server.Client(t)
 	slots := make(map[int64][]string)
-	for _, key := range keys(t, c, "*"+string(task.ID)+"*") {
+	for _, key := range redistest.Keys(t, c, "*"+string(task.ID)+"*") {
 		slot, err := c.ClusterKeySlot(t.Context(), key).Result()
 		if err != nil {
 			t.Fatal(err)
@@ -155,7 +134,7 @@ func TestATaskIsOneSlot(t *testing.T) {
 func TestWhatWasConfirmedSurvivesAKillAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL(), Patience: 20 * time.Second})
+	s := open(t, redisconn.Options{URL: server.URL(), Patience: 20 * time.Second})
 	big := create(t, s, storetest.Draft(5000))
 
 	var created []procfleet.Task
@@ -207,7 +186,7 @@ func TestWhatWasConfirmedSurvivesAKillAtAnyMoment(t *testing.T) {
 func TestUnavailableServerIsSaidInTimeAndRiddenOut(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s, hasty := open(t, redisstore.Options{URL: server.URL(), Patience: 30 * time.Second}), impatient(t, server)
+	s, hasty := open(t, redisconn.Options{URL: server.URL(), Patience: 30 * time.Second}), impatient(t, server)
 	task := create(t, s, storetest.Draft(3))
 	server.Stop(t)
 	mustBeUnavailable(t, "create", func(ctx context.Context) error {
@@ -219,7 +198,7 @@ func TestUnavailableServerIsSaidInTimeAndRiddenOut(t *testing.T) {
 		return err
 	})
 	mustBeUnavailable(t, "open", func(ctx context.Context) error {
-		_, err := redisstore.Open(ctx, redisstore.Options{URL: server.URL(), Patience: 100 * time.Millisecond, Log: testenv.Log(t)})
+		_, err := redisstore.Open(ctx, redisconn.Options{URL: server.URL(), Patience: 100 * time.Millisecond, Log: testenv.Log(t)})
 		return err
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -236,10 +215,10 @@ func TestUnavailableServerIsSaidInTimeAndRiddenOut(t *testing.T) {
 func TestForgottenScriptsAreLoadedAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, redisconn.Options{URL: server.URL()})
 	task := create(t, s, storetest.Draft(3))
 	for range 3 {
-		if err := raw(t, server).ScriptFlush(t.Context()).Err(); err != nil {
+		if err := server.Client(t).ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
 		out, err := s.Record(t.Context(), []taskstore.Batch{
@@ -254,9 +233,9 @@ func TestForgottenScriptsAreLoadedAgain(t *testing.T) {
 func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s, hasty := open(t, redisstore.Options{URL: server.URL(), Patience: 30 * time.Second}), impatient(t, server)
+	s, hasty := open(t, redisconn.Options{URL: server.URL(), Patience: 30 * time.Second}), impatient(t, server)
 	create(t, s, storetest.Draft(1))
-	c := raw(t, server)
+	c := server.Client(t)
 	if err := c.ReplicaOf(t.Context(), "127.0.0.1", strconv.Itoa(testenv.FreePort(t))).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -270,32 +249,15 @@ func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	create(t, s, storetest.Draft(1))
 }
 
-// limitMemory lets the server take about spare more bytes; below zero it
-// takes none.
-func limitMemory(t *testing.T, c *redis.Client, spare int64) {
-	t.Helper()
-	info, err := c.InfoMap(t.Context(), "memory").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	used, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ConfigSet(t.Context(), "maxmemory", strconv.FormatInt(used+spare, 10)).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestFullServerIsUnavailableAndNothingIsHalfDone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL(), Patience: time.Hour}) // a full server is not waited for
-	c := raw(t, server)
+	s := open(t, redisconn.Options{URL: server.URL(), Patience: time.Hour}) // a full server is not waited for
+	c := server.Client(t)
 	task := create(t, s, storetest.Draft(600))
-	before := len(keys(t, c, "*"))
+	before := len(redistest.Keys(t, c, "*"))
 
-	limitMemory(t, c, -1)
+	redistest.LimitMemory(t, c, -1)
 	mustBeUnavailable(t, "create", func(ctx context.Context) error {
 		_, _, err := s.Create(ctx, storetest.Draft(600))
 		return err
@@ -304,7 +266,7 @@ func TestFullServerIsUnavailableAndNothingIsHalfDone(t *testing.T) {
 		_, err := s.Record(ctx, []taskstore.Batch{{Task: task.ID, Results: agentResults(0, 600)}})
 		return err
 	})
-	if got := len(keys(t, c, "*")); got != before {
+	if got := len(redistest.Keys(t, c, "*")); got != before {
 		t.Errorf("%d keys became %d", before, got)
 	}
 	if got, err := s.Task(t.Context(), task.ID); err != nil || got.Counts[procfleet.StatePending] != 600 {
@@ -312,12 +274,12 @@ func TestFullServerIsUnavailableAndNothingIsHalfDone(t *testing.T) {
 	}
 
 	// A task of several mebibytes finds no room in the middle.
-	limitMemory(t, c, 6<<20)
+	redistest.LimitMemory(t, c, 6<<20)
 	mustBeUnavailable(t, "create of a big task", func(ctx context.Context) error {
 		_, _, err := s.Create(ctx, storetest.Draft(300_000))
 		return err
 	})
-	if left := keys(t, c, "*:chunk:*"); len(left) != 3 {
+	if left := redistest.Keys(t, c, "*:chunk:*"); len(left) != 3 {
 		t.Errorf("%d chunks are left, want the 3 of the task that is there", len(left))
 	}
 	if err := c.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
@@ -335,8 +297,8 @@ func TestFullServerIsUnavailableAndNothingIsHalfDone(t *testing.T) {
 func TestNumbersGoForwardWhateverBecomesOfTheClockKey(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
-	c := raw(t, server)
+	s := open(t, redisconn.Options{URL: server.URL()})
+	c := server.Client(t)
 	now, err := s.Now(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -366,7 +328,7 @@ func TestNumbersGoForwardWhateverBecomesOfTheClockKey(t *testing.T) {
 		if err := c.Set(t.Context(), "pf:{index}:clock", int64(taken)-1, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		n := create(t, open(t, redisstore.Options{URL: server.URL()}), storetest.Draft(1)).Number
+		n := create(t, open(t, redisconn.Options{URL: server.URL()}), storetest.Draft(1)).Number
 		if n <= taken || numbers[n] {
 			t.Errorf("number %d was given again after %d", n, taken)
 		}
@@ -377,7 +339,7 @@ func TestNumbersGoForwardWhateverBecomesOfTheClockKey(t *testing.T) {
 func TestBigTaskIsMadeByOneOfMany(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, redisconn.Options{URL: server.URL()})
 	var mu sync.Mutex
 	var makers sync.WaitGroup
 	ids, made := make(map[procfleet.TaskID]bool), 0
@@ -401,23 +363,16 @@ func TestBigTaskIsMadeByOneOfMany(t *testing.T) {
 	if len(ids) != 1 || made != 1 {
 		t.Errorf("%d tasks, %d times made", len(ids), made)
 	}
-	if left := keys(t, raw(t, server), "*:writer"); len(left) != 0 {
+	if left := redistest.Keys(t, server.Client(t), "*:writer"); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
 
-// startMaster starts a server that gives a replica its data at once, instead of
-// waiting some seconds for more replicas that ask.
-func startMaster(t *testing.T) *redistest.Server {
-	t.Helper()
-	return redistest.Start(t, "--repl-diskless-sync-delay", "0")
-}
-
 func TestWaitingForReplicas(t *testing.T) {
 	t.Parallel()
-	master := startMaster(t)
-	s := open(t, redisstore.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: 5 * time.Second})
-	alone := open(t, redisstore.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: 20 * time.Millisecond})
+	master := redistest.StartMaster(t)
+	s := open(t, redisconn.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: 5 * time.Second})
+	alone := open(t, redisconn.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: 20 * time.Millisecond})
 	mustBeUnavailable(t, "create without a replica", func(ctx context.Context) error {
 		_, _, err := alone.Create(ctx, storetest.Draft(1))
 		return err
@@ -438,34 +393,24 @@ func TestWaitingForReplicas(t *testing.T) {
 		t.Errorf("record: %+v", got)
 	}
 	master.Stop(t)
-	promoted := raw(t, replica)
+	promoted := replica.Client(t)
 	if err := promoted.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := open(t, redisstore.Options{URL: replica.URL()}).Task(t.Context(), task.ID)
+	got, err := open(t, redisconn.Options{URL: replica.URL()}).Task(t.Context(), task.ID)
 	if err != nil || got.State != procfleet.TaskFinished {
 		t.Errorf("after the fail-over the task is %+v, %v", got, err)
-	}
-}
-
-func TestServerThatEvictsIsRefused(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	// Patience does not count: waiting does not change the policy.
-	_, err := redisstore.Open(t.Context(), redisstore.Options{URL: server.URL(), Patience: time.Hour, Log: testenv.Log(t)})
-	if err == nil || errors.Is(err, taskstore.ErrUnavailable) || !strings.Contains(err.Error(), "maxmemory-policy is allkeys-lru; set it to noeviction") {
-		t.Error(err)
 	}
 }
 
 func TestServerThatCannotBeCheckedIsWarnedAbout(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	if err := raw(t, server).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-info").Err(); err != nil {
+	if err := server.Client(t).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-info").Err(); err != nil {
 		t.Fatal(err)
 	}
 	log, hook := logtest.NewNullLogger()
-	s, err := redisstore.Open(t.Context(), redisstore.Options{URL: "redis://limited:secret@" + server.Addr, Log: log})
+	s, err := redisstore.Open(t.Context(), redisconn.Options{URL: "redis://limited:secret@" + server.Addr, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -481,7 +426,7 @@ func TestServerThatCannotBeCheckedIsWarnedAbout(t *testing.T) {
 func TestRestoreOfABackupGoesOnFromThere(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	opt := redisstore.Options{URL: server.URL(), Patience: 30 * time.Second}
+	opt := redisconn.Options{URL: server.URL(), Patience: 30 * time.Second}
 	s := open(t, opt)
 	kept := create(t, s, storetest.Draft(3))
 	backup := server.Backup(t)
@@ -509,12 +454,45 @@ func TestRestoreOfABackupGoesOnFromThere(t *testing.T) {
 func TestACallerWhoseTimeEndsIsToldWhatWasWrong(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, redisconn.Options{URL: server.URL()})
 	server.Stop(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err := s.Now(ctx)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestBindingsWaitForReplicas(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t) // it has none
+	s := open(t, redisconn.Options{URL: server.URL(), WaitReplicas: 1, WaitTimeout: 10 * time.Millisecond})
+	s.SetPatience(100 * time.Millisecond)
+	host := storetest.Draft(1).Chunks[0].Items[0].Target.Host
+	if err := s.Bind(t.Context(), []taskstore.AgentBinding{{AgentID: "a", Host: host}}); !errors.Is(err, taskstore.ErrUnavailable) {
+		t.Errorf("bind without a replica: %v", err)
+	}
+}
+
+// The repeat finds the change of the first attempt made.
+func TestRepeatAfterALostAnswerAnswersWhatTheFirstAttemptChanged(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	losing := open(t, redisconn.Options{URL: server.URL()})
+	losing.LoseAnswers()
+	lastResults(t, open(t, redisconn.Options{URL: server.URL()}), losing)
+}
+
+// lastResults records the last results of a task with losing, and checks that the answer
+// says so; s loses nothing.
+func lastResults(t *testing.T, s, losing *redisstore.Store) {
+	t.Helper()
+	task := create(t, s, storetest.Draft(3))
+	if got := record(t, losing, task.ID, agentResults(0, 3)); !got.Completed {
+		t.Errorf("record of the last results: %+v", got)
+	}
+	if got := record(t, s, task.ID, agentResults(0, 3)); got.Completed {
+		t.Errorf("record of the same again: %+v", got)
 	}
 }

@@ -5,10 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
@@ -96,27 +94,12 @@ func FuzzReadTask(f *testing.F) {
 	})
 }
 
-func FuzzReadFreeze(f *testing.F) {
-	f.Add("a0:10.0.0.1\x00shop", `1790000000000000{"r":"audit","b":"ann"}`)
-	f.Add("\x00shop", "-790000000000000null")
-	f.Fuzz(func(t *testing.T, member, value string) {
-		first, err := readFreeze(member, value)
-		if err != nil {
-			return
-		}
-		second, err := readFreeze(freezeMember(first.Scope), value)
-		if diff := cmp.Diff(first, second, cmpopts.EquateComparable(procfleet.Host{})); err != nil || diff != "" {
-			t.Errorf("it became another: %v\n%s", err, diff)
-		}
-	})
-}
-
 func FuzzReadPresence(f *testing.F) {
 	now := time.UnixMicro(1_600_000_000_000_000)
 	packed := string(packAnnouncement(&taskstore.Announcement{Instance: "i", Version: "v", OS: "linux", Arch: "amd64", StartedAt: now}))
 	moments := "1790000000000000" + "1600000000000000" + "abcdefghijklmnop" + "0000000000000000"
 	f.Add(moments + "0" + "00002" + "id" + packed)
-	f.Add("1500000000000000" + moments[stampWidth:] + "0" + "00000" + packed) // of an agent that is gone
+	f.Add("1500000000000000" + moments[redisconn.StampWidth:] + "0" + "00000" + packed) // of an agent that is gone
 	f.Add(moments + "1" + "ponmlkjihgfedcba" + "1790000000000000" + "00000" + packed)
 	host, err := procfleet.ParseHost("0:10.0.0.1")
 	if err != nil {
@@ -129,25 +112,6 @@ func FuzzReadPresence(f *testing.F) {
 		}
 		if p.Host != host || !p.SeenAt.After(now.Add(-taskstore.PresenceTTL)) || !strings.Contains(entry, p.AgentID) {
 			t.Errorf("%q is read as %+v", entry, p)
-		}
-	})
-}
-
-func FuzzReadRegistration(f *testing.F) {
-	f.Add("agent\x00a0:10.0.0.1", "specspecspecspec"+"1790000000000000"+"1790000000000000", []byte(`{"proc_name":"p"}`))
-	f.Add("agent\x00b12:::1", "specspecspecspec"+"+790000000000000"+"                ", []byte(`null`))
-	f.Fuzz(func(t *testing.T, member, value string, spec []byte) {
-		ps, err := readMembers("shop", []any{member})
-		if err != nil {
-			return
-		}
-		if again, err := readMember("shop", Member(ps[0])); err != nil || again != ps[0] {
-			t.Errorf("%q is read as %v, which becomes %v, %v", member, ps[0], again, err)
-		}
-		id := value[:min(len(value), specIDWidth)]
-		found, err := readRegistrations(ps, []any{[]any{value}, []any{id}, []any{string(spec)}})
-		if err == nil && (found[0] == nil || found[0].Process != ps[0]) {
-			t.Errorf("registration %+v", found[0])
 		}
 	})
 }

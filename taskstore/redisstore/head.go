@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
@@ -58,8 +58,6 @@ type about struct {
 	Origin      procfleet.Origin   `json:"o,omitzero"`
 }
 
-var errDamaged = errors.New("redisstore: a stored value is missing or damaged")
-
 // readHead builds a task from the values of [taskFields].
 func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 	n, err := id.Number()
@@ -73,10 +71,10 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		Lane:          procfleet.Lane(h.text()),
 		Items:         int(h.int()),
 		Chunks:        int(h.int()),
-		CreatedAt:     moment(h.int()),
-		Deadline:      moment(h.int()),
-		ExpiresAt:     moment(h.int()),
-		FinishedAt:    moment(h.int()),
+		CreatedAt:     redisconn.Moment(h.int()),
+		Deadline:      redisconn.Moment(h.int()),
+		ExpiresAt:     redisconn.Moment(h.int()),
+		FinishedAt:    redisconn.Moment(h.int()),
 		Dispatched:    h.int() == 1,
 		NotifyPending: h.int() == 1, EventPublished: h.int() == 1,
 		RejectReason: h.text(), Seq: int(h.int()), Hold: readHold(h.text()),
@@ -90,7 +88,7 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 	}
 	var a about
 	if err := json.Unmarshal([]byte(h.text()), &a); err != nil {
-		return procfleet.Task{}, fmt.Errorf("%w: head of task %s: %w", errDamaged, id, err)
+		return procfleet.Task{}, fmt.Errorf("%w: head of task %s: %w", redisconn.ErrDamaged, id, err)
 	}
 	t.Actions, t.Dialect, t.Application, t.Business, t.Callback = a.Actions, a.Dialect, a.Application, a.Business, a.Callback
 	t.Trace, t.Origin = a.Trace, a.Origin
@@ -153,7 +151,7 @@ func firsts(dir string) ([]int, error) {
 	for ; len(dir) >= entry; dir = dir[entry:] {
 		n, err := strconv.Atoi(dir[:entry])
 		if err != nil {
-			return nil, fmt.Errorf("%w: directory of a task", errDamaged)
+			return nil, fmt.Errorf("%w: directory of a task", redisconn.ErrDamaged)
 		}
 		list = append(list, n)
 	}
@@ -166,7 +164,7 @@ func (s *Store) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, 
 		return procfleet.Task{}, err
 	}
 	var fields *redis.SliceCmd
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		fields = pipe.HMGet(ctx, s.keys.task(id).head(), taskFields()...)
 	}); err != nil {
 		return procfleet.Task{}, fmt.Errorf("read task %s: %w", id, err)
@@ -177,7 +175,7 @@ func (s *Store) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, 
 // taskAndBody reads a task and the hash of the request's body.
 func (s *Store) taskAndBody(ctx context.Context, id procfleet.TaskID) (procfleet.Task, string, error) {
 	var fields *redis.SliceCmd
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		fields = pipe.HMGet(ctx, s.keys.task(id).head(), append(taskFields(), bodyField)...)
 	}); err != nil {
 		return procfleet.Task{}, "", err
@@ -223,7 +221,7 @@ func (s *Store) numbersBefore(ctx context.Context, before procfleet.Number, limi
 		end = "(" + strconv.FormatInt(int64(before), 10)
 	}
 	var members *redis.StringSliceCmd
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		members = pipe.ZRevRangeByScore(ctx, s.keys.tasks(), &redis.ZRangeBy{Min: "-inf", Max: end, Count: int64(limit)})
 	}); err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
@@ -237,7 +235,7 @@ func taskIDs(members []string) ([]procfleet.TaskID, error) {
 	for i, m := range members {
 		n, err := strconv.ParseInt(m, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%w: index member %.40q", errDamaged, m)
+			return nil, fmt.Errorf("%w: index member %.40q", redisconn.ErrDamaged, m)
 		}
 		ids[i] = procfleet.Number(n).TaskID()
 	}

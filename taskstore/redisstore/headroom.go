@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -95,15 +96,15 @@ func (s *Store) readHeadroom(ctx context.Context) {
 		return nil
 	}
 	var err error
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+	if cluster, ok := s.conn.Client().(*redis.ClusterClient); ok {
 		err = cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error { return read(ctx, server) })
 	} else {
-		err = read(ctx, s.client)
+		err = read(ctx, s.conn.Client())
 	}
 	switch {
 	case err == nil:
 		s.headroom.set(least)
-	case classify(err) != faultTransient && ctx.Err() == nil: // the user may not run INFO
+	case !redisconn.IsTransient(err) && ctx.Err() == nil: // the user may not run INFO
 		s.headroom.set(math.MaxInt64)
 	}
 }
@@ -111,7 +112,7 @@ func (s *Store) readHeadroom(ctx context.Context) {
 // headroomIn returns the bytes left for new tasks according to INFO.
 func headroomIn(info string) int64 {
 	number := func(name string) int64 {
-		n, err := strconv.ParseInt(field(info, name), 10, 64)
+		n, err := strconv.ParseInt(redisconn.InfoField(info, name), 10, 64)
 		if err != nil {
 			return 0
 		}
@@ -131,7 +132,7 @@ func (m *maker) findRepeat(ctx context.Context) error {
 		return nil
 	}
 	var has *redis.StringCmd
-	if err := m.store.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := m.store.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		has = pipe.Get(ctx, m.store.keys.request(m.draft.Application, m.draft.IdempotencyKey))
 	}); err != nil {
 		return err

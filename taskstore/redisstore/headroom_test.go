@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/redisstore"
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
@@ -73,7 +73,7 @@ func TestTasksThatWereAcceptedFinishWhenRedisHasNoRoomForMore(t *testing.T) {
 	t.Parallel()
 	const items = 256 // whose results take the largest part
 	server := redistest.Start(t, "--maxmemory", "64mb", "--appendonly", "no")
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, redisconn.Options{URL: server.URL()})
 	d := storetest.Draft(1)
 	d.IdempotencyKey, d.BodyHash = "key", "body"
 	before := create(t, s, d)
@@ -101,7 +101,7 @@ func TestTasksThatWereAcceptedFinishWhenRedisHasNoRoomForMore(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Errorf("a task that was accepted: %v", err)
 	}
-	if err := raw(t, server).ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+	if err := server.Client(t).ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, 30*time.Second, func() bool {
@@ -113,8 +113,8 @@ func TestTasksThatWereAcceptedFinishWhenRedisHasNoRoomForMore(t *testing.T) {
 func TestMemoryThatMayNotBeReadLimitsNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "64mb")
-	if err := raw(t, server).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-info").Err(); err != nil {
+	if err := server.Client(t).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-info").Err(); err != nil {
 		t.Fatal(err)
 	}
-	create(t, open(t, redisstore.Options{URL: "redis://limited:secret@" + server.Addr}), storetest.Draft(1))
+	create(t, open(t, redisconn.Options{URL: "redis://limited:secret@" + server.Addr}), storetest.Draft(1))
 }

@@ -5,19 +5,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
 // luaNext computes the next number: the time in microseconds, or the last number plus
 // one if the clock has not passed that. The highest number that the caller has seen
 // counts as allotted even if a fail-over has lost it.
-const luaNext = luaNow + `
+const luaNext = redisconn.LuaNow + `
 local function following(clock, seen, time)
   return math.max(time, (redis.call('GET', clock) or 0) + 1, seen + 1)
 end
@@ -93,8 +93,8 @@ return ARGV[2]
 
 // tick allots a number and returns it with the time.
 func (s *Store) tick(ctx context.Context) (procfleet.Number, time.Time, error) {
-	c := &call{script: tickScript, keys: []string{s.keys.clock()}, args: []any{s.highest.Load()}}
-	if err := s.run(ctx, c); err != nil {
+	c := &redisconn.Call{Script: tickScript, Keys: []string{s.conn.ClockKey()}, Args: []any{s.highest.Load()}}
+	if err := s.conn.Run(ctx, c); err != nil {
 		return 0, time.Time{}, err
 	}
 	return s.allotted(c)
@@ -109,52 +109,42 @@ func (s *Store) enrol(ctx context.Context, n procfleet.Number, d *taskstore.Draf
 	if n != 0 {
 		given, shard = strconv.FormatInt(int64(n), 10), taskstore.Shard(n)
 	}
-	c := &call{
-		script: enrolScript,
-		keys:   []string{s.keys.clock(), s.keys.tasks(), s.keys.expiries(), s.keys.sweep(shard)},
-		args: []any{
+	c := &redisconn.Call{
+		Script: enrolScript,
+		Keys:   []string{s.conn.ClockKey(), s.keys.tasks(), s.keys.expiries(), s.keys.sweep(shard)},
+		Args: []any{
 			s.highest.Load(), given, visit.Microseconds(), lifetime(d).Milliseconds(),
 			shard, taskstore.SweepShards,
 		},
 	}
-	if err := s.runDurably(ctx, c); err != nil {
+	if err := s.conn.RunDurably(ctx, c); err != nil {
 		return 0, time.Time{}, err
 	}
 	return s.allotted(c)
 }
 
 // allotted reads the reply {number, time} and records the highest number.
-func (s *Store) allotted(c *call) (procfleet.Number, time.Time, error) {
-	answer, err := c.cmd.Int64Slice()
+func (s *Store) allotted(c *redisconn.Call) (procfleet.Number, time.Time, error) {
+	answer, err := c.Cmd.Int64Slice()
 	if err != nil || len(answer) != 2 {
-		return 0, time.Time{}, fmt.Errorf("%w: number and time: %w", errDamaged, err)
+		return 0, time.Time{}, fmt.Errorf("%w: number and time: %w", redisconn.ErrDamaged, err)
 	}
-	raise(&s.highest, answer[0])
-	return procfleet.Number(answer[0]), moment(answer[1]), nil
-}
-
-// raise sets highest to n if n is larger.
-func raise(highest *atomic.Int64, n int64) {
-	for {
-		seen := highest.Load()
-		if n <= seen || highest.CompareAndSwap(seen, n) {
-			return
-		}
-	}
+	s.highest.Raise(answer[0])
+	return procfleet.Number(answer[0]), redisconn.Moment(answer[1]), nil
 }
 
 // claim makes the draft's idempotency key point to want if it points to read. It
 // returns the number to which the key points afterwards; zero means that the key does
 // not exist.
 func (s *Store) claim(ctx context.Context, d *taskstore.Draft, read, want procfleet.Number, expires time.Time) (procfleet.Number, error) {
-	c := &call{
-		script: claimScript,
-		keys:   []string{s.keys.request(d.Application, d.IdempotencyKey)},
-		args:   []any{int64(read), int64(want), expiry(expires)},
+	c := &redisconn.Call{
+		Script: claimScript,
+		Keys:   []string{s.keys.request(d.Application, d.IdempotencyKey)},
+		Args:   []any{int64(read), int64(want), expiry(expires)},
 	}
-	if err := s.runDurably(ctx, c); err != nil {
+	if err := s.conn.RunDurably(ctx, c); err != nil {
 		return 0, err
 	}
-	n, err := c.number()
+	n, err := c.Number()
 	return procfleet.Number(n), err
 }

@@ -1,34 +1,9 @@
 package redisstore_test
 
 import (
-	"fmt"
-	"os"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		if err := leaks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-// leaks returns the goroutines that do not end. It has more patience than
-// [goleak.VerifyTestMain], because a pool of go-redis that could not reach its
-// server probes it every second, and only then notices that it was closed.
-func leaks() error {
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		err := goleak.Find() // which waits a little itself
-		if err == nil || time.Now().After(deadline) {
-			return err
-		}
-	}
-}
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -35,7 +36,7 @@ const secondLook = time.Minute
 // ARGV[2] shard
 // ARGV[3] hash of the run ids of the masters, or "" if it is not known
 // Returns 1 if it had a visit, else 0.
-var moveToNotifiedScript = redis.NewScript(luaNow + `
+var moveToNotifiedScript = redis.NewScript(redisconn.LuaNow + `
 local life, time = redis.call('PTTL', KEYS[1]), now()
 if redis.call('ZREM', KEYS[1], ARGV[1]) == 0 then return 0 end
 redis.call('ZADD', KEYS[2], text(time), ARGV[1])
@@ -59,7 +60,7 @@ return 1
 // ARGV[2] hash of the run ids of the masters, or "" if the user may not run INFO
 // ARGV[3] microseconds for which a notified task is remembered
 // Returns the number of tasks that got a visit.
-var forgetNotifiedScript = redis.NewScript(luaNow + `
+var forgetNotifiedScript = redis.NewScript(redisconn.LuaNow + `
 local time, most = now(), 1000
 local old, visit = text(time - ARGV[3])
 if ARGV[2] == '' then
@@ -87,20 +88,20 @@ return #visit
 
 // moveToNotified returns the call that moves a task from the sweep index to the
 // notified tasks.
-func (s *Store) moveToNotified(ctx context.Context, n procfleet.Number) *call {
+func (s *Store) moveToNotified(ctx context.Context, n procfleet.Number) *redisconn.Call {
 	shard, now := taskstore.Shard(n), ""
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+	if cluster, ok := s.conn.Client().(*redis.ClusterClient); ok {
 		now, _ = s.servers.read(ctx, cluster)
 	}
-	return &call{
-		script: moveToNotifiedScript, keys: []string{s.keys.sweep(shard), s.keys.notified(shard), s.keys.servers()}, args: []any{int64(n), shard, now},
+	return &redisconn.Call{
+		Script: moveToNotifiedScript, Keys: []string{s.keys.sweep(shard), s.keys.notified(shard), s.keys.servers()}, Args: []any{int64(n), shard, now},
 	}
 }
 
 // forgetNotified returns the call that removes the notified tasks of a shard. It
 // returns nil outside of a cluster, and while a server is unavailable.
-func (s *Store) forgetNotified(ctx context.Context, shard int) *call {
-	cluster, ok := s.client.(*redis.ClusterClient)
+func (s *Store) forgetNotified(ctx context.Context, shard int) *redisconn.Call {
+	cluster, ok := s.conn.Client().(*redis.ClusterClient)
 	if !ok {
 		return nil
 	}
@@ -108,10 +109,10 @@ func (s *Store) forgetNotified(ctx context.Context, shard int) *call {
 	if !known {
 		return nil
 	}
-	return &call{
-		script: forgetNotifiedScript,
-		keys:   []string{s.keys.sweep(shard), s.keys.notified(shard), s.keys.servers()},
-		args:   []any{shard, servers, secondLook.Microseconds()},
+	return &redisconn.Call{
+		Script: forgetNotifiedScript,
+		Keys:   []string{s.keys.sweep(shard), s.keys.notified(shard), s.keys.servers()},
+		Args:   []any{shard, servers, secondLook.Microseconds()},
 	}
 }
 
@@ -142,9 +143,9 @@ func (v *servers) read(ctx context.Context, cluster *redis.ClusterClient) (text 
 		if err != nil {
 			return err
 		}
-		run := field(info, "run_id")
+		run := redisconn.InfoField(info, "run_id")
 		if run == "" {
-			return fmt.Errorf("%w: INFO without a run_id", errDamaged)
+			return fmt.Errorf("%w: INFO without a run_id", redisconn.ErrDamaged)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -160,7 +161,7 @@ func (v *servers) read(ctx context.Context, cluster *redis.ClusterClient) (text 
 		slices.Sort(runs)
 		sum := sha256.Sum256([]byte(strings.Join(runs, " ")))
 		v.text = hex.EncodeToString(sum[:16])
-	case classify(err) == faultTransient:
+	case redisconn.IsTransient(err):
 		v.known = false
 	}
 	return v.text, v.known

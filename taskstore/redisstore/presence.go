@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -19,7 +19,7 @@ import (
 // KEYS[1] clouds
 // ARGV[1] presence time-to-live of an announcement, in microseconds
 // Returns the numbers of the cloud areas.
-var liveAreasScript = redis.NewScript(luaNow + `
+var liveAreasScript = redis.NewScript(redisconn.LuaNow + `
 return redis.call('ZRANGEBYSCORE', KEYS[1], text(now() - 2 * ARGV[1]), '+inf')
 `)
 
@@ -44,7 +44,7 @@ func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskst
 		a.positions = append(a.positions, i)
 		a.addrs = append(a.addrs, h.Addr.String())
 	}
-	now, err := s.readAt(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	now, err := s.conn.ReadAt(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for cloud, a := range areas {
 			a.answer = pipe.HMGet(ctx, s.keys.presence(cloud).hosts(), a.addrs...)
 		}
@@ -62,35 +62,6 @@ func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskst
 		}
 	}
 	return list, nil
-}
-
-// readAt reads like [Store.read] and also returns the store's time.
-func (s *Store) readAt(ctx context.Context, add addFunc) (time.Time, error) {
-	if s.pipeliner != nil {
-		return s.readWithTime(ctx, add)
-	}
-	c := s.nowCall()
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		c.send(ctx, pipe)
-		add(ctx, pipe)
-	}); err != nil {
-		return time.Time{}, err
-	}
-	return c.moment()
-}
-
-// readWithTime is readAt for a single server. It uses TIME instead of a script, because
-// there is no other server to choose from.
-func (s *Store) readWithTime(ctx context.Context, add addFunc) (time.Time, error) {
-	var now *redis.TimeCmd
-	err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		now = pipe.Time(ctx)
-		add(ctx, pipe)
-	})
-	if err != nil {
-		return time.Time{}, err
-	}
-	return now.Val().UTC(), nil
 }
 
 // Resolve returns the host to which each agent id is bound. For an id that is not bound
@@ -142,15 +113,15 @@ type agentAreas struct {
 func (s *Store) readAgentAreas(ctx context.Context) (*agentAreas, error) {
 	live := s.liveAreasCall()
 	var bound *redis.StringSliceCmd
-	err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		live.send(ctx, pipe)
+	err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		live.Send(ctx, pipe)
 		bound = pipe.SMembers(ctx, s.keys.bound())
 	})
 	if err != nil {
 		return nil, err
 	}
 	var areas agentAreas
-	if areas.live, err = areasOf(live.cmd.StringSlice()); err == nil {
+	if areas.live, err = areasOf(live.Cmd.StringSlice()); err == nil {
 		areas.bound, err = areasOf(bound.Result())
 	}
 	return &areas, err
@@ -164,7 +135,7 @@ type agentsFound struct {
 
 func (s *Store) lookUpAgents(ctx context.Context, areas *agentAreas, agentIDs []string) (*agentsFound, error) {
 	bound, last, others := make([]*redis.SliceCmd, len(areas.bound)), make([]*redis.SliceCmd, len(areas.live)), make([]*redis.SliceCmd, len(areas.live))
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for i, cloud := range areas.bound {
 			bound[i] = pipe.HMGet(ctx, s.keys.presence(cloud).bound(), agentIDs...)
 		}
@@ -210,7 +181,7 @@ func eachHost(cloud procfleet.CloudArea, answer *redis.SliceCmd, agentIDs []stri
 		for addr := range strings.FieldsSeq(text) {
 			host, err := procfleet.NewHost(cloud, addr)
 			if err != nil {
-				return fmt.Errorf("%w: host of agent id %.80q: %w", errDamaged, agentIDs[position], err)
+				return fmt.Errorf("%w: host of agent id %.80q: %w", redisconn.ErrDamaged, agentIDs[position], err)
 			}
 			visit(position, host)
 		}
@@ -254,14 +225,14 @@ func (s *Store) confirm(ctx context.Context, agentIDs []string, c *candidates) (
 // liveAreas returns the cloud areas that have live agents, in ascending order.
 func (s *Store) liveAreas(ctx context.Context) ([]procfleet.CloudArea, error) {
 	c := s.liveAreasCall()
-	if err := s.run(ctx, c); err != nil {
+	if err := s.conn.Run(ctx, c); err != nil {
 		return nil, fmt.Errorf("list cloud areas: %w", err)
 	}
-	return areasOf(c.cmd.StringSlice())
+	return areasOf(c.Cmd.StringSlice())
 }
 
-func (s *Store) liveAreasCall() *call {
-	return &call{script: liveAreasScript, keys: []string{s.keys.clouds()}, args: []any{presenceTTL}}
+func (s *Store) liveAreasCall() *redisconn.Call {
+	return &redisconn.Call{Script: liveAreasScript, Keys: []string{s.keys.clouds()}, Args: []any{presenceTTL}}
 }
 
 // HostPage returns a page of live agents. It reads the ordered addresses of one cloud
@@ -297,7 +268,7 @@ func (s *Store) hostsOf(ctx context.Context, cloud procfleet.CloudArea, begin st
 	var page []taskstore.Presence
 	for len(page) < limit {
 		var addrs *redis.StringSliceCmd
-		if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 			addrs = pipe.ZRangeByLex(ctx, s.keys.presence(cloud).order(), &redis.ZRangeBy{Min: begin, Max: "+", Count: int64(limit)})
 		}); err != nil {
 			return nil, fmt.Errorf("list hosts: %w", err)
@@ -309,7 +280,7 @@ func (s *Store) hostsOf(ctx context.Context, cloud procfleet.CloudArea, begin st
 		for i, addr := range addrs.Val() {
 			var err error
 			if hosts[i], err = procfleet.NewHost(cloud, addr); err != nil {
-				return nil, fmt.Errorf("%w: address of a host: %w", errDamaged, err)
+				return nil, fmt.Errorf("%w: address of a host: %w", redisconn.ErrDamaged, err)
 			}
 			begin = "(" + addr
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
@@ -41,7 +42,7 @@ const (
 // for each result its item and its stored form, marked as not late
 // Returns {1 if the task exists, number of results applied, 1 if this call completed
 // the task}.
-var recordScript = redis.NewScript(luaNow + luaWriteMarks + luaCounters() + `
+var recordScript = redis.NewScript(redisconn.LuaNow + luaWriteMarks + luaCounters() + `
 local h = redis.call('HMGET', KEYS[1], 'state', 'expires', 'completer', unpack(counters))
 if not h[1] then return {0, 0, 0} end
 if h[1] == 'rejected' then return {1, 0, 0} end
@@ -116,8 +117,8 @@ func luaCounters() string {
 // Record applies batches of results in one round trip, with one script call for each
 // batch.
 func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
-	calls := make([]*call, 0, len(batches))
-	answers := make([]*call, len(batches))
+	calls := make([]*redisconn.Call, 0, len(batches))
+	answers := make([]*redisconn.Call, len(batches))
 	for i := range batches {
 		if _, err := number(batches[i].Task); err != nil {
 			continue // an invalid id belongs to no task
@@ -126,7 +127,7 @@ func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskst
 		calls = append(calls, answers[i])
 	}
 	if len(calls) > 0 {
-		if err := s.runDurably(ctx, calls...); err != nil {
+		if err := s.conn.RunDurably(ctx, calls...); err != nil {
 			return nil, fmt.Errorf("record results: %w", err)
 		}
 	}
@@ -136,7 +137,7 @@ func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskst
 			continue
 		}
 		var err error
-		if recorded[i], err = readRecorded(c.cmd); err != nil {
+		if recorded[i], err = readRecorded(c.Cmd); err != nil {
 			return nil, err
 		}
 	}
@@ -146,14 +147,14 @@ func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskst
 func readRecorded(cmd *redis.Cmd) (taskstore.Recorded, error) {
 	answer, err := cmd.Int64Slice()
 	if err != nil || len(answer) != 3 {
-		return taskstore.Recorded{}, fmt.Errorf("%w: answer of record: %w", errDamaged, err)
+		return taskstore.Recorded{}, fmt.Errorf("%w: answer of record: %w", redisconn.ErrDamaged, err)
 	}
 	return taskstore.Recorded{Known: answer[0] == 1, Applied: int(answer[1]), Completed: answer[2] == 1}, nil
 }
 
 // recordCall sorts the results by item, so that each block of results and its marks are
 // accessed once. It omits results that can never apply.
-func (s *Store) recordCall(b *taskstore.Batch) *call {
+func (s *Store) recordCall(b *taskstore.Batch) *redisconn.Call {
 	results := make([]*procfleet.Result, 0, len(b.Results))
 	for i := range b.Results {
 		if r := &b.Results[i]; r.Item >= 0 && r.Reason != "" && r.Rank > procfleet.RankNone {
@@ -163,20 +164,20 @@ func (s *Store) recordCall(b *taskstore.Batch) *call {
 	slices.SortStableFunc(results, func(a, b *procfleet.Result) int { return cmp.Compare(a.Item, b.Item) })
 
 	keys := s.keys.task(b.Task)
-	c := &call{script: recordScript, keys: []string{keys.head(), keys.marks()}}
+	c := &redisconn.Call{Script: recordScript, Keys: []string{keys.head(), keys.marks()}}
 	marks, ranks := make([]byte, len(results)), make([]byte, len(results))
-	c.args = append(make([]any, 0, 4+3*len(results)), marks, ranks, resultBlock, newToken())
+	c.Args = append(make([]any, 0, 4+3*len(results)), marks, ranks, resultBlock, redisconn.NewToken())
 	for begin := 0; begin < len(results); {
 		block := results[begin].Item / resultBlock
 		end := begin
 		for end < len(results) && results[end].Item/resultBlock == block {
 			end++
 		}
-		c.keys = append(c.keys, keys.results(block))
-		c.args = append(c.args, block*resultBlock, end-begin)
+		c.Keys = append(c.Keys, keys.results(block))
+		c.Args = append(c.Args, block*resultBlock, end-begin)
 		for i := begin; i < end; i++ {
 			marks[i], ranks[i] = byte(pack.MarkOf(results[i])), byte('0'+results[i].Rank)
-			c.args = append(c.args, results[i].Item, stored(results[i]))
+			c.Args = append(c.Args, results[i].Item, stored(results[i]))
 		}
 		begin = end
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
@@ -34,7 +35,7 @@ func readLayout(id procfleet.TaskID, values []any) (layout, error) {
 	last := head{values: values[len(values)-1:]}
 	list, err := firsts(last.text())
 	if err == nil && len(list) != t.Chunks+1 {
-		err = fmt.Errorf("%w: directory of task %s", errDamaged, id)
+		err = fmt.Errorf("%w: directory of task %s", redisconn.ErrDamaged, id)
 	}
 	return layout{task: t, firsts: list}, err
 }
@@ -70,7 +71,7 @@ func (s *Store) openChunk(ctx context.Context, id procfleet.TaskID, chunk int) (
 	keys := s.keys.task(id)
 	var fields *redis.SliceCmd
 	var packed *redis.StringCmd
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		fields = pipe.HMGet(ctx, keys.head(), taskFields()...)
 		packed = pipe.Get(ctx, keys.chunk(chunk))
 	}); err != nil {
@@ -154,7 +155,7 @@ func (s *Store) results(ctx context.Context, id procfleet.TaskID, items []int, a
 		p.positions = append(p.positions, i)
 		p.fields = append(p.fields, strconv.Itoa(item))
 	}
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		also(ctx, pipe)
 		for key, p := range parts {
 			p.answer = pipe.HMGet(ctx, key, p.fields...)
@@ -207,7 +208,7 @@ func (s *Store) Owners(ctx context.Context, id procfleet.TaskID, items []int) ([
 
 func (s *Store) owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
 	var fields *redis.SliceCmd
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		fields = pipe.HMGet(ctx, s.keys.task(id).head(), layoutFields()...)
 	}); err != nil {
 		return nil, err
@@ -266,7 +267,7 @@ func (s *Store) page(ctx context.Context, l *layout, marks []byte, items []int) 
 func (s *Store) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
 	type answer struct{ marks, chunk *redis.StringCmd }
 	answers := make([]answer, len(tasks))
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for i := range tasks {
 			if t := &tasks[i]; t.Chunks == 1 {
 				keys := s.keys.task(t.ID)
@@ -309,7 +310,7 @@ func (s *Store) marks(ctx context.Context, id procfleet.TaskID) (layout, []byte,
 	keys := s.keys.task(id)
 	var fields *redis.SliceCmd
 	var window *redis.StringCmd
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		fields = pipe.HMGet(ctx, keys.head(), layoutFields()...)
 		window = pipe.GetRange(ctx, keys.marks(), 0, marksWindow-1)
 	}); err != nil {
@@ -322,7 +323,7 @@ func (s *Store) marks(ctx context.Context, id procfleet.TaskID) (layout, []byte,
 	marks := []byte(window.Val())
 	for len(marks) < l.task.Items {
 		begin := int64(len(marks))
-		if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 			window = pipe.GetRange(ctx, keys.marks(), begin, begin+marksWindow-1)
 		}); err != nil {
 			return layout{}, nil, err
@@ -349,7 +350,7 @@ func (s *Store) views(ctx context.Context, l *layout, items []int) (map[int]*pac
 	keys := s.keys.task(l.task.ID)
 	for window := range slices.Chunk(wanted, chunkWindow) {
 		answers := make([]*redis.StringCmd, len(window))
-		if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 			for i, n := range window {
 				answers[i] = pipe.Get(ctx, keys.chunk(n))
 			}

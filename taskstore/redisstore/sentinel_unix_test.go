@@ -3,17 +3,14 @@
 package redisstore_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
@@ -23,10 +20,10 @@ import (
 
 func TestFailOverBySentinelLosesNothingThatWaited(t *testing.T) {
 	t.Parallel()
-	master := startMaster(t)
+	master := redistest.StartMaster(t)
 	replica := redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
 	sentinel := redistest.StartSentinel(t, "fleet", master, 1)
-	s := open(t, redisstore.Options{
+	s := open(t, redisconn.Options{
 		URL: sentinel.URL() + "?master_name=fleet", WaitReplicas: 1, WaitTimeout: 5 * time.Second, Patience: 30 * time.Second,
 	})
 	task := create(t, s, storetest.Draft(600))
@@ -37,7 +34,7 @@ func TestFailOverBySentinelLosesNothingThatWaited(t *testing.T) {
 		t.Fatalf("after the fail-over the task is %+v, %v", got, err)
 	}
 	// What was promoted has no replica of its own yet.
-	alone := open(t, redisstore.Options{URL: replica.URL(), Patience: 30 * time.Second})
+	alone := open(t, redisconn.Options{URL: replica.URL(), Patience: 30 * time.Second})
 	if got := record(t, alone, task.ID, agentResults(300, 600)); !got.Completed {
 		t.Errorf("record after the fail-over: %+v", got)
 	}
@@ -48,14 +45,14 @@ func TestFailOverBySentinelLosesNothingThatWaited(t *testing.T) {
 
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	master := startMaster(t)
+	master := redistest.StartMaster(t)
 	redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
 	url := redistest.StartIdleSentinel(t, "fleet", master, 1).URL() + "?master_name=fleet"
 	storetest.Run(t, storetest.Harness{
 		// The checks share the servers; each has keys of its own.
 		Open: func(tb testing.TB) taskstore.Store {
 			tb.Helper()
-			return open(tb, redisstore.Options{URL: url, Prefix: tb.Name() + ":", WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 30 * time.Second})
+			return open(tb, redisconn.Options{URL: url, Prefix: tb.Name() + ":", WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 30 * time.Second})
 		},
 		Orphan: orphan,
 	})
@@ -63,14 +60,14 @@ func TestSentinel(t *testing.T) {
 
 func TestFailOverBySentinelUnderLoadLosesNothingThatWaited(t *testing.T) {
 	t.Parallel()
-	master := startMaster(t)
+	master := redistest.StartMaster(t)
 	for range 2 {
 		redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
 	}
 	url := redistest.StartSentinel(t, "fleet", master, 2).URL() + "?master_name=fleet"
-	careful := open(t, redisstore.Options{URL: url, WaitReplicas: 2, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
+	careful := open(t, redisconn.Options{URL: url, WaitReplicas: 2, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
 	// What is promoted has the other replica, once that has followed it.
-	after := open(t, redisstore.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
+	after := open(t, redisconn.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
 	l := startLoad(t, careful)
 	l.more(t, 8)
 	master.Stop(t)
@@ -82,12 +79,12 @@ func TestFailOverBySentinelUnderLoadLosesNothingThatWaited(t *testing.T) {
 // What a call finds done may be done on the master alone.
 func TestRepeatOfACallThatWaitedInVainWaitsAgain(t *testing.T) {
 	t.Parallel()
-	master := startMaster(t)
+	master := redistest.StartMaster(t)
 	replica := redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
 	redistest.StartIdleSentinel(t, "fleet", master, 1) // returns when the replica is there
-	sure := open(t, redisstore.Options{URL: master.URL()})
+	sure := open(t, redisconn.Options{URL: master.URL()})
 	task := create(t, sure, storetest.Draft(3))
-	s := open(t, redisstore.Options{URL: master.URL() + "?wait_replicas=1", WaitTimeout: 50 * time.Millisecond})
+	s := open(t, redisconn.Options{URL: master.URL() + "?wait_replicas=1", WaitTimeout: 50 * time.Millisecond})
 	s.SetPatience(300 * time.Millisecond)
 	replica.Freeze(t)
 	for range 3 {
@@ -101,37 +98,23 @@ func TestRepeatOfACallThatWaitedInVainWaitsAgain(t *testing.T) {
 // A connection that breaks during WAIT loses the answers of the scripts before it, too.
 func TestRepeatAfterABrokenWaitAnswersWhatTheFirstAttemptChanged(t *testing.T) {
 	t.Parallel()
-	master := startMaster(t)
+	master := redistest.StartMaster(t)
 	replica := redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
 	redistest.StartIdleSentinel(t, "fleet", master, 1) // returns when the replica is there
-	c := raw(t, master)
+	c := master.Client(t)
 	var breaking sync.WaitGroup
 	defer breaking.Wait()
-	changes(t, open(t, redisstore.Options{URL: master.URL()}), func() *redisstore.Store {
-		replica.Freeze(t)
-		breaking.Go(func() {
-			defer replica.Thaw(t)
-			if err := breakWait(t.Context(), c); err != nil {
-				t.Error(err)
-			}
-		})
-		return open(t, redisstore.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: time.Minute, Patience: time.Minute})
+	task := create(t, open(t, redisconn.Options{URL: master.URL()}), storetest.Draft(3))
+	losing := open(t, redisconn.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: time.Minute, Patience: time.Minute})
+	replica.Freeze(t)
+	breaking.Go(func() {
+		defer replica.Thaw(t)
+		if err := redistest.BreakWait(t.Context(), c); err != nil {
+			t.Error(err)
+		}
 	})
-}
-
-// breakWait closes the connection of the next call that waits for replicas.
-func breakWait(ctx context.Context, c *redis.Client) error {
-	for {
-		clients, err := c.ClientList(ctx).Result()
-		if err != nil {
-			return err
-		}
-		for client := range strings.Lines(clients) {
-			var id string
-			if _, err := fmt.Sscanf(client, "id=%s", &id); err == nil && strings.Contains(client, " flags=b ") {
-				return c.ClientKillByFilter(ctx, "ID", id).Err()
-			}
-		}
+	if got := record(t, losing, task.ID, agentResults(0, 3)); !got.Completed {
+		t.Errorf("record of the last results: %+v", got)
 	}
 }
 
@@ -141,12 +124,12 @@ func breakWait(ctx context.Context, c *redis.Client) error {
 // the caller.
 func TestTaskThatNoReplicaHasIsNotPublished(t *testing.T) {
 	t.Parallel()
-	master := startMaster(t)
+	master := redistest.StartMaster(t)
 	replica := redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
 	redistest.StartIdleSentinel(t, "fleet", master, 1) // returns when the replica is there
 	replica.Freeze(t)
-	task := create(t, open(t, redisstore.Options{URL: master.URL()}), storetest.Draft(3))
-	s := open(t, redisstore.Options{URL: master.URL() + "?wait_replicas=1", WaitTimeout: 50 * time.Millisecond})
+	task := create(t, open(t, redisconn.Options{URL: master.URL()}), storetest.Draft(3))
+	s := open(t, redisconn.Options{URL: master.URL() + "?wait_replicas=1", WaitTimeout: 50 * time.Millisecond})
 	s.SetPatience(300 * time.Millisecond)
 	if chunks, err := s.Undone(t.Context(), task.ID); !errors.Is(err, taskstore.ErrUnavailable) {
 		t.Errorf("the sweep may publish %+v, %v", chunks, err)
@@ -161,28 +144,9 @@ func TestTaskThatNoReplicaHasIsNotPublished(t *testing.T) {
 func TestNumberOfReplicasInTheURLMustBeOne(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "-1", "many", "256"} {
-		_, err := redisstore.Open(t.Context(), redisstore.Options{URL: "redis://127.0.0.1:1?wait_replicas=" + text, Log: testenv.Log(t)})
+		_, err := redisstore.Open(t.Context(), redisconn.Options{URL: "redis://127.0.0.1:1?wait_replicas=" + text, Log: testenv.Log(t)})
 		if err == nil || !strings.Contains(err.Error(), "wait_replicas") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-}
-
-func TestFailOverBySentinelLosesNoTemplateThatWaited(t *testing.T) {
-	t.Parallel()
-	master := startMaster(t)
-	for range 2 {
-		redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
-	}
-	url := redistest.StartSentinel(t, "fleet", master, 2).URL() + "?master_name=fleet"
-	// After each moment in which it could not run, a Sentinel does nothing for
-	// half a minute.
-	opt := redisstore.Options{URL: url, WaitReplicas: 2, WaitTimeout: 10 * time.Second, Patience: 5 * time.Minute}
-	before := open(t, opt)
-	opt.WaitReplicas = 1 // what is promoted has the other replica
-	after := open(t, opt)
-	goOn(t, before, open(t, opt), func() *redisstore.Store {
-		master.Stop(t)
-		return after
-	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -22,9 +23,8 @@ import (
 // one of them announces itself again after another live claimant has. The head is
 // followed by the length of the agent id, the agent id, and the packed announcement.
 const (
-	stampWidth    = 16
-	countAt       = 4 * stampWidth
-	otherWidth    = 2 * stampWidth
+	countAt       = 4 * redisconn.StampWidth
+	otherWidth    = 2 * redisconn.StampWidth
 	idLengthWidth = 5
 )
 
@@ -44,40 +44,32 @@ func readPresence(host procfleet.Host, value any, now time.Time) (taskstore.Pres
 
 func readEntry(host procfleet.Host, entry string, now time.Time) (taskstore.Presence, error) {
 	if len(entry) <= countAt {
-		return taskstore.Presence{}, errDamaged
+		return taskstore.Presence{}, redisconn.ErrDamaged
 	}
-	until, err := stamp(entry[:stampWidth])
+	until, err := redisconn.Stamp(entry[:redisconn.StampWidth])
 	if err != nil || !until.After(now) {
 		return taskstore.Presence{}, err
 	}
-	since, err := stamp(entry[stampWidth : 2*stampWidth])
+	since, err := redisconn.Stamp(entry[redisconn.StampWidth : 2*redisconn.StampWidth])
 	if err != nil {
 		return taskstore.Presence{}, err
 	}
-	conflictUntil, err := stamp(entry[3*stampWidth : 4*stampWidth])
+	conflictUntil, err := redisconn.Stamp(entry[3*redisconn.StampWidth : 4*redisconn.StampWidth])
 	if err != nil {
 		return taskstore.Presence{}, err
 	}
 	idAt := countAt + 1 + otherWidth*int(entry[countAt]-'0')
 	if len(entry) < idAt+idLengthWidth {
-		return taskstore.Presence{}, errDamaged
+		return taskstore.Presence{}, redisconn.ErrDamaged
 	}
 	rest := entry[idAt+idLengthWidth:]
 	idLength, err := strconv.Atoi(entry[idAt : idAt+idLengthWidth])
 	if err != nil || idLength < 0 || idLength > len(rest) {
-		return taskstore.Presence{}, errDamaged
+		return taskstore.Presence{}, redisconn.ErrDamaged
 	}
 	p := taskstore.Presence{SeenAt: until.Add(-taskstore.PresenceTTL), Since: since, Conflict: conflictUntil.After(now)}
 	p.Host, p.AgentID = host, rest[:idLength]
 	return p, readAnnouncement(rest[idLength:], &p.Announcement)
-}
-
-func stamp(digits string) (time.Time, error) {
-	us, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
-		return time.Time{}, errDamaged
-	}
-	return moment(us), nil
 }
 
 // packAnnouncement packs the part of an announcement that is not in the head of the
@@ -107,18 +99,18 @@ func readAnnouncement(packed string, a *taskstore.Announcement) error {
 	for _, text := range []*string{&a.Instance, &a.Version, &a.OS, &a.Arch} {
 		n, size := binary.Uvarint([]byte(packed[:min(len(packed), binary.MaxVarintLen64)]))
 		if size <= 0 || n > uint64(len(packed)-size) {
-			return errDamaged
+			return redisconn.ErrDamaged
 		}
 		*text, packed = packed[size:size+int(n)], packed[size+int(n):]
 	}
 	started, size := binary.Varint([]byte(packed))
 	if size <= 0 {
-		return errDamaged
+		return redisconn.ErrDamaged
 	}
 	packed = packed[size:]
 	supervised, size := binary.Varint([]byte(packed))
 	if size <= 0 {
-		return errDamaged
+		return redisconn.ErrDamaged
 	}
 	if load := []byte(packed[size:]); len(load) >= 16 { // workers before 0.3 do not write the load
 		a.CPU = math.Float64frombits(binary.LittleEndian.Uint64(load))

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -46,7 +47,7 @@ return redis.call('DEL', KEYS[1])
 // ARGV[2] microseconds of the longest delay of a visit
 // Returns the number and the moment of each visit, one after the other, the longest
 // overdue first.
-var dueScript = redis.NewScript(luaNow + `
+var dueScript = redis.NewScript(redisconn.LuaNow + `
 local time, most = now(), tonumber(ARGV[1])
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(time), 'WITHSCORES', 'LIMIT', 0, most)
 if #due < 2 * most then
@@ -93,7 +94,7 @@ return 1
 // KEYS[1] sweep
 // ARGV    for each task: its number, microseconds from now
 // Returns 1.
-var revisitScript = redis.NewScript(luaNow + `
+var revisitScript = redis.NewScript(redisconn.LuaNow + `
 local time, visits = now(), {}
 for i = 1, #ARGV, 2 do
   visits[i], visits[i + 1] = text(time + ARGV[i + 1]), ARGV[i]
@@ -146,21 +147,21 @@ return 1
 
 // Lease acquires or renews a lease, by the clock of the server that stores the lease.
 func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
-	c := &call{
-		script: leaseScript, keys: []string{s.keys.lease(name)},
-		args: []any{holder, max(min(ttl, taskstore.MaxLease).Milliseconds(), 1), taskstore.MaxLease.Milliseconds()},
+	c := &redisconn.Call{
+		Script: leaseScript, Keys: []string{s.keys.lease(name)},
+		Args: []any{holder, max(min(ttl, taskstore.MaxLease).Milliseconds(), 1), taskstore.MaxLease.Milliseconds()},
 	}
-	if err := s.run(ctx, c); err != nil {
+	if err := s.conn.Run(ctx, c); err != nil {
 		return false, fmt.Errorf("lease %s: %w", name, err)
 	}
-	n, err := c.number()
+	n, err := c.Number()
 	return n == 1, err
 }
 
 // Release releases a lease if the holder has it.
 func (s *Store) Release(ctx context.Context, name, holder string) error {
-	c := &call{script: releaseScript, keys: []string{s.keys.lease(name)}, args: []any{holder}}
-	if err := s.run(ctx, c); err != nil {
+	c := &redisconn.Call{Script: releaseScript, Keys: []string{s.keys.lease(name)}, Args: []any{holder}}
+	if err := s.conn.Run(ctx, c); err != nil {
 		return fmt.Errorf("release lease %s: %w", name, err)
 	}
 	return nil
@@ -168,17 +169,17 @@ func (s *Store) Release(ctx context.Context, name, holder string) error {
 
 // Due returns the due visits of one shard of the sweep index.
 func (s *Store) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
-	c := &call{script: dueScript, keys: []string{s.keys.sweep(shard)}, args: []any{limit, taskstore.MaxVisit.Microseconds()}}
-	calls := []*call{c}
+	c := &redisconn.Call{Script: dueScript, Keys: []string{s.keys.sweep(shard)}, Args: []any{limit, taskstore.MaxVisit.Microseconds()}}
+	calls := []*redisconn.Call{c}
 	if forget := s.forgetNotified(ctx, shard); forget != nil {
-		calls = []*call{forget, c}
+		calls = []*redisconn.Call{forget, c}
 	}
-	if err := s.run(ctx, calls...); err != nil {
+	if err := s.conn.Run(ctx, calls...); err != nil {
 		return nil, fmt.Errorf("due visits of shard %d: %w", shard, err)
 	}
-	values, err := c.cmd.StringSlice()
+	values, err := c.Cmd.StringSlice()
 	if err != nil || len(values)%2 != 0 {
-		return nil, fmt.Errorf("%w: due visits of shard %d: %w", errDamaged, shard, err)
+		return nil, fmt.Errorf("%w: due visits of shard %d: %w", redisconn.ErrDamaged, shard, err)
 	}
 	visits := make([]taskstore.Visit, 0, len(values)/2)
 	for ; len(values) > 0; values = values[2:] {
@@ -188,9 +189,9 @@ func (s *Store) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, e
 		}
 		at, err := strconv.ParseFloat(values[1], 64)
 		if err != nil {
-			return nil, fmt.Errorf("%w: moment of a visit %.40q", errDamaged, values[1])
+			return nil, fmt.Errorf("%w: moment of a visit %.40q", redisconn.ErrDamaged, values[1])
 		}
-		visits = append(visits, taskstore.Visit{Task: ids[0], At: moment(int64(at))})
+		visits = append(visits, taskstore.Visit{Task: ids[0], At: redisconn.Moment(int64(at))})
 	}
 	return visits, nil
 }
@@ -198,7 +199,7 @@ func (s *Store) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, e
 // TasksByID reads tasks in one round trip.
 func (s *Store) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
 	answers := make([]*redis.SliceCmd, len(ids))
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	if err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		fields := taskFields()
 		for i, id := range ids {
 			if _, err := number(id); err == nil {
@@ -230,11 +231,11 @@ func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.Un
 	if _, err := number(id); err != nil {
 		return nil, err
 	}
-	c := &call{script: undoneScript, keys: []string{s.keys.task(id).head()}}
-	if err := s.runDurably(ctx, c); err != nil {
+	c := &redisconn.Call{Script: undoneScript, Keys: []string{s.keys.task(id).head()}}
+	if err := s.conn.RunDurably(ctx, c); err != nil {
 		return nil, fmt.Errorf("undone chunks of task %s: %w", id, err)
 	}
-	values, err := c.cmd.Slice()
+	values, err := c.Cmd.Slice()
 	if err != nil || len(values)%3 != 0 {
 		return nil, fmt.Errorf("undone chunks of task %s: %w", id, missing(err))
 	}
@@ -243,10 +244,10 @@ func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.Un
 	for len(h.values) > 0 {
 		n, ok := h.values[0].(int64)
 		if !ok {
-			return nil, fmt.Errorf("%w: undone chunks of task %s", errDamaged, id)
+			return nil, fmt.Errorf("%w: undone chunks of task %s", redisconn.ErrDamaged, id)
 		}
 		h.values = h.values[1:]
-		chunks = append(chunks, taskstore.UndoneChunk{Chunk: int(n), Sequence: uint64(h.int()), Begun: moment(h.int())})
+		chunks = append(chunks, taskstore.UndoneChunk{Chunk: int(n), Sequence: uint64(h.int()), Begun: redisconn.Moment(h.int())})
 	}
 	return chunks, nil
 }
@@ -295,26 +296,26 @@ func (s *Store) Settle(ctx context.Context, visits ...taskstore.Visit) error {
 type visitCalls struct {
 	store  *Store
 	script *redis.Script
-	calls  []*call
-	open   [taskstore.SweepShards]*call
+	calls  []*redisconn.Call
+	open   [taskstore.SweepShards]*redisconn.Call
 }
 
 // add adds a visit, with the argument that the script expects after its number.
 func (v *visitCalls) add(n procfleet.Number, arg any) {
 	shard := taskstore.Shard(n)
 	c := v.open[shard]
-	if c == nil || len(c.args) == 2*scriptItems {
-		c = &call{script: v.script, keys: []string{v.store.keys.sweep(shard)}}
+	if c == nil || len(c.Args) == 2*redisconn.ScriptItems {
+		c = &redisconn.Call{Script: v.script, Keys: []string{v.store.keys.sweep(shard)}}
 		v.open[shard], v.calls = c, append(v.calls, c)
 	}
-	c.args = append(c.args, int64(n), arg)
+	c.Args = append(c.Args, int64(n), arg)
 }
 
 func (v *visitCalls) run(ctx context.Context) error {
 	if len(v.calls) == 0 {
 		return ctx.Err()
 	}
-	return v.store.run(ctx, v.calls...)
+	return v.store.conn.Run(ctx, v.calls...)
 }
 
 // Published records in one round trip that the finished event was published. It does
@@ -337,7 +338,7 @@ func (s *Store) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
 		}
 	}
 	record := s.clearAndSettle
-	if _, apart := s.client.(*redis.ClusterClient); apart {
+	if _, apart := s.conn.Client().(*redis.ClusterClient); apart {
 		record = s.clearThenSettle
 	}
 	if err := record(ctx, ids, numbers); err != nil {
@@ -347,24 +348,24 @@ func (s *Store) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
 }
 
 func (s *Store) clearAndSettle(ctx context.Context, ids []procfleet.TaskID, numbers []procfleet.Number) error {
-	var calls []*call
+	var calls []*redisconn.Call
 	for len(ids) > 0 {
-		n := min(len(ids), scriptItems)
-		c := &call{script: notifiedScript}
+		n := min(len(ids), redisconn.ScriptItems)
+		c := &redisconn.Call{Script: notifiedScript}
 		for i, id := range ids[:n] {
-			c.keys = append(c.keys, s.keys.task(id).head(), s.keys.sweep(taskstore.Shard(numbers[i])))
-			c.args = append(c.args, int64(numbers[i]))
+			c.Keys = append(c.Keys, s.keys.task(id).head(), s.keys.sweep(taskstore.Shard(numbers[i])))
+			c.Args = append(c.Args, int64(numbers[i]))
 		}
 		calls, ids, numbers = append(calls, c), ids[n:], numbers[n:]
 	}
-	return s.run(ctx, calls...)
+	return s.conn.Run(ctx, calls...)
 }
 
 // clearThenSettle does the work of Notified in a cluster, where a task and the index
 // are on different servers.
 func (s *Store) clearThenSettle(ctx context.Context, ids []procfleet.TaskID, numbers []procfleet.Number) error {
 	states := make([]*redis.StringCmd, len(ids))
-	err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	err := s.conn.Read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for i, id := range ids {
 			pipe.HDel(ctx, s.keys.task(id).head(), "notify")
 			states[i] = pipe.HGet(ctx, s.keys.task(id).head(), "state")
@@ -373,11 +374,11 @@ func (s *Store) clearThenSettle(ctx context.Context, ids []procfleet.TaskID, num
 	if err != nil {
 		return err
 	}
-	var calls []*call
+	var calls []*redisconn.Call
 	for i, state := range states {
 		if procfleet.TaskState(state.Val()) == procfleet.TaskFinished {
 			calls = append(calls, s.moveToNotified(ctx, numbers[i]))
 		}
 	}
-	return s.run(ctx, calls...)
+	return s.conn.Run(ctx, calls...)
 }

@@ -15,10 +15,11 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog/catalogtest"
 	"github.com/procfleet/procfleet/dispatcher"
+	"github.com/procfleet/procfleet/internal/redisconn"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/redisstore"
 	"github.com/procfleet/procfleet/taskstore/storetest"
 	"github.com/procfleet/procfleet/worker"
 )
@@ -40,10 +41,10 @@ func shippedUser(t *testing.T, name string) string {
 }
 
 // roles are the two users of one server, each with a store.
-type roles struct{ dispatcher, worker *redisstore.Store }
+type roles struct{ dispatcher, worker *stores.Redis }
 
 // others is what a role does not do, and another does.
-type others struct{ *redisstore.Store }
+type others struct{ *stores.Redis }
 
 // asWorker does as a worker what workers do, and the rest as a dispatcher.
 type asWorker struct {
@@ -59,7 +60,7 @@ type asDispatcher struct {
 
 // Orphan is the beginning of an acceptance.
 func (s asDispatcher) Orphan(ctx context.Context, d taskstore.Draft) (procfleet.TaskID, error) {
-	return s.Store.(*redisstore.Store).Orphan(ctx, d)
+	return s.Store.(*stores.Redis).Orphan(ctx, d)
 }
 
 // grant makes the shipped users; each test has a prefix of its own, which ends
@@ -71,11 +72,20 @@ func grant(t *testing.T, server *redistest.Server, prefix string) {
 	}
 }
 
-func openAs(tb testing.TB, server *redistest.Server, name string, opt redisstore.Options) *redisstore.Store {
+func openAs(tb testing.TB, server *redistest.Server, name string, opt redisconn.Options) *stores.Redis {
 	tb.Helper()
 	opt.URL = strings.Replace(server.URL(), "//", "//"+name+"@", 1)
 	opt.Password = func() (string, error) { return "secret", nil }
-	return open(tb, opt)
+	opt.Log = testenv.Log(tb)
+	if opt.Patience == 0 {
+		opt.Patience = 30 * time.Second
+	}
+	s, err := stores.OpenRedis(tb.Context(), opt)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 // commands are those of a user's rights.
@@ -102,7 +112,7 @@ func TestShippedUsersMayDoWhatIsNeededAndNoMore(t *testing.T) {
 	grant(t, server, "pf:*:")
 	both := func(tb testing.TB) roles {
 		tb.Helper()
-		opt := redisstore.Options{Prefix: "pf:" + tb.Name() + ":"}
+		opt := redisconn.Options{Prefix: "pf:" + tb.Name() + ":"}
 		return roles{openAs(tb, server, "dispatcher", opt), openAs(tb, server, "worker", opt)}
 	}
 	type store interface {
@@ -119,8 +129,8 @@ func TestShippedUsersMayDoWhatIsNeededAndNoMore(t *testing.T) {
 		})
 	}
 	r := both(t)
-	for _, s := range []*redisstore.Store{r.dispatcher, r.worker} {
-		if err := s.Check(t.Context()); err != nil {
+	for _, s := range []*stores.Redis{r.dispatcher, r.worker} {
+		if err := s.Conn.Check(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -171,10 +181,10 @@ func TestShippedUsersMayDoWhatIsNeededAndNoMore(t *testing.T) {
 // one that the user may write.
 func TestShippedUsersMayWaitForReplicas(t *testing.T) {
 	t.Parallel()
-	master := startMaster(t)
+	master := redistest.StartMaster(t)
 	grant(t, master, "pf:")
 	redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
-	opt := redisstore.Options{WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: time.Minute}
+	opt := redisconn.Options{WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: time.Minute}
 	draft := storetest.Draft(1)
 	draft.IdempotencyKey = "deploy-7"
 	task, _, err := openAs(t, master, "dispatcher", opt).Create(t.Context(), draft)

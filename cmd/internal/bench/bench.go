@@ -20,8 +20,9 @@ import (
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/redisconn"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
-	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
 
 // Config holds the settings shared by all benchmarks. Log is required.
@@ -139,9 +140,9 @@ func (l *lab) connect() (*nats.Conn, error) {
 	return natsconn.Connect(cfg)
 }
 
-// openStore opens the task store in Redis.
-func (l *lab) openStore(ctx context.Context) (*redisstore.Store, error) {
-	return redisstore.Open(ctx, redisstore.Options{URL: l.Redis, TLS: l.redisTLS, Log: l.Log})
+// openStore opens the task store and the catalog in Redis.
+func (l *lab) openStore(ctx context.Context) (*stores.Redis, error) {
+	return stores.OpenRedis(ctx, redisconn.Options{URL: l.Redis, TLS: l.redisTLS, Log: l.Log})
 }
 
 func (l *lab) close() error {

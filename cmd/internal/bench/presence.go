@@ -12,8 +12,8 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
 
 // Presence is the benchmark of idle hosts and open tasks in Redis: announcements, lookups,
@@ -42,7 +42,7 @@ type step struct {
 type standing struct {
 	Presence
 	lab   *lab
-	store *redisstore.Store
+	store *stores.Redis
 	steps []step
 }
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
 
 // Sweep is the benchmark of sweep visits: the rate at which workers visit many tasks that
@@ -35,17 +35,17 @@ func (m Sweep) Validate() error {
 type sweepKind struct {
 	name string
 	// make changes a new task to a task of this kind.
-	make  func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error
+	make  func(ctx context.Context, s *stores.Redis, id procfleet.TaskID) error
 	delay time.Duration // time between the creation of the last task and the visits
 }
 
 var sweepKinds = []sweepKind{
-	{name: "finished and notified", make: func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error {
+	{name: "finished and notified", make: func(ctx context.Context, s *stores.Redis, id procfleet.TaskID) error {
 		_, err := s.Reject(ctx, id, "bench") // a rejected task is finished after one call
 		return err
 	}},
 	// Sixteen seconds after delivery, a visit also checks for lost results.
-	{name: "running", delay: 16 * time.Second, make: func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error {
+	{name: "running", delay: 16 * time.Second, make: func(ctx context.Context, s *stores.Redis, id procfleet.TaskID) error {
 		if err := s.Dispatched(ctx, id, []uint64{1}); err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (m Sweep) Run(ctx context.Context) (Report, error) {
 	})
 }
 
-func (m Sweep) measure(ctx context.Context, l *lab, store *redisstore.Store, kind sweepKind, workers int) (out swept, err error) {
+func (m Sweep) measure(ctx context.Context, l *lab, store *stores.Redis, kind sweepKind, workers int) (out swept, err error) {
 	ids, err := m.create(ctx, store, kind)
 	if err != nil {
 		return out, err
@@ -121,7 +121,7 @@ func (m Sweep) measure(ctx context.Context, l *lab, store *redisstore.Store, kin
 
 const sweepBatch = 500
 
-func (m Sweep) create(ctx context.Context, store *redisstore.Store, kind sweepKind) ([]procfleet.TaskID, error) {
+func (m Sweep) create(ctx context.Context, store *stores.Redis, kind sweepKind) ([]procfleet.TaskID, error) {
 	ids := make([]procfleet.TaskID, m.Tasks)
 	var group errgroup.Group
 	group.SetLimit(64)
@@ -141,7 +141,7 @@ func (m Sweep) create(ctx context.Context, store *redisstore.Store, kind sweepKi
 }
 
 // createTask stores a task with one action on one host.
-func createTask(ctx context.Context, store *redisstore.Store, action procfleet.Action, host procfleet.Host) (procfleet.TaskID, error) {
+func createTask(ctx context.Context, store *stores.Redis, action procfleet.Action, host procfleet.Host) (procfleet.TaskID, error) {
 	spec := procfleet.DefaultSpec()
 	spec.Namespace, spec.Name, spec.ProcName = "bench", sample, sample
 	task, _, err := store.Create(ctx, taskstore.Draft{
@@ -169,7 +169,7 @@ func (m Sweep) floor(ctx context.Context, l *lab, ids []procfleet.TaskID) (time.
 	return time.Since(begun), nil
 }
 
-func (m Sweep) postpone(ctx context.Context, store *redisstore.Store, ids []procfleet.TaskID, after time.Duration) error {
+func (m Sweep) postpone(ctx context.Context, store *stores.Redis, ids []procfleet.TaskID, after time.Duration) error {
 	next := make([]taskstore.NextVisit, len(ids))
 	for i, id := range ids {
 		next[i] = taskstore.NextVisit{Task: id, After: after}
@@ -177,7 +177,7 @@ func (m Sweep) postpone(ctx context.Context, store *redisstore.Store, ids []proc
 	return store.Revisit(ctx, next...)
 }
 
-func (m Sweep) settle(ctx context.Context, store *redisstore.Store, ids []procfleet.TaskID) error {
+func (m Sweep) settle(ctx context.Context, store *stores.Redis, ids []procfleet.TaskID) error {
 	for some := range slices.Chunk(ids, sweepBatch) {
 		visits := make([]taskstore.Visit, len(some))
 		for i, id := range some {

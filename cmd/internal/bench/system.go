@@ -13,7 +13,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
-	"github.com/procfleet/procfleet/taskstore/redisstore"
+	"github.com/procfleet/procfleet/internal/stores"
 )
 
 const (
@@ -29,7 +29,7 @@ type system struct {
 	address  string // HTTP address of the dispatcher
 	agents   int
 	wire     *wire
-	store    *redisstore.Store // reads the end of tasks from Redis
+	store    *stores.Redis // reads the end of tasks from Redis
 	finishes *finishes
 	before   int // number of children of the plant before the system started
 }

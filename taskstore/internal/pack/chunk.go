@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/packing"
 )
 
 // The layout of a packed chunk, whose first byte is chunkVersion:
@@ -22,35 +23,35 @@ func Chunk(c *procfleet.Chunk) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pack: specs of a chunk: %w", err)
 	}
-	head := fields{}
+	head := packing.Fields{}
 	raw, cloud, first, n := string(specs), c.Cloud, c.First, len(c.Items)
-	head.chunk(&raw, &cloud, &first, &n)
+	chunkFields(&head, &raw, &cloud, &first, &n)
 	ends := make([]byte, 0, 4*len(c.Items))
-	items := fields{}
+	items := packing.Fields{}
 	for i := range c.Items {
-		items.item(&c.Items[i])
-		ends = binary.LittleEndian.AppendUint32(ends, uint32(len(items.out)))
+		itemFields(&items, &c.Items[i])
+		ends = binary.LittleEndian.AppendUint32(ends, uint32(len(items.Out)))
 	}
-	out := make([]byte, 0, 1+len(head.out)+len(ends)+len(items.out))
+	out := make([]byte, 0, 1+len(head.Out)+len(ends)+len(items.Out))
 	out = append(out, chunkVersion)
-	out = append(out, head.out...)
+	out = append(out, head.Out...)
 	out = append(out, ends...)
-	return append(out, items.out...), nil
+	return append(out, items.Out...), nil
 }
 
-func (f *fields) chunk(specs *string, cloud *procfleet.CloudArea, first, n *int) {
-	text(f, specs)
-	num(f, cloud)
-	num(f, first)
-	num(f, n)
+func chunkFields(f *packing.Fields, specs *string, cloud *procfleet.CloudArea, first, n *int) {
+	packing.Text(f, specs)
+	packing.Num(f, cloud)
+	packing.Num(f, first)
+	packing.Num(f, n)
 }
 
-func (f *fields) item(it *procfleet.Item) {
-	text(f, &it.Action)
-	num(f, &it.Spec)
-	f.host(&it.Target.Host)
-	text(f, &it.Target.AgentID)
-	text(f, &it.Target.Label)
+func itemFields(f *packing.Fields, it *procfleet.Item) {
+	packing.Text(f, &it.Action)
+	packing.Num(f, &it.Spec)
+	f.Host(&it.Target.Host)
+	packing.Text(f, &it.Target.AgentID)
+	packing.Text(f, &it.Target.Label)
 }
 
 // ReadChunk reads what [Chunk] packed.
@@ -82,19 +83,19 @@ type View struct {
 // OpenChunk opens a packed chunk. The items read from it share the memory of data.
 func OpenChunk(data string) (*View, error) {
 	if data == "" || data[0] != chunkVersion {
-		return nil, errDamaged
+		return nil, packing.ErrDamaged
 	}
-	f := fields{reading: true, in: data[1:]}
+	f := &packing.Fields{Reading: true, In: data[1:]}
 	var v View
 	var specs string
-	f.chunk(&specs, &v.Cloud, &v.First, &v.n)
-	if f.err != nil || v.First < 0 || v.n < 0 || v.n > len(f.in)/4 {
-		return nil, errDamaged
+	chunkFields(f, &specs, &v.Cloud, &v.First, &v.n)
+	if f.Err != nil || v.First < 0 || v.n < 0 || v.n > len(f.In)/4 {
+		return nil, packing.ErrDamaged
 	}
 	if err := json.Unmarshal([]byte(specs), &v.Specs); err != nil {
 		return nil, fmt.Errorf("pack: specs of a chunk: %w", err)
 	}
-	v.ends, v.items = f.in[:4*v.n], f.in[4*v.n:]
+	v.ends, v.items = f.In[:4*v.n], f.In[4*v.n:]
 	return &v, nil
 }
 
@@ -105,22 +106,22 @@ func (v *View) Len() int { return v.n }
 // directory of chunks is stored separately and may not match.
 func (v *View) Item(i int) (procfleet.Item, error) {
 	if i < 0 || i >= v.n {
-		return procfleet.Item{}, errDamaged
+		return procfleet.Item{}, packing.ErrDamaged
 	}
 	begin, end := uint32(0), v.end(i)
 	if i > 0 {
 		begin = v.end(i - 1)
 	}
 	if begin > end || uint64(end) > uint64(len(v.items)) {
-		return procfleet.Item{}, errDamaged
+		return procfleet.Item{}, packing.ErrDamaged
 	}
-	f := fields{reading: true, in: v.items[begin:end]}
+	f := &packing.Fields{Reading: true, In: v.items[begin:end]}
 	var it procfleet.Item
-	f.item(&it)
+	itemFields(f, &it)
 	if it.Spec < 0 || it.Spec >= len(v.Specs) {
-		return procfleet.Item{}, errDamaged
+		return procfleet.Item{}, packing.ErrDamaged
 	}
-	return it, f.err
+	return it, f.Err
 }
 
 func (v *View) end(i int) uint32 {

@@ -1,6 +1,8 @@
 package pack
 
-import "github.com/procfleet/procfleet"
+import (
+	"github.com/procfleet/procfleet"
+)
 
 // Mark is the state byte of one item. The letter is the state. Lower case means that an
 // agent reported the state, upper case that the server determined it.

@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -247,36 +246,4 @@ func FuzzReadChunk(f *testing.F) {
 			t.Errorf("%d items from %d bytes", len(c.Items), len(data))
 		}
 	})
-}
-
-func TestEveryFieldOfAReportIsKept(t *testing.T) {
-	t.Parallel()
-	var r catalog.Report
-	fill(reflect.ValueOf(&r).Elem(), 3)
-	packed := string(Report(&r))
-	// What is written short, and what only looks as if it could be.
-	at := time.Date(2026, 7, 1, 12, 0, 0, 123456000, time.UTC)
-	short := catalog.Report{Host: host(1), At: at, Processes: []catalog.ReportedProcess{
-		{Key: "a:b", Namespace: "a", Name: "b", Status: procfleet.ProcessStatus{
-			At: at, StartedAt: at.Add(-time.Hour), RegisteredAt: at.Add(time.Nanosecond), LastStartedAt: at.Add(1e8 * time.Second),
-			NextRetryAt: at.AddDate(5000, 0, 0), CPU: 0.7, CPUAverage: 100.0 / 3, MemoryPercent: math.Copysign(0, -1),
-		}},
-		{Key: "a:c", Namespace: "a", Name: "b", Status: procfleet.ProcessStatus{
-			RegisteredAt: at, LastStartedAt: at, CPU: math.Inf(1), CPUAverage: 1e300, MemoryPercent: -12.3456,
-		}},
-		{Key: ":"},
-		{Key: "k"},
-	}}
-	for _, want := range []catalog.Report{r, {Host: host(1)}, short} {
-		got, err := ReadReport(want.Host, string(Report(&want)))
-		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(procfleet.Host{})); diff != "" || err != nil {
-			t.Errorf("%v\n%s", err, diff)
-		}
-	}
-	for n := range len(packed) - 1 {
-		got, err := ReadReport(r.Host, packed[:n])
-		if err == nil && len(got.Processes) == len(r.Processes) {
-			t.Errorf("a report cut to %d of %d bytes has all its processes", n, len(packed))
-		}
-	}
 }

@@ -5,16 +5,17 @@ import (
 	"strings"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/packing"
 )
 
 const resultVersion = 1
 
 // Result packs a result. Apply [Bound] first.
 func Result(r *procfleet.Result) []byte {
-	f := fields{out: make([]byte, 0, 256+len(r.Message))}
-	f.out = append(f.out, resultVersion)
-	f.result(r)
-	return f.out
+	f := &packing.Fields{Out: make([]byte, 0, 256+len(r.Message))}
+	f.Out = append(f.Out, resultVersion)
+	resultFields(f, r)
+	return f.Out
 }
 
 // ReadResult parses the output of [Result]. The texts of the result share the memory of
@@ -22,92 +23,73 @@ func Result(r *procfleet.Result) []byte {
 func ReadResult(data string) (procfleet.Result, error) {
 	var r procfleet.Result
 	if data == "" || data[0] != resultVersion {
-		return r, errDamaged
+		return r, packing.ErrDamaged
 	}
-	f := fields{reading: true, in: data[1:]}
-	f.result(&r)
-	return r, f.err
+	f := &packing.Fields{Reading: true, In: data[1:]}
+	resultFields(f, &r)
+	return r, f.Err
 }
 
-func (f *fields) result(r *procfleet.Result) {
-	num(f, &r.Item)
-	num(f, &r.Code)
-	text(f, &r.Reason)
-	num(f, &r.Rank)
-	f.bool(&r.Late)
-	text(f, &r.Message)
-	f.texts(&r.Warnings)
-	f.time(&r.AcceptedAt)
-	f.time(&r.StartedAt)
-	f.time(&r.FinishedAt)
+func resultFields(f *packing.Fields, r *procfleet.Result) {
+	packing.Num(f, &r.Item)
+	packing.Num(f, &r.Code)
+	packing.Text(f, &r.Reason)
+	packing.Num(f, &r.Rank)
+	f.Bool(&r.Late)
+	packing.Text(f, &r.Message)
+	f.Texts(&r.Warnings)
+	f.Time(&r.AcceptedAt)
+	f.Time(&r.StartedAt)
+	f.Time(&r.FinishedAt)
 	seen := r.Status != nil
-	f.bool(&seen)
+	f.Bool(&seen)
 	if !seen {
 		return
 	}
-	if f.reading {
+	if f.Reading {
 		r.Status = new(procfleet.ProcessStatus)
 	}
-	f.part(func(f *fields) { f.status(r.Status) })
+	f.Part(func(f *packing.Fields) { statusFields(f, r.Status) })
 }
 
-func (f *fields) status(s *procfleet.ProcessStatus) {
-	f.time(&s.At)
-	num(f, &s.UTCOffset)
-	f.bool(&s.Running)
-	f.bool(&s.Supervised)
-	text(f, &s.Phase)
-	text(f, &s.AgentID)
-	num(f, &s.PID)
-	text(f, &s.Command)
-	text(f, &s.Stat)
-	num(f, &s.Threads)
-	f.time(&s.StartedAt)
-	num(f, &s.ElapsedMS)
-	num(f, &s.UserMS)
-	num(f, &s.SystemMS)
-	f.float(&s.CPU)
-	f.float(&s.CPUAverage)
-	num(f, &s.MemoryBytes)
-	f.float(&s.MemoryPercent)
-	num(f, &s.HostFreeKB)
-	text(f, &s.Version)
-	text(f, &s.Health)
-	f.time(&s.RegisteredAt)
-	f.time(&s.LastStartedAt)
-	num(f, &s.Failures)
-	f.time(&s.NextRetryAt)
-	text(f, &s.Evidence)
-	nums(f, &s.PIDs)
-	num(f, &s.Instances)
-	f.float(&s.TreeCPU)
-	num(f, &s.TreeMemoryBytes)
-	f.time(&s.NextRunAt)
-	f.time(&s.FrozenUntil)
-	num(f, &s.Restarts)
-	if lastExit(f, &s.LastExit) {
-		f.time(&s.LastExit.At)
-		f.lastExit(s.LastExit)
+func statusFields(f *packing.Fields, s *procfleet.ProcessStatus) {
+	f.Time(&s.At)
+	packing.Num(f, &s.UTCOffset)
+	f.Bool(&s.Running)
+	f.Bool(&s.Supervised)
+	packing.Text(f, &s.Phase)
+	packing.Text(f, &s.AgentID)
+	packing.Num(f, &s.PID)
+	packing.Text(f, &s.Command)
+	packing.Text(f, &s.Stat)
+	packing.Num(f, &s.Threads)
+	f.Time(&s.StartedAt)
+	packing.Num(f, &s.ElapsedMS)
+	packing.Num(f, &s.UserMS)
+	packing.Num(f, &s.SystemMS)
+	f.Float(&s.CPU)
+	f.Float(&s.CPUAverage)
+	packing.Num(f, &s.MemoryBytes)
+	f.Float(&s.MemoryPercent)
+	packing.Num(f, &s.HostFreeKB)
+	packing.Text(f, &s.Version)
+	packing.Text(f, &s.Health)
+	f.Time(&s.RegisteredAt)
+	f.Time(&s.LastStartedAt)
+	packing.Num(f, &s.Failures)
+	f.Time(&s.NextRetryAt)
+	packing.Text(f, &s.Evidence)
+	packing.Nums(f, &s.PIDs)
+	packing.Num(f, &s.Instances)
+	f.Float(&s.TreeCPU)
+	packing.Num(f, &s.TreeMemoryBytes)
+	f.Time(&s.NextRunAt)
+	f.Time(&s.FrozenUntil)
+	packing.Num(f, &s.Restarts)
+	if packing.HasLastExit(f, &s.LastExit) {
+		f.Time(&s.LastExit.At)
+		packing.LastExit(f, s.LastExit)
 	}
-}
-
-// lastExit writes or reads whether a value has a LastExit. When it reads one, it
-// allocates it.
-func lastExit(f *fields, v **procfleet.LastExit) bool {
-	there := *v != nil
-	f.bool(&there)
-	if there && f.reading {
-		*v = new(procfleet.LastExit)
-	}
-	return there
-}
-
-// lastExit writes or reads all fields except the time.
-func (f *fields) lastExit(e *procfleet.LastExit) {
-	f.bool(&e.Known)
-	num(f, &e.Code)
-	text(f, &e.Signal)
-	text(f, &e.Why)
 }
 
 // Bound returns r with valid UTF-8 texts, the message truncated to

@@ -1,0 +1,87 @@
+package rediscatalog
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/catalog/recent"
+	"github.com/procfleet/procfleet/internal/redisconn"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+)
+
+// SetPatience changes the patience of the connection; no call may be under way.
+func (s *Catalog) SetPatience(d time.Duration) { s.conn.SetPatience(d) }
+
+// Cut says after which step a reporter dies.
+type Cut int
+
+// The steps of a report that names other processes than the one before.
+const (
+	AfterTouch Cut = iota
+	AfterWrite
+)
+
+// ReportAndDie does what Report does, up to a step.
+func (s *Catalog) ReportAndDie(ctx context.Context, reports []catalog.Report, cut Cut) error {
+	changed, _, err := s.write(ctx, newest(reports), "")
+	if err != nil {
+		return err
+	}
+	flux := byIndex(changed)
+	if err := s.conn.Run(ctx, flux.calls(func(part *indexPart) *redisconn.Call { return part.touch(s, redisconn.NewToken()) })...); err != nil || cut == AfterTouch {
+		return err
+	}
+	_, _, err = s.write(ctx, changed, "touched")
+	return err
+}
+
+// NamespaceKey is the common beginning of the keys of a namespace.
+func (s *Catalog) NamespaceKey(namespace string) string { return s.keys.namespace(namespace).base }
+
+// Member is how the index has a process.
+func Member(p catalog.Process) string { return member(p.Name, p.Host) }
+
+// BusinessKey is the common beginning of the keys of a business.
+func (s *Catalog) BusinessKey(b catalog.Business) string { return s.keys.business(b).base }
+
+// LoseWrite lets the next script that changes templates or a topology run and
+// its answer be lost; meanwhile is called before the catalog notices.
+func (s *Catalog) LoseWrite(meanwhile func()) {
+	redistest.LoseReply(s.conn.Client(), meanwhile, changeTemplatesScript, setTopologyScript)
+}
+
+// LoseAnswers lets the next script that answers what it changed run and its
+// answer be lost.
+func (s *Catalog) LoseAnswers() {
+	redistest.LoseReply(s.conn.Client(), func() {}, registerScript, unregisterScript, liftScript)
+}
+
+// LoseChanges does so with the next script that tells what has become of
+// templates.
+func (s *Catalog) LoseChanges(meanwhile func()) {
+	redistest.LoseReply(s.conn.Client(), meanwhile, changesScript)
+}
+
+// BeforePages calls something before each time that templates are read by id.
+func (s *Catalog) BeforePages(call func()) { s.conn.Client().AddHook(beforePages(call)) }
+
+type beforePages func()
+
+func (beforePages) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (beforePages) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (call beforePages) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return len(c.Args()) > 1 && c.Args()[1] == templatesScript.Hash() }) {
+			call()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Forget does what happens when nobody has asked for any business for long.
+func (s *Catalog) Forget() { s.caches.Forget(time.Now().Add(recent.For)) }

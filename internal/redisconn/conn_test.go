@@ -1,0 +1,37 @@
+package redisconn_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/internal/redisconn"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+func TestNoErrorShowsThePasswordOfAURL(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"redis://me:quite secret@127.0.0.1:1", `redis://me:quite"secret@127.0.0.1:1`, "redis://:quite/secret@127.0.0.1:1",
+		"redis://me:quite%secret@127.0.0.1:1", "redis://me:quitesecret@127.0.0.1:x", "redis://me:quitesecret@127.0.0.1/x",
+		"me:quitesecret@127.0.0.1:1", "redis://127.0.0.1:1?sentinel_password=quitesecret",
+	} {
+		err := redisconn.Options{URL: url}.Validate()
+		if err == nil || strings.Contains(err.Error(), "quite") || strings.Contains(err.Error(), "secret@") || strings.Contains(err.Error(), "%se") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestServerThatEvictsIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+	// Patience does not count: waiting does not change the policy.
+	_, err := redisconn.Open(t.Context(), redisconn.Options{URL: server.URL(), Patience: time.Hour, Log: testenv.Log(t)})
+	if err == nil || errors.Is(err, taskstore.ErrUnavailable) || !strings.Contains(err.Error(), "maxmemory-policy is allkeys-lru; set it to noeviction") {
+		t.Error(err)
+	}
+}

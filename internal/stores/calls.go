@@ -1,0 +1,200 @@
+package stores
+
+import (
+	"context"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+func (s *Instrumented) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	return two(ctx, s, "create", func(ctx context.Context) (procfleet.Task, bool, error) { return s.Full.Create(ctx, d) })
+}
+
+func (s *Instrumented) Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error {
+	return s.call(ctx, "dispatched", func(ctx context.Context) error { return s.Full.Dispatched(ctx, id, sequences) })
+}
+
+func (s *Instrumented) Reject(ctx context.Context, id procfleet.TaskID, reason string) (bool, error) {
+	return one(ctx, s, "reject", func(ctx context.Context) (bool, error) { return s.Full.Reject(ctx, id, reason) })
+}
+
+func (s *Instrumented) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+	return one(ctx, s, "begin", func(ctx context.Context) (taskstore.Begun, error) { return s.Full.Begin(ctx, id, chunk) })
+}
+
+func (s *Instrumented) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
+	return s.call(ctx, "delivered", func(ctx context.Context) error { return s.Full.Delivered(ctx, id, chunk, items, done) })
+}
+
+func (s *Instrumented) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
+	return one(ctx, s, "record", func(ctx context.Context) ([]taskstore.Recorded, error) { return s.Full.Record(ctx, batches) })
+}
+
+func (s *Instrumented) Pause(ctx context.Context, id procfleet.TaskID, reason string, seq int) (procfleet.Task, error) {
+	return one(ctx, s, "pause", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Pause(ctx, id, reason, seq) })
+}
+
+func (s *Instrumented) Resume(ctx context.Context, id procfleet.TaskID, seq int) (procfleet.Task, error) {
+	return one(ctx, s, "resume", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Resume(ctx, id, seq) })
+}
+
+func (s *Instrumented) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	return one(ctx, s, "task", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Task(ctx, id) })
+}
+
+func (s *Instrumented) Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.Task, error) {
+	return one(ctx, s, "tasks", func(ctx context.Context) ([]procfleet.Task, error) { return s.Full.Tasks(ctx, q) })
+}
+
+func (s *Instrumented) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {
+	return one(ctx, s, "chunk", func(ctx context.Context) ([]procfleet.ItemResult, error) { return s.Full.Chunk(ctx, id, chunk) })
+}
+
+func (s *Instrumented) Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
+	return one(ctx, s, "owners", func(ctx context.Context) ([]procfleet.Host, error) { return s.Full.Owners(ctx, id, items) })
+}
+
+func (s *Instrumented) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
+	return two(ctx, s, "results", func(ctx context.Context) ([]procfleet.ItemResult, string, error) { return s.Full.Results(ctx, id, q) })
+}
+
+func (s *Instrumented) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
+	return one(ctx, s, "due", func(ctx context.Context) ([]taskstore.Visit, error) { return s.Full.Due(ctx, shard, limit) })
+}
+
+func (s *Instrumented) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
+	return one(ctx, s, "tasks_by_id", func(ctx context.Context) ([]procfleet.Task, error) { return s.Full.TasksByID(ctx, ids) })
+}
+
+func (s *Instrumented) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
+	return one(ctx, s, "delivered_items", func(ctx context.Context) ([][]procfleet.ItemResult, error) { return s.Full.DeliveredItems(ctx, tasks) })
+}
+
+func (s *Instrumented) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
+	return s.call(ctx, "revisit", func(ctx context.Context) error { return s.Full.Revisit(ctx, next...) })
+}
+
+func (s *Instrumented) Published(ctx context.Context, id procfleet.TaskID) error {
+	return s.call(ctx, "published", func(ctx context.Context) error { return s.Full.Published(ctx, id) })
+}
+
+func (s *Instrumented) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
+	return s.call(ctx, "notified", func(ctx context.Context) error { return s.Full.Notified(ctx, ids...) })
+}
+
+func (s *Instrumented) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	return s.call(ctx, "announce", func(ctx context.Context) error { return s.Full.Announce(ctx, as) })
+}
+
+func (s *Instrumented) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	return one(ctx, s, "presences", func(ctx context.Context) ([]taskstore.Presence, error) { return s.Full.Presences(ctx, hosts) })
+}
+
+func (s *Instrumented) Bind(ctx context.Context, bs []taskstore.AgentBinding) error {
+	return s.call(ctx, "bind", func(ctx context.Context) error { return s.Full.Bind(ctx, bs) })
+}
+
+func (s *Instrumented) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error) {
+	return one(ctx, s, "resolve", func(ctx context.Context) ([]procfleet.Host, error) { return s.Full.Resolve(ctx, agentIDs) })
+}
+
+func (s *Instrumented) HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error) {
+	return one(ctx, s, "hosts", func(ctx context.Context) ([]taskstore.Presence, error) { return s.Full.HostPage(ctx, after, limit) })
+}
+
+func (s *Instrumented) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	return one(ctx, s, "register", func(ctx context.Context) ([][]bool, error) { return s.Full.Register(ctx, ds, replace) })
+}
+
+func (s *Instrumented) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+	return one(ctx, s, "unregister", func(ctx context.Context) ([]bool, error) { return s.Full.Unregister(ctx, ps) })
+}
+
+func (s *Instrumented) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
+	return one(ctx, s, "registrations", func(ctx context.Context) ([]*catalog.Registration, error) { return s.Full.Registrations(ctx, ps) })
+}
+
+func (s *Instrumented) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
+	return one(ctx, s, "registered_hosts", func(ctx context.Context) ([]procfleet.Host, error) {
+		return s.Full.RegisteredHosts(ctx, namespace, name, after, limit)
+	})
+}
+
+func (s *Instrumented) Report(ctx context.Context, reports []catalog.Report) error {
+	return s.call(ctx, "report", func(ctx context.Context) error { return s.Full.Report(ctx, reports) })
+}
+
+func (s *Instrumented) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
+	return one(ctx, s, "entries", func(ctx context.Context) ([]catalog.Entry, error) { return s.Full.Entries(ctx, ps) })
+}
+
+func (s *Instrumented) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
+	return two(ctx, s, "entry_page", func(ctx context.Context) ([]catalog.Entry, int, error) {
+		return s.Full.EntryPage(ctx, namespace, start, limit)
+	})
+}
+
+func (s *Instrumented) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
+	return s.call(ctx, "set_groups", func(ctx context.Context) error { return s.Full.SetGroups(ctx, gs) })
+}
+
+func (s *Instrumented) Groups(ctx context.Context, namespace string, hosts []procfleet.Host) ([]catalog.HostGroups, error) {
+	return one(ctx, s, "groups", func(ctx context.Context) ([]catalog.HostGroups, error) { return s.Full.Groups(ctx, namespace, hosts) })
+}
+
+func (s *Instrumented) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
+	return one(ctx, s, "groups_of", func(ctx context.Context) ([][]catalog.HostGroups, error) { return s.Full.GroupsOf(ctx, hosts) })
+}
+
+func (s *Instrumented) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
+	return one(ctx, s, "freeze", func(ctx context.Context) (time.Time, error) { return s.Full.Freeze(ctx, scopes, f) })
+}
+
+func (s *Instrumented) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {
+	return one(ctx, s, "lift", func(ctx context.Context) ([]bool, error) { return s.Full.Lift(ctx, scopes) })
+}
+
+func (s *Instrumented) FreezePage(ctx context.Context, after catalog.Scope, limit int) ([]catalog.Freeze, error) {
+	return one(ctx, s, "freeze_page", func(ctx context.Context) ([]catalog.Freeze, error) { return s.Full.FreezePage(ctx, after, limit) })
+}
+
+func (s *Instrumented) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
+	return one(ctx, s, "freezes_of", func(ctx context.Context) ([][]catalog.Freeze, error) { return s.Full.FreezesOf(ctx, hosts) })
+}
+
+func (s *Instrumented) EditTemplates(ctx context.Context, b catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
+	return one(ctx, s, "edit_templates", func(ctx context.Context) ([]catalog.Edited, error) { return s.Full.EditTemplates(ctx, b, edits) })
+}
+
+func (s *Instrumented) DeleteTemplate(ctx context.Context, b catalog.Business, id int64) (bool, error) {
+	return one(ctx, s, "delete_template", func(ctx context.Context) (bool, error) { return s.Full.DeleteTemplate(ctx, b, id) })
+}
+
+func (s *Instrumented) Templates(ctx context.Context, b catalog.Business, ids []int64) ([]*catalog.Template, error) {
+	return one(ctx, s, "templates", func(ctx context.Context) ([]*catalog.Template, error) { return s.Full.Templates(ctx, b, ids) })
+}
+
+func (s *Instrumented) SearchTemplates(ctx context.Context, b catalog.Business, search catalog.Search) ([]catalog.Template, int, error) {
+	return two(ctx, s, "search_templates", func(ctx context.Context) ([]catalog.Template, int, error) {
+		return s.Full.SearchTemplates(ctx, b, search)
+	})
+}
+
+func (s *Instrumented) FindTemplates(ctx context.Context, b catalog.Business, search catalog.Search) ([]int64, error) {
+	return one(ctx, s, "find_templates", func(ctx context.Context) ([]int64, error) { return s.Full.FindTemplates(ctx, b, search) })
+}
+
+func (s *Instrumented) SetTopology(ctx context.Context, b catalog.Business, t catalog.Topology) (int64, error) {
+	return one(ctx, s, "set_topology", func(ctx context.Context) (int64, error) { return s.Full.SetTopology(ctx, b, t) })
+}
+
+func (s *Instrumented) SetModuleHosts(ctx context.Context, b catalog.Business, set, module string, hosts []procfleet.Host) (int64, error) {
+	return one(ctx, s, "set_module_hosts", func(ctx context.Context) (int64, error) { return s.Full.SetModuleHosts(ctx, b, set, module, hosts) })
+}
+
+func (s *Instrumented) Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error) {
+	return one(ctx, s, "topology", func(ctx context.Context) (*catalog.Topology, error) { return s.Full.Topology(ctx, b) })
+}
