@@ -1,7 +1,8 @@
 // Package catalog defines the contract for data about managed processes, except tasks:
 // registrations, the last reports of agents, process groups, freezes, and the process
-// templates, modules and hosts of businesses. The task stores implement it. The tests
-// in package catalogtest verify an implementation.
+// templates, modules and hosts of businesses. Package boltcatalog implements it for one
+// machine, package rediscatalog for many machines. The tests in package catalogtest
+// verify an implementation.
 //
 // Only freezes expire. All times are UTC with at least microsecond resolution. Every
 // method is safe for concurrent use, blocks at most until ctx ends, and may be

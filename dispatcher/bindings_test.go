@@ -15,20 +15,20 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // shop is a business whose bindings register.
 type shop struct {
 	*testServer
-	bolt *boltstore.Store
+	bolt *stores.Bolt
 	b    catalog.Business
 }
 
 // openShop has the modules web on .1 and .2 of s1 and .3 of s2, api on .2 and
 // .4, and many on .10 to .19.
-func openShop(t *testing.T, cfg Config, store Store, bolt *boltstore.Store, queue Queue) *shop {
+func openShop(t *testing.T, cfg Config, store Store, bolt *stores.Bolt, queue Queue) *shop {
 	t.Helper()
 	s := &shop{startPlainServer(t, cfg, store, queue), bolt, catalog.Business{Account: "0", ID: 2}}
 	module := func(name string, last ...int) catalog.Module {

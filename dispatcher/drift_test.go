@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
+	"github.com/procfleet/procfleet/internal/stores"
 )
 
 func TestRemarks(t *testing.T) {
@@ -76,7 +76,7 @@ func TestRemarks(t *testing.T) {
 
 // fleetOf2 is a store with the process web of business 2, which is bound to
 // the modules web and gone, and where hosts are.
-func fleetOf2(t *testing.T) (*boltstore.Store, *catalog.Template) {
+func fleetOf2(t *testing.T) (*stores.Bolt, *catalog.Template) {
 	t.Helper()
 	store := openStore(t)
 	b := catalog.Business{Account: catalog.DefaultAccount, ID: 2}
@@ -105,7 +105,7 @@ func fleetOf2(t *testing.T) (*boltstore.Store, *catalog.Template) {
 
 // webReported stores that the agent of a host lives, and what it says of the
 // process web of business 2.
-func webReported(t *testing.T, store *boltstore.Store, on string, status procfleet.ProcessStatus) {
+func webReported(t *testing.T, store *stores.Bolt, on string, status procfleet.ProcessStatus) {
 	t.Helper()
 	announced(t, store, on, "")
 	err := store.Report(t.Context(), []catalog.Report{{

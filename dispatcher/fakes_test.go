@@ -9,16 +9,17 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // openStore returns an empty store that ends with the test.
-func openStore(tb testing.TB) *boltstore.Store {
+func openStore(tb testing.TB) *stores.Bolt {
 	tb.Helper()
-	store, err := boltstore.Open(filepath.Join(tb.TempDir(), "store"), boltstore.Options{})
+	store, err := stores.OpenBolt(filepath.Join(tb.TempDir(), "store"), boltdb.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

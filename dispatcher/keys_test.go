@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // keyed is a request of one of GSE's operate calls, and the keys that its
@@ -143,7 +143,7 @@ func entries(t *rapid.T, d *testServer, call string, id any) (codes map[string]f
 }
 
 // finish gives some items of a task their results.
-func finish(t *rapid.T, store *boltstore.Store, id procfleet.TaskID) {
+func finish(t *rapid.T, store *stores.Bolt, id procfleet.TaskID) {
 	task, err := store.Task(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)

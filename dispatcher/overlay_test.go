@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // leftOut is a GSE operation on ns:web whose spec is as given, "" for none.
@@ -215,9 +215,9 @@ func TestWhatNeitherTheRequestNorARegistrationHasIsMissing(t *testing.T) {
 // same request, also for a dispatcher that does not complete requests.
 func TestARepeatThatLeavesMembersOutFindsItsTask(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(t *testing.T, store *boltstore.Store){
+	for name, change := range map[string]func(t *testing.T, store *stores.Bolt){
 		"nothing is registered any more": unregisterWeb,
-		"something else is registered": func(t *testing.T, store *boltstore.Store) {
+		"something else is registered": func(t *testing.T, store *stores.Bolt) {
 			t.Helper()
 			registered(t, store, supervised("b"), "0:10.0.0.1")
 		},

@@ -9,11 +9,11 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
+	"github.com/procfleet/procfleet/internal/stores"
 )
 
 // reported stores what the agent of a host says of ns:name.
-func reported(t *testing.T, store *boltstore.Store, on, agentID, name string) {
+func reported(t *testing.T, store *stores.Bolt, on, agentID, name string) {
 	t.Helper()
 	err := store.Report(t.Context(), []catalog.Report{{
 		Host: host(t, on), AgentID: agentID, Instance: "i", Number: time.Now().UnixMicro(), At: time.Now().UTC(),

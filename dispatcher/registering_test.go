@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // target is a host by its text, or by the id of its agent.
@@ -34,7 +34,7 @@ func targets(t *testing.T, names ...string) []procfleet.Target {
 }
 
 // announced makes a host's agent live.
-func announced(t *testing.T, store *boltstore.Store, name, agentID string) {
+func announced(t *testing.T, store *stores.Bolt, name, agentID string) {
 	t.Helper()
 	err := store.Announce(t.Context(), []taskstore.Announcement{{Host: host(t, name), AgentID: agentID, Instance: "i", Version: "1"}})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // byRegistration is an operation on ns:web with the spec that is registered.
@@ -168,12 +168,12 @@ func TestARepeatByRegistrationIsTheSameTask(t *testing.T) {
 func TestARepeatFindsItsTaskWhateverIsRegisteredByNow(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(t *testing.T, store *boltstore.Store)
+		change func(t *testing.T, store *stores.Bolt)
 		sole   bool
 	}{
 		"nothing is":                            {change: unregisterWeb},
 		"nothing is, and a message comes again": {change: unregisterWeb, sole: true},
-		"more is than a request may have": {change: func(t *testing.T, store *boltstore.Store) {
+		"more is than a request may have": {change: func(t *testing.T, store *stores.Bolt) {
 			t.Helper()
 			registered(t, store, commanded("web", "a"), "0:10.0.0.2", "0:10.0.0.3")
 		}},
@@ -215,7 +215,7 @@ func TestARepeatFindsItsTaskWhateverIsRegisteredByNow(t *testing.T) {
 	}
 }
 
-func unregisterWeb(t *testing.T, store *boltstore.Store) {
+func unregisterWeb(t *testing.T, store *stores.Bolt) {
 	t.Helper()
 	ps := []catalog.Process{{Host: host(t, "0:10.0.0.1"), Namespace: "ns", Name: "web"}}
 	if _, err := store.Unregister(t.Context(), ps); err != nil {

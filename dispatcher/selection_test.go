@@ -15,8 +15,8 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // biz2 is the business of the tests' catalog.
@@ -56,7 +56,7 @@ func shopTopology(t *testing.T) catalog.Topology {
 }
 
 // shopCatalog fills a store, and returns the ids of its processes by name.
-func shopCatalog(t *testing.T, store *boltstore.Store) map[string]int64 {
+func shopCatalog(t *testing.T, store *stores.Bolt) map[string]int64 {
 	t.Helper()
 	if _, err := store.SetTopology(t.Context(), biz2, shopTopology(t)); err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // startBroker starts a NATS server that can be asked for its subscriptions.
@@ -101,7 +101,7 @@ func TestAThousandWatchersOfATaskAreOneSubscriptionAndOneReadForAChange(t *testi
 }
 
 // settle brings the items of a task from one state to the next.
-func settle(t *testing.T, store *boltstore.Store, hints *bus.Bus, id procfleet.TaskID, items ...int) {
+func settle(t *testing.T, store *stores.Bolt, hints *bus.Bus, id procfleet.TaskID, items ...int) {
 	t.Helper()
 	batch := taskstore.Batch{Task: id}
 	for _, i := range items {

@@ -7,17 +7,18 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 	"github.com/procfleet/procfleet/worker"
 )
 
 // durable is a worker on a real bus with a real store.
 type durable struct {
 	*env
-	bolt *boltstore.Store
+	bolt *stores.Bolt
 }
 
 func startDurable(t *testing.T) *durable {
@@ -30,7 +31,7 @@ func startDurable(t *testing.T) *durable {
 // newDurable has no worker yet.
 func newDurable(t *testing.T) *durable {
 	t.Helper()
-	store, err := boltstore.Open(filepath.Join(t.TempDir(), "tasks.db"), boltstore.Options{Log: testenv.Log(t)})
+	store, err := stores.OpenBolt(filepath.Join(t.TempDir(), "tasks.db"), boltdb.Options{Log: testenv.Log(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

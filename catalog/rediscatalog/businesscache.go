@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/recent"
-	"github.com/procfleet/procfleet/catalog/templates"
+	"github.com/procfleet/procfleet/catalog/internal/recent"
+	"github.com/procfleet/procfleet/catalog/internal/templates"
 )
 
 // businessCache holds the templates and the topology that this process has read of one

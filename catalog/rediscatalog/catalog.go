@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/recent"
+	"github.com/procfleet/procfleet/catalog/internal/recent"
 	"github.com/procfleet/procfleet/internal/redisconn"
 )
 

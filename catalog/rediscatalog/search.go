@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/pack"
-	"github.com/procfleet/procfleet/catalog/templates"
+	"github.com/procfleet/procfleet/catalog/internal/pack"
+	"github.com/procfleet/procfleet/catalog/internal/templates"
 	"github.com/procfleet/procfleet/internal/redisconn"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 	"github.com/procfleet/procfleet/internal/stores"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 func newUp() *cobra.Command {
@@ -109,7 +109,7 @@ func (f *upFlags) openStore(ctx context.Context, back *backends, p *daemon.Proce
 	if f.redis != "" {
 		return f.openRedis(ctx, back, p)
 	}
-	store, err := stores.OpenBolt(filepath.Join(f.data, "tasks.db"), boltstore.Options{Log: p.Log})
+	store, err := stores.OpenBolt(filepath.Join(f.data, "tasks.db"), boltdb.Options{Log: p.Log})
 	if err == nil {
 		back.store = store
 	}

@@ -30,8 +30,8 @@ var notDecoders = []string{
 	"deploy", "test", // tests
 	"internal/testenv",                                                 // tests
 	"catalog/catalogtest", "taskstore/storetest", "dispatcher/openapi", // tests, and a document that is part of the program
-	"taskstore/boltstore", // a file of this machine that one process has to itself; its records are read by taskstore/internal/pack and catalog/pack
-	"internal/natsembed",  // tokens that internal/natsauth has made in the same process
+	"taskstore/boltstore", "catalog/boltcatalog", "internal/boltdb", // a file of this machine that one process has to itself; its records are read by taskstore/internal/pack and catalog/internal/pack
+	"internal/natsembed", // tokens that internal/natsauth has made in the same process
 }
 
 const ownRecord = "a record of this agent's journal, behind a checksum: agent/journal.FuzzOpen, and " // and what reads the frames
@@ -41,7 +41,7 @@ const ownRecord = "a record of this agent's journal, behind a checksum: agent/jo
 // do. Parsers that are written by hand are in it too: the search finds those
 // that use a library.
 var decoders = map[string]string{
-	".Duration.UnmarshalJSON": "dispatcher/dialect.FuzzDecode catalog/pack.FuzzReadSpec",
+	".Duration.UnmarshalJSON": "dispatcher/dialect.FuzzDecode catalog/internal/pack.FuzzReadSpec",
 	".Host.UnmarshalText":     "dispatcher/dialect.FuzzDecode",
 	".ParseHost":              ".FuzzParseHost",
 
@@ -84,11 +84,11 @@ var decoders = map[string]string{
 
 	"catalog.Value.UnmarshalJSON": "dispatcher/dialect.FuzzDecode",
 
-	"catalog/pack.ReadReport":   "catalog/pack.FuzzReadReport",
-	"catalog/pack.ReadTemplate": "catalog/pack.FuzzReadTemplate",
-	"catalog/pack.ReadTopology": "catalog/pack.FuzzReadTopology",
-	"catalog/pack.ReadSpec":     "catalog/pack.FuzzReadSpec",
-	"catalog/pack.ReadGroups":   "catalog/pack.FuzzReadGroups",
+	"catalog/internal/pack.ReadReport":   "catalog/internal/pack.FuzzReadReport",
+	"catalog/internal/pack.ReadTemplate": "catalog/internal/pack.FuzzReadTemplate",
+	"catalog/internal/pack.ReadTopology": "catalog/internal/pack.FuzzReadTopology",
+	"catalog/internal/pack.ReadSpec":     "catalog/internal/pack.FuzzReadSpec",
+	"catalog/internal/pack.ReadGroups":   "catalog/internal/pack.FuzzReadGroups",
 
 	"catalog/rediscatalog.readFreeze":        "catalog/rediscatalog.FuzzReadFreeze",
 	"catalog/rediscatalog.readMember":        "catalog/rediscatalog.FuzzReadRegistration",
@@ -132,7 +132,7 @@ var decoders = map[string]string{
 	"internal/natsauth.openSeed":               "- as internal/natsauth.Open",
 	"internal/natsauth.Authority.accountToken": "- as internal/natsauth.Open",
 	"internal/natsconn.expiry":                 "internal/natsconn.FuzzCredentials",
-	"internal/packing.Fields.Uint":             "catalog/pack.FuzzReadReport",
+	"internal/packing.Fields.Uint":             "catalog/internal/pack.FuzzReadReport",
 	"internal/peercred.parseReply":             "- reply of the kernel of this machine",
 	"internal/peercred.diagReply.ends":         "- as internal/peercred.parseReply",
 	"internal/tlsfiles.certificates":           "internal/tlsfiles.FuzzCertificates",

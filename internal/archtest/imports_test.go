@@ -28,15 +28,16 @@ var allowed = map[string][]string{
 	"taskstore":               {""},
 	"taskstore/internal/pack": {"", "taskstore", "internal/packing"},
 	"taskstore/storetest":     {"", "taskstore", "taskstore/internal/pack"},
-	"taskstore/boltstore":     {"", "catalog", "catalog/pack", "catalog/recent", "catalog/templates", "taskstore", "taskstore/internal/pack"},
+	"taskstore/boltstore":     {"", "taskstore", "taskstore/internal/pack", "internal/boltdb"},
 	"taskstore/redisstore":    {"", "taskstore", "taskstore/internal/pack", "internal/redisconn"},
 
-	"catalog":              {""},
-	"catalog/pack":         {"", "catalog", "internal/packing"},
-	"catalog/recent":       {"catalog"},
-	"catalog/templates":    {"", "catalog"},
-	"catalog/catalogtest":  {"", "catalog", "taskstore", "taskstore/storetest"},
-	"catalog/rediscatalog": {"", "catalog", "catalog/pack", "catalog/recent", "catalog/templates", "taskstore", "internal/redisconn"},
+	"catalog":                    {""},
+	"catalog/internal/pack":      {"", "catalog", "internal/packing"},
+	"catalog/internal/recent":    {"catalog"},
+	"catalog/internal/templates": {"", "catalog"},
+	"catalog/catalogtest":        {"", "catalog", "taskstore", "taskstore/storetest"},
+	"catalog/boltcatalog":        {"", "catalog", "catalog/internal/pack", "catalog/internal/recent", "catalog/internal/templates", "internal/boltdb"},
+	"catalog/rediscatalog":       {"", "catalog", "catalog/internal/pack", "catalog/internal/recent", "catalog/internal/templates", "taskstore", "internal/redisconn"},
 
 	"dispatcher/apps":                {"", "internal/datafile"},
 	"dispatcher/auth":                {"", "dispatcher/apps", "dispatcher/dialect", "taskstore", "internal/peercred", "internal/tlsfiles"},
@@ -70,6 +71,7 @@ var allowed = map[string][]string{
 
 	"internal/archtest":          {},
 	"internal/audit":             {"", "internal/datafile"},
+	"internal/boltdb":            {"", "taskstore"},
 	"internal/bus":               {"", "agentproto", "internal/audit", "internal/fleetkey", "internal/tracecontext"},
 	"internal/crashpoint":        {},
 	"internal/datafile":          {},
@@ -82,7 +84,7 @@ var allowed = map[string][]string{
 	"internal/plaintext":         {},
 	"internal/natsconn":          {"internal/invalid", "internal/loopback", "internal/tlsfiles"},
 	"internal/redisconn":         {"", "taskstore", "internal/invalid", "internal/tlsfiles"},
-	"internal/stores":            {"", "catalog", "catalog/rediscatalog", "taskstore", "taskstore/boltstore", "taskstore/redisstore", "internal/redisconn", "internal/tracecontext"},
+	"internal/stores":            {"", "catalog", "catalog/boltcatalog", "catalog/rediscatalog", "taskstore", "taskstore/boltstore", "taskstore/redisstore", "internal/boltdb", "internal/redisconn", "internal/tracecontext"},
 	"internal/natsauth":          {"agentproto", "internal/datafile"},
 	"internal/natsembed":         {"internal/natsauth"},
 	"internal/tlsfiles":          {"internal/datafile", "internal/invalid"},
@@ -132,7 +134,7 @@ var thirdParty = map[string][]string{
 	// so whatever starts a program in it must go through agent/proc.
 	"os/exec":                               {"agent/proc", "cmd/internal/bench", "internal/testenv/...", "test/..."},
 	"github.com/redis/go-redis":             {"catalog/rediscatalog", "taskstore/redisstore", "internal/redisconn", "internal/testenv/redistest", "cmd/internal/bench"},
-	"go.etcd.io/bbolt":                      {"taskstore/boltstore"},
+	"go.etcd.io/bbolt":                      {"internal/boltdb"},
 	"github.com/santhosh-tekuri/jsonschema": {"dispatcher/openapi/openapitest"},
 	"github.com/nats-io/nats-server":        {"internal/natsembed"},
 	"github.com/nats-io/jwt":                {"internal/natsauth", "internal/natsembed"},
@@ -148,6 +150,24 @@ var thirdParty = map[string][]string{
 	"github.com/nats-io/nats.go":           {"agent", "worker", "worker/agentlink", "worker/collect", "worker/deliver", "worker/hosts", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "internal/testenv/agenttest", "test/cluster/check", "cmd/..."},
 	"github.com/nats-io/nats.go/jetstream": {"worker/agentlink", "worker/collect", "worker/deliver", "internal/bus", "internal/testenv", "test/cluster/check", "cmd/procfleet", "cmd/internal/bench"},
 }
+
+// implementations says which packages may import an implementation of a store: the
+// package that joins the stores, and tools that measure one. Everything else declares
+// the interfaces that it needs.
+var implementations = map[string][]string{
+	"catalog/boltcatalog":  {"internal/stores"},
+	"catalog/rediscatalog": {"internal/stores"},
+	"taskstore/boltstore":  {"internal/stores"},
+	"taskstore/redisstore": {"internal/stores", "cmd/internal/bench"},
+	"internal/boltdb":      {"catalog/boltcatalog", "taskstore/boltstore", "internal/stores", "cmd/procfleet"},
+	"internal/redisconn":   {"catalog/rediscatalog", "taskstore/redisstore", "internal/stores", "cmd/procfleet", "cmd/internal/bench"},
+	"internal/stores":      {"cmd/procfleet", "cmd/internal/bench"},
+}
+
+// catalogUsers lists the packages that may import the contract of the catalog, besides
+// the catalog itself: the CMDB shape, what registers and selects processes, and what
+// stores reports of agents.
+var catalogUsers = []string{"dispatcher", "dispatcher/dialect", "worker/hosts", "worker/sweep", "internal/stores", "cmd/procfleet"}
 
 // absent lists what a binary must not link: the agent runs on every host, and
 // a first build of procfleet compiles everything that it links.
@@ -261,6 +281,38 @@ func TestLibrariesAreImportedOnlyWhereTheyBelong(t *testing.T) {
 					t.Errorf("package %q must not import %s", name, imported)
 				}
 			}
+		}
+	}
+}
+
+func TestStoresAreImportedOnlyWhereTheyAreJoined(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t, "./...") {
+		name, _ := short(p.ImportPath)
+		for _, path := range p.Imports {
+			imported, ours := short(path)
+			if may, listed := implementations[imported]; ours && listed && !slices.Contains(may, name) {
+				t.Errorf("package %q must not import the implementation %q", name, imported)
+			}
+			if ours && imported == "catalog" && !under(name, "catalog") && !slices.Contains(catalogUsers, name) {
+				t.Errorf("package %q must not import the catalog", name)
+			}
+		}
+	}
+}
+
+// The task store and the connections know nothing of the catalog, not even indirectly.
+func TestTheTaskStoreDoesNotKnowTheCatalog(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("go", "list", "-deps", "./taskstore/...", "./internal/boltdb", "./internal/redisconn")
+	cmd.Dir = filepath.Join("..", "..")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, out)
+	}
+	for path := range strings.FieldsSeq(string(out)) {
+		if under(path, module+"/catalog") {
+			t.Errorf("the task store depends on %s", path)
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/internal/stores"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // plain are the methods that are neither measured nor traced.
@@ -40,7 +40,7 @@ func callName(method string) string {
 
 func TestEveryCallIsMeasuredAndTracedUnderItsName(t *testing.T) {
 	t.Parallel()
-	bolt, err := stores.OpenBolt(filepath.Join(t.TempDir(), "store"), boltstore.Options{})
+	bolt, err := stores.OpenBolt(filepath.Join(t.TempDir(), "store"), boltdb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func measured(t *testing.T, reader sdkmetric.Reader) map[string]uint64 {
 
 func TestAFailedCallHasAFailedSpan(t *testing.T) {
 	t.Parallel()
-	bolt, err := stores.OpenBolt(filepath.Join(t.TempDir(), "store"), boltstore.Options{})
+	bolt, err := stores.OpenBolt(filepath.Join(t.TempDir(), "store"), boltdb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

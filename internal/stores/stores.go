@@ -7,7 +7,9 @@ import (
 	"errors"
 
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/catalog/boltcatalog"
 	"github.com/procfleet/procfleet/catalog/rediscatalog"
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
@@ -20,13 +22,10 @@ type Full interface {
 	catalog.Store
 }
 
-// Bolt is a task store and a catalog in one file.
-type Bolt = boltstore.Store
-
-// OpenBolt opens a file with [boltstore.Open].
-func OpenBolt(path string, opt boltstore.Options) (*Bolt, error) { return boltstore.Open(path, opt) }
-
-var _ Full = (*Redis)(nil)
+var (
+	_ Full = (*Redis)(nil)
+	_ Full = (*Bolt)(nil)
+)
 
 // Redis is a task store and a catalog on one connection to Redis. Create it with
 // [OpenRedis]. It is safe for concurrent use.
@@ -59,4 +58,29 @@ func OpenRedis(ctx context.Context, opt redisconn.Options) (*Redis, error) {
 func (r *Redis) Close() error {
 	r.Catalog.Close()
 	return r.Store.Close()
+}
+
+// Bolt is a task store and a catalog in one bbolt file. Create it with [OpenBolt]. It is
+// safe for concurrent use.
+type Bolt struct {
+	*boltstore.Store
+	*boltcatalog.Catalog
+	DB *boltdb.DB
+}
+
+// OpenBolt opens a file with [boltdb.Open], and the task store and the catalog in it.
+func OpenBolt(path string, opt boltdb.Options) (*Bolt, error) {
+	db, err := boltdb.Open(path, opt)
+	if err != nil {
+		return nil, err
+	}
+	s, err := boltstore.New(db, boltstore.Options{ForgetHost: boltcatalog.ForgetHost})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	c, err := boltcatalog.New(db, boltcatalog.Options{RememberHost: boltstore.RememberHost})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &Bolt{Store: s, Catalog: c, DB: db}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
@@ -38,7 +39,7 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 		if err != nil || found != nil {
 			return made{task: taskOf(found)}, err
 		}
-		if !d.NotAfter.IsZero() && t.now.After(d.NotAfter) {
+		if !d.NotAfter.IsZero() && t.Now.After(d.NotAfter) {
 			return made{}, taskstore.ErrExpired
 		}
 		r, err := t.newTask(d, packed)
@@ -104,7 +105,7 @@ func (t *tx) keyed(d taskstore.Draft) (*taskRecord, error) {
 		return nil, nil
 	}
 	var k keyRecord
-	found, err := t.get(bucketKeys, digest(d.Application, d.IdempotencyKey), &k)
+	found, err := t.Get(bucketKeys, boltdb.Digest(d.Application, d.IdempotencyKey), &k)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -132,11 +133,11 @@ func (t *tx) newTask(d taskstore.Draft, packed []packedChunk) (*taskRecord, erro
 	for i := range packed {
 		items += len(packed[i].leg.Marks)
 	}
-	deadline := t.now.Add(d.Timeout)
+	deadline := t.Now.Add(d.Timeout)
 	r := &taskRecord{Task: procfleet.Task{
 		ID: n.TaskID(), Number: n, State: procfleet.TaskAccepted, Lane: d.Lane,
 		Items: items, Chunks: len(packed), Counts: procfleet.Counts{},
-		CreatedAt: t.now, Deadline: deadline, ExpiresAt: deadline.Add(d.Retention),
+		CreatedAt: t.Now, Deadline: deadline, ExpiresAt: deadline.Add(d.Retention),
 		Actions: d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback, Origin: d.Origin, Trace: d.Trace,
 	}}
 	for _, s := range procfleet.States() {
@@ -144,7 +145,7 @@ func (t *tx) newTask(d taskstore.Draft, packed []packedChunk) (*taskRecord, erro
 	}
 	r.Counts[procfleet.StatePending] = items
 	if d.IdempotencyKey != "" {
-		r.Key = digest(d.Application, d.IdempotencyKey)
+		r.Key = boltdb.Digest(d.Application, d.IdempotencyKey)
 	}
 	return r, nil
 }
@@ -152,12 +153,12 @@ func (t *tx) newTask(d taskstore.Draft, packed []packedChunk) (*taskRecord, erro
 // nextNumber returns the time in microseconds, or the last number plus one if the clock
 // has not passed that.
 func (t *tx) nextNumber() (procfleet.Number, error) {
-	meta := t.Bucket(bucketMeta)
-	n := uint64(t.now.UnixMicro())
+	meta := t.Bucket(boltdb.BucketMeta)
+	n := uint64(t.Now.UnixMicro())
 	if last := meta.Get(keyNumber); last != nil {
 		n = max(n, binary.BigEndian.Uint64(last)+1)
 	}
-	return procfleet.Number(n), meta.Put(keyNumber, number8(n))
+	return procfleet.Number(n), meta.Put(keyNumber, boltdb.Number8(n))
 }
 
 // putNew writes all records of a new task.
@@ -166,12 +167,12 @@ func (t *tx) putNew(r *taskRecord, bodyHash string, packed []packedChunk) error 
 		if err := t.Bucket(bucketChunks).Put(partKey(r.Number, c), p.raw); err != nil {
 			return err
 		}
-		if err := t.put(bucketLegs, partKey(r.Number, c), &p.leg); err != nil {
+		if err := t.Put(bucketLegs, partKey(r.Number, c), &p.leg); err != nil {
 			return err
 		}
 	}
 	if r.Key != nil {
-		if err := t.put(bucketKeys, r.Key, keyRecord{Task: r.Number, BodyHash: bodyHash}); err != nil {
+		if err := t.Put(bucketKeys, r.Key, keyRecord{Task: r.Number, BodyHash: bodyHash}); err != nil {
 			return err
 		}
 	}
@@ -218,7 +219,7 @@ func (s *Store) Reject(ctx context.Context, id procfleet.TaskID, reason string) 
 			return err == nil && r.State == procfleet.TaskRejected, err
 		}
 		// Leave the marks unchanged: the state of the task makes every item rejected.
-		r.State, r.RejectReason, r.FinishedAt, r.Hold = procfleet.TaskRejected, reason, t.now, procfleet.Hold{}
+		r.State, r.RejectReason, r.FinishedAt, r.Hold = procfleet.TaskRejected, reason, t.Now, procfleet.Hold{}
 		r.Counts[procfleet.StateRejected] = r.Items
 		r.Counts[procfleet.StatePending], r.Counts[procfleet.StateDelivered] = 0, 0
 		return true, t.putTask(r)

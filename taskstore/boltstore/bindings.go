@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -20,7 +21,7 @@ func (s *Store) Bind(ctx context.Context, bs []taskstore.AgentBinding) error {
 	bs = slices.Clone(bs)
 	return change(ctx, s, func(t *tx) error {
 		for _, b := range bs {
-			if err := t.bind(hostKey(b.Host), digest(b.AgentID)); err != nil {
+			if err := t.bind(boltdb.HostKey(b.Host), boltdb.Digest(b.AgentID)); err != nil {
 				return err
 			}
 		}

@@ -13,7 +13,7 @@ func (s *Store) Pause(ctx context.Context, id procfleet.TaskID, reason string, s
 		if r.Held() {
 			return false
 		}
-		r.Hold = procfleet.Hold{Kind: procfleet.HoldOperator, Reason: reason, Since: t.now}
+		r.Hold = procfleet.Hold{Kind: procfleet.HoldOperator, Reason: reason, Since: t.Now}
 		return true
 	})
 }
@@ -24,7 +24,7 @@ func (s *Store) Resume(ctx context.Context, id procfleet.TaskID, seq int) (procf
 		if !r.Held() {
 			return false
 		}
-		r.Deadline = r.Deadline.Add(max(0, t.now.Sub(r.Hold.Since)))
+		r.Deadline = r.Deadline.Add(max(0, t.Now.Sub(r.Hold.Since)))
 		if r.Deadline.After(r.ExpiresAt) {
 			r.Deadline = r.ExpiresAt
 		}

@@ -15,7 +15,7 @@ func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (task
 	return update(ctx, s, func(t *tx) (taskstore.Begun, error) {
 		b, err := t.begin(id, chunk)
 		if errors.Is(err, taskstore.ErrNotFound) {
-			return taskstore.Begun{Gate: taskstore.GateGone, Now: t.now}, nil
+			return taskstore.Begun{Gate: taskstore.GateGone, Now: t.Now}, nil
 		}
 		return b, err
 	})
@@ -31,12 +31,12 @@ func (t *tx) begin(id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 	if err != nil {
 		return taskstore.Begun{}, err
 	}
-	b := taskstore.Begun{Gate: t.gate(r, l), Now: t.now}
+	b := taskstore.Begun{Gate: t.gate(r, l), Now: t.Now}
 	if b.Gate != taskstore.GateOpen {
 		return b, nil
 	}
 	if l.Begun.IsZero() {
-		l.Begun, r.State = t.now, procfleet.TaskRunning
+		l.Begun, r.State = t.Now, procfleet.TaskRunning
 		ls.dirty[chunk] = true
 		if err := ls.save(); err != nil {
 			return taskstore.Begun{}, err
@@ -56,7 +56,7 @@ func (t *tx) gate(r *taskRecord, l *leg) taskstore.Gate {
 		return taskstore.GateFinished
 	case r.Held():
 		return taskstore.GateHeld
-	case !t.now.Before(r.Deadline):
+	case !t.Now.Before(r.Deadline):
 		return taskstore.GateOverdue
 	}
 	return taskstore.GateOpen
@@ -138,7 +138,7 @@ func (t *tx) record(b taskstore.Batch) (taskstore.Recorded, error) {
 	}
 	switch {
 	case r.Counts.Open() == 0 && r.State != procfleet.TaskFinished:
-		r.State, r.FinishedAt, r.NotifyPending, r.Hold = procfleet.TaskFinished, t.now, true, procfleet.Hold{}
+		r.State, r.FinishedAt, r.NotifyPending, r.Hold = procfleet.TaskFinished, t.Now, true, procfleet.Hold{}
 		out.Completed = true
 	case r.State == procfleet.TaskAccepted:
 		r.State = procfleet.TaskRunning // a task with a result can no longer be rejected

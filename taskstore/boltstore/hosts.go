@@ -3,11 +3,11 @@ package boltstore
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -104,14 +104,9 @@ func (r *hostRecord) presence(now time.Time) taskstore.Presence {
 	}
 }
 
-// hostKey returns the key of a host. Keys sort by cloud area, then by address text.
-func hostKey(h procfleet.Host) []byte {
-	return append(number8(uint64(h.Cloud)), h.Addr.String()...)
-}
-
 func (t *tx) host(key []byte) (*hostRecord, error) {
 	var r hostRecord
-	found, err := t.get(bucketHosts, key, &r)
+	found, err := t.Get(bucketHosts, key, &r)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -132,7 +127,7 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 }
 
 func (t *tx) announce(a taskstore.Announcement) error {
-	key := hostKey(a.Host)
+	key := boltdb.HostKey(a.Host)
 	r, err := t.host(key)
 	if err != nil {
 		return err
@@ -141,8 +136,8 @@ func (t *tx) announce(a taskstore.Announcement) error {
 		if r == nil {
 			return nil
 		}
-		r.leave(&a, t.now)
-		return t.put(bucketHosts, key, r)
+		r.leave(&a, t.Now)
+		return t.Put(bucketHosts, key, r)
 	}
 	if r != nil && r.Last.AgentID != a.AgentID {
 		if err := t.forgetAgent(key, r.Last.AgentID); err != nil {
@@ -150,29 +145,34 @@ func (t *tx) announce(a taskstore.Announcement) error {
 		}
 	}
 	if a.AgentID != "" {
-		if err := t.Bucket(bucketIDs).Put(slices.Concat(digest(a.AgentID), key), nil); err != nil {
+		if err := t.Bucket(bucketIDs).Put(slices.Concat(boltdb.Digest(a.AgentID), key), nil); err != nil {
 			return err
 		}
 		if r == nil || r.Last.AgentID != a.AgentID {
-			if err := t.unbindOthers(key, digest(a.AgentID)); err != nil {
+			if err := t.unbindOthers(key, boltdb.Digest(a.AgentID)); err != nil {
 				return err
 			}
 		}
 	}
-	return t.put(bucketHosts, key, r.hear(a, t.now))
+	return t.Put(bucketHosts, key, r.hear(a, t.Now))
 }
 
-// forgetHost removes a host whose presence ended long ago, with its report.
-func (t *tx) forgetHost(key []byte, agentID string) error {
-	if err := errors.Join(t.forgetAgent(key, agentID), t.forgetReport(key)); err != nil {
+// forgetHost removes a host whose presence ended long ago.
+func (s *Store) forgetHost(t *tx, key []byte, agentID string) error {
+	if err := t.forgetAgent(key, agentID); err != nil {
 		return err
+	}
+	if s.opt.ForgetHost != nil {
+		if err := s.opt.ForgetHost(t.Tx, key); err != nil {
+			return err
+		}
 	}
 	return t.Bucket(bucketHosts).Delete(key)
 }
 
 // forgetAgent removes the record that a host's agent announced an id.
 func (t *tx) forgetAgent(host []byte, agentID string) error {
-	return t.Bucket(bucketIDs).Delete(slices.Concat(digest(agentID), host))
+	return t.Bucket(bucketIDs).Delete(slices.Concat(boltdb.Digest(agentID), host))
 }
 
 // Presences returns the presence of each host, in order; the zero Presence if it has no
@@ -181,11 +181,11 @@ func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskst
 	return view(ctx, s, func(t *tx) ([]taskstore.Presence, error) {
 		out := make([]taskstore.Presence, len(hosts))
 		for i, h := range hosts {
-			r, err := t.host(hostKey(h))
+			r, err := t.host(boltdb.HostKey(h))
 			if err != nil {
 				return nil, err
 			}
-			out[i] = r.presence(t.now)
+			out[i] = r.presence(t.Now)
 		}
 		return out, nil
 	})
@@ -197,7 +197,7 @@ func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Hos
 		out := make([]procfleet.Host, len(agentIDs))
 		for i, id := range agentIDs {
 			var err error
-			if out[i], err = t.resolve(digest(id)); err != nil {
+			if out[i], err = t.resolve(boltdb.Digest(id)); err != nil {
 				return nil, err
 			}
 		}
@@ -209,7 +209,7 @@ func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Hos
 // the host whose live agent announced the id, if there is exactly one.
 func (t *tx) resolve(id []byte) (procfleet.Host, error) {
 	if key := t.Bucket(bucketBound).Get(id); key != nil {
-		return readHostKey(key)
+		return boltdb.ReadHostKey(key)
 	}
 	claimants, err := t.claimants(id)
 	if err != nil || len(claimants) != 1 {
@@ -224,7 +224,7 @@ func (s *Store) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet
 		out := make([][]procfleet.Host, len(agentIDs))
 		for i, id := range agentIDs {
 			var err error
-			if out[i], err = t.claimants(digest(id)); err != nil {
+			if out[i], err = t.claimants(boltdb.Digest(id)); err != nil {
 				return nil, err
 			}
 		}
@@ -242,7 +242,7 @@ func (t *tx) claimants(id []byte) ([]procfleet.Host, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p := r.presence(t.now); !p.Host.IsZero() {
+		if p := r.presence(t.Now); !p.Host.IsZero() {
 			hosts = append(hosts, p.Host)
 		}
 	}
@@ -255,7 +255,7 @@ func (s *Store) HostPage(ctx context.Context, after procfleet.Host, limit int) (
 		c := t.Bucket(bucketHosts).Cursor()
 		key, _ := c.First()
 		if !after.IsZero() {
-			if key, _ = c.Seek(hostKey(after)); bytes.Equal(key, hostKey(after)) {
+			if key, _ = c.Seek(boltdb.HostKey(after)); bytes.Equal(key, boltdb.HostKey(after)) {
 				key, _ = c.Next()
 			}
 		}
@@ -265,7 +265,7 @@ func (s *Store) HostPage(ctx context.Context, after procfleet.Host, limit int) (
 			if err != nil {
 				return nil, err
 			}
-			if p := r.presence(t.now); !p.Host.IsZero() {
+			if p := r.presence(t.Now); !p.Host.IsZero() {
 				page = append(page, p)
 			}
 		}

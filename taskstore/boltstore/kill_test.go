@@ -1,20 +1,19 @@
 package boltstore_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/boltdb"
+	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
 	"github.com/procfleet/procfleet/taskstore/storetest"
@@ -26,13 +25,7 @@ const victimFile = "PROCFLEET_TEST_VICTIM_FILE"
 // victim writes to the store until it is killed and says on standard output
 // what was confirmed, one line each.
 func victim(path string) error {
-	if round := os.Getenv(victimRound); round != "" {
-		return catalogVictim(path, round)
-	}
-	if os.Getenv(victimTemplates) != "" {
-		return templateVictim(path)
-	}
-	s, err := boltstore.Open(path, boltstore.Options{})
+	s, err := boltstore.Open(path, boltdb.Options{})
 	if err != nil {
 		return err
 	}
@@ -97,7 +90,7 @@ func TestWhatWasConfirmedSurvivesSIGKILL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tasks.db")
 	var confirmed []string
 	for range 10 {
-		lines := killedAfter(t, path, 1+rand.IntN(250))
+		lines := testenv.KilledAfter(t, 1+rand.IntN(250), victimFile+"="+path)
 		confirmed = append(confirmed, lines...)
 		s := open(t, path, new(atomic.Int64))
 		verify(t, s, confirmed)
@@ -105,42 +98,6 @@ func TestWhatWasConfirmedSurvivesSIGKILL(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// killedAfter starts a victim, kills it after it said n lines, and returns
-// all that it said.
-func killedAfter(t *testing.T, path string, n int, env ...string) []string {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), exe)
-	cmd.Env = append(append(os.Environ(), victimFile+"="+path), env...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var lines []string
-	for r := bufio.NewReader(out); ; {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			break // what is not a whole line was not confirmed
-		}
-		if lines = append(lines, strings.TrimSpace(line)); len(lines) == n {
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := cmd.Wait(); err == nil || len(lines) < n {
-		t.Fatalf("the victim ended by itself after %d lines: %v", len(lines), err)
-	}
-	return lines
 }
 
 // verify checks that the store has all that was confirmed, that its counters

@@ -1,18 +1,14 @@
 package boltstore
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sort"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
@@ -20,7 +16,6 @@ import (
 // The buckets. Numbers in keys are big-endian, so that keys sort like the numbers.
 // "task" in a key is the task's number.
 var (
-	bucketMeta    = []byte("meta")    // "format"; "number": the last number that was allotted
 	bucketTasks   = []byte("tasks")   // task → taskRecord
 	bucketChunks  = []byte("chunks")  // task, chunk → packed chunk, written once
 	bucketLegs    = []byte("legs")    // task, chunk → leg
@@ -33,27 +28,13 @@ var (
 	bucketBound   = []byte("bound")   // digest of agent id → host key, as callers have bound it
 	bucketAliases = []byte("aliases") // host key → digests of the agent ids that are bound to it
 
-	bucketProcesses = []byte("processes") // namespace, name, host key → standing
-	bucketSpecs     = []byte("specs")     // digest of the packed spec → number of its registrations, packed spec
-	bucketReports   = []byte("reports")   // host key → packed report
-	bucketGroups    = []byte("groups")    // host key, 0, namespace → packed groups
-	bucketFreezes   = []byte("freezes")   // scopeKey → freezeRecord
-
-	bucketTemplates  = []byte("templates")  // business, id → packed template; the bucket's sequence is the last id
-	bucketClaims     = []byte("claims")     // business, digest of a claim → id of the template that has it
-	bucketRevisions  = []byte("revisions")  // business → number of changes of its templates
-	bucketTopologies = []byte("topologies") // business → version, packed topology
-
-	keyFormat = []byte("format")
-	keyNumber = []byte("number")
+	keyNumber = []byte("number") // in [boltdb.BucketMeta]: the last number that was allotted
 )
 
 func buckets() [][]byte {
 	return [][]byte{
-		bucketMeta, bucketTasks, bucketChunks, bucketLegs, bucketResults,
+		bucketTasks, bucketChunks, bucketLegs, bucketResults,
 		bucketKeys, bucketVisits, bucketExpiry, bucketHosts, bucketIDs, bucketBound, bucketAliases,
-		bucketProcesses, bucketSpecs, bucketReports, bucketGroups, bucketFreezes,
-		bucketTemplates, bucketClaims, bucketRevisions, bucketTopologies,
 	}
 }
 
@@ -80,16 +61,7 @@ type keyRecord struct {
 	BodyHash string
 }
 
-func number8(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
-
-func taskKey(n procfleet.Number) []byte { return number8(uint64(n)) }
-
-// businessKey returns the key prefix of a business. No business's prefix is a prefix of
-// another's.
-func businessKey(b catalog.Business) []byte {
-	key := append([]byte{byte(len(b.Account))}, b.Account...)
-	return append(key, number8(uint64(b.ID))...)
-}
+func taskKey(n procfleet.Number) []byte { return boltdb.Number8(uint64(n)) }
 
 // partKey returns the key of a chunk or an item of a task.
 func partKey(n procfleet.Number, part int) []byte {
@@ -98,50 +70,16 @@ func partKey(n procfleet.Number, part int) []byte {
 
 // momentKey returns the key of a task in an index by time.
 func momentKey(at time.Time, n procfleet.Number) []byte {
-	return append(number8(uint64(at.UnixMicro())), taskKey(n)...)
+	return append(boltdb.Number8(uint64(at.UnixMicro())), taskKey(n)...)
 }
 
 func visitKey(at time.Time, n procfleet.Number) []byte {
 	return append([]byte{byte(taskstore.Shard(n))}, momentKey(at, n)...)
 }
 
-// digest returns a fixed-length key for texts of any length and origin. Different lists
-// of parts have different digests.
-func digest(parts ...string) []byte {
-	h := sha256.New()
-	for _, p := range parts {
-		h.Write(number8(uint64(len(p))))
-		h.Write([]byte(p))
-	}
-	return h.Sum(nil)
-}
-
-// tx is a transaction with operations on tasks, hosts and the catalog. They decode, and
-// so copy, all data that they return, which bbolt permits to use only until the
-// transaction ends.
-type tx struct {
-	*bbolt.Tx
-	now time.Time
-}
-
-func (t *tx) get(bucket, key []byte, v any) (found bool, err error) {
-	raw := t.Bucket(bucket).Get(key)
-	if raw == nil {
-		return false, nil
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		return false, fmt.Errorf("%s %x: %w", bucket, key, err)
-	}
-	return true, nil
-}
-
-func (t *tx) put(bucket, key []byte, v any) error {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("%s %x: %w", bucket, key, err)
-	}
-	return t.Bucket(bucket).Put(key, raw)
-}
+// tx is a transaction with operations on tasks and hosts. They decode, and so copy, all
+// data that they return, which bbolt permits to use only until the transaction ends.
+type tx struct{ *boltdb.Tx }
 
 // task returns the record of a task. It returns ErrNotFound if the task does not exist,
 // or has expired although it was not removed yet.
@@ -151,7 +89,7 @@ func (t *tx) task(id procfleet.TaskID) (*taskRecord, error) {
 		return nil, fmt.Errorf("%w: %w", taskstore.ErrNotFound, err)
 	}
 	r, err := t.taskNumbered(n)
-	if err == nil && (r == nil || !t.now.Before(r.ExpiresAt)) {
+	if err == nil && (r == nil || !t.Now.Before(r.ExpiresAt)) {
 		return nil, fmt.Errorf("%w: %s", taskstore.ErrNotFound, id)
 	}
 	return r, err
@@ -160,14 +98,14 @@ func (t *tx) task(id procfleet.TaskID) (*taskRecord, error) {
 // taskNumbered returns the record of a task, expired or not; nil if it does not exist.
 func (t *tx) taskNumbered(n procfleet.Number) (*taskRecord, error) {
 	var r taskRecord
-	found, err := t.get(bucketTasks, taskKey(n), &r)
+	found, err := t.Get(bucketTasks, taskKey(n), &r)
 	if err != nil || !found {
 		return nil, err
 	}
 	return &r, nil
 }
 
-func (t *tx) putTask(r *taskRecord) error { return t.put(bucketTasks, taskKey(r.Number), r) }
+func (t *tx) putTask(r *taskRecord) error { return t.Put(bucketTasks, taskKey(r.Number), r) }
 
 // legs reads and writes the legs of one task. It reads and writes each leg at most
 // once.
@@ -193,7 +131,7 @@ func (ls *legs) leg(chunk int) (*leg, error) {
 		return nil, errNoChunk
 	}
 	l := new(leg)
-	found, err := ls.t.get(bucketLegs, partKey(ls.task.Number, chunk), l)
+	found, err := ls.t.Get(bucketLegs, partKey(ls.task.Number, chunk), l)
 	if err == nil && !found {
 		err = fmt.Errorf("leg %d of %s is missing", chunk, ls.task.ID)
 	}
@@ -244,7 +182,7 @@ func (ls *legs) mark(chunk, i int, m pack.Mark) {
 // save writes the task's record and its changed legs.
 func (ls *legs) save() error {
 	for c := range ls.dirty {
-		if err := ls.t.put(bucketLegs, partKey(ls.task.Number, c), ls.read[c]); err != nil {
+		if err := ls.t.Put(bucketLegs, partKey(ls.task.Number, c), ls.read[c]); err != nil {
 			return err
 		}
 	}

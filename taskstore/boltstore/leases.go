@@ -25,7 +25,7 @@ func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duratio
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	now := s.now()
+	now := s.db.Now()
 	s.leases.mu.Lock()
 	defer s.leases.mu.Unlock()
 	// Ignore a lease longer than MaxLease: it was acquired before the clock stepped

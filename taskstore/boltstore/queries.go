@@ -38,7 +38,7 @@ func (s *Store) Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.T
 			if err != nil {
 				return nil, err
 			}
-			if r != nil && t.now.Before(r.ExpiresAt) {
+			if r != nil && t.Now.Before(r.ExpiresAt) {
 				tasks = append(tasks, r.Task)
 			}
 		}

@@ -1,6 +1,7 @@
 package boltstore_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/catalog/catalogtest"
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
 	"github.com/procfleet/procfleet/taskstore/storetest"
@@ -26,7 +27,7 @@ type movable struct {
 
 func open(tb testing.TB, path string, ahead *atomic.Int64) movable {
 	tb.Helper()
-	s, err := boltstore.Open(path, boltstore.Options{
+	s, err := boltstore.Open(path, boltdb.Options{
 		Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
 	})
 	if err != nil {
@@ -68,25 +69,24 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, harness())
 }
 
-func catalogHarness() catalogtest.Harness {
-	tasks := harness()
-	return catalogtest.Harness{
-		Open: func(tb testing.TB) catalogtest.Store { tb.Helper(); return tasks.Open(tb).(movable) },
-		Reopen: func(tb testing.TB, old catalogtest.Store) catalogtest.Store {
-			tb.Helper()
-			return tasks.Reopen(tb, old.(movable)).(movable)
-		},
+func TestAClosedStoreIsUnavailable(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "tasks.db"), new(atomic.Int64))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	id := procfleet.Number(1e15).TaskID()
+	_, read := s.Task(t.Context(), id)
+	_, wrote := s.Begin(t.Context(), id, 0)
+	if !errors.Is(read, taskstore.ErrUnavailable) || !errors.Is(wrote, taskstore.ErrUnavailable) {
+		t.Errorf("read: %v; write: %v", read, wrote)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("closing again: %v", err)
 	}
 }
 
-func TestCatalogContract(t *testing.T) {
-	t.Parallel()
-	catalogtest.Run(t, catalogHarness())
-}
-
 func BenchmarkStore(b *testing.B) { storetest.RunBenchmarks(b, harness()) }
-
-func BenchmarkCatalog(b *testing.B) { catalogtest.RunBenchmarks(b, catalogHarness()) }
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(victimFile); path != "" {

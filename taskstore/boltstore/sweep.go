@@ -26,8 +26,8 @@ func (s *Store) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, e
 				visits = append(visits, taskstore.Visit{Task: procfleet.Number(binary.BigEndian.Uint64(key[9:])).TaskID(), At: at})
 			}
 		}
-		collect(time.Time{}, t.now)
-		collect(t.now.Add(taskstore.MaxVisit+time.Microsecond), time.Time{})
+		collect(time.Time{}, t.Now)
+		collect(t.Now.Add(taskstore.MaxVisit+time.Microsecond), time.Time{})
 		return visits, nil
 	})
 }
@@ -79,7 +79,7 @@ func (s *Store) Revisit(ctx context.Context, next ...taskstore.NextVisit) error 
 	next = slices.Clone(next)
 	return change(ctx, s, func(t *tx) error {
 		for _, v := range next {
-			if err := t.reschedule(v.Task, time.Time{}, t.now.Add(min(v.After, taskstore.MaxVisit))); err != nil {
+			if err := t.reschedule(v.Task, time.Time{}, t.Now.Add(min(v.After, taskstore.MaxVisit))); err != nil {
 				return err
 			}
 		}

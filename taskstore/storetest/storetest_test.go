@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
 	"github.com/procfleet/procfleet/taskstore/storetest"
@@ -21,7 +22,7 @@ func harness(wrap wrap) storetest.Harness {
 	var ahead atomic.Int64
 	open := func(tb testing.TB) taskstore.Store {
 		tb.Helper()
-		s, err := boltstore.Open(filepath.Join(tb.TempDir(), "tasks.db"), boltstore.Options{
+		s, err := boltstore.Open(filepath.Join(tb.TempDir(), "tasks.db"), boltdb.Options{
 			Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
 		})
 		if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher"
+	"github.com/procfleet/procfleet/internal/boltdb"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 	"github.com/procfleet/procfleet/worker"
 )
 
@@ -26,7 +27,7 @@ type store struct {
 	clock func() time.Time
 
 	mu      sync.RWMutex // locked for writing during a fail-over
-	current *boltstore.Store
+	current *stores.Bolt
 	path    string // file of current
 	copies  int
 
@@ -46,8 +47,8 @@ func openStore(dir string, clock func() time.Time, random *rand.Rand) (*store, e
 	return s, err
 }
 
-func (s *store) open(path string) (*boltstore.Store, error) {
-	return boltstore.Open(path, boltstore.Options{Clock: s.clock})
+func (s *store) open(path string) (*stores.Bolt, error) {
+	return stores.OpenBolt(path, boltdb.Options{Clock: s.clock})
 }
 
 func (s *store) edit(f func()) {
@@ -97,7 +98,7 @@ var (
 // client is the connection of one role to the store. It passes calls that no role
 // makes in a simulation to the first store.
 type client struct {
-	*boltstore.Store
+	*stores.Bolt
 	of   *store
 	dead atomic.Bool
 	// defect, if not nil, adds an earlier defect to the store.
@@ -110,7 +111,7 @@ type storeDefect struct {
 	created func(context.Context, taskstore.Store, procfleet.TaskID)
 }
 
-func (s *store) connect() *client { return &client{Store: s.current, of: s} }
+func (s *store) connect() *client { return &client{Bolt: s.current, of: s} }
 
 // before determines whether a call reaches the store.
 func (c *client) before(ctx context.Context) error {
@@ -144,7 +145,7 @@ func (c *client) after(ctx context.Context, changes bool) error {
 }
 
 // call executes one call with its faults.
-func call[T any](ctx context.Context, c *client, changes bool, do func(*boltstore.Store) (T, error)) (v T, err error) {
+func call[T any](ctx context.Context, c *client, changes bool, do func(*stores.Bolt) (T, error)) (v T, err error) {
 	if err := c.before(ctx); err != nil {
 		return v, err
 	}
@@ -161,17 +162,17 @@ func call[T any](ctx context.Context, c *client, changes bool, do func(*boltstor
 	return v, nil
 }
 
-func read[T any](ctx context.Context, c *client, do func(*boltstore.Store) (T, error)) (T, error) {
+func read[T any](ctx context.Context, c *client, do func(*stores.Bolt) (T, error)) (T, error) {
 	return call(ctx, c, false, do)
 }
 
-func write[T any](ctx context.Context, c *client, do func(*boltstore.Store) (T, error)) (T, error) {
+func write[T any](ctx context.Context, c *client, do func(*stores.Bolt) (T, error)) (T, error) {
 	return call(ctx, c, true, do)
 }
 
 // change is write for calls without a result.
-func change(ctx context.Context, c *client, do func(*boltstore.Store) error) error {
-	_, err := write(ctx, c, func(s *boltstore.Store) (struct{}, error) { return struct{}{}, do(s) })
+func change(ctx context.Context, c *client, do func(*stores.Bolt) error) error {
+	_, err := write(ctx, c, func(s *stores.Bolt) (struct{}, error) { return struct{}{}, do(s) })
 	return err
 }
 
@@ -182,7 +183,7 @@ type created struct {
 
 func (c *client) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
 	var made procfleet.Task
-	r, err := write(ctx, c, func(s *boltstore.Store) (created, error) {
+	r, err := write(ctx, c, func(s *stores.Bolt) (created, error) {
 		t, is, err := s.Create(ctx, d)
 		made = t
 		if c.defect != nil && c.defect.created != nil && is && err == nil {
@@ -197,39 +198,39 @@ func (c *client) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task,
 }
 
 func (c *client) Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Dispatched(ctx, id, sequences) })
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Dispatched(ctx, id, sequences) })
 }
 
 func (c *client) Reject(ctx context.Context, id procfleet.TaskID, reason string) (bool, error) {
-	return write(ctx, c, func(s *boltstore.Store) (bool, error) { return s.Reject(ctx, id, reason) })
+	return write(ctx, c, func(s *stores.Bolt) (bool, error) { return s.Reject(ctx, id, reason) })
 }
 
 func (c *client) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
-	return write(ctx, c, func(s *boltstore.Store) (taskstore.Begun, error) { return s.Begin(ctx, id, chunk) })
+	return write(ctx, c, func(s *stores.Bolt) (taskstore.Begun, error) { return s.Begin(ctx, id, chunk) })
 }
 
 func (c *client) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Delivered(ctx, id, chunk, items, done) })
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Delivered(ctx, id, chunk, items, done) })
 }
 
 func (c *client) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
-	return write(ctx, c, func(s *boltstore.Store) ([]taskstore.Recorded, error) { return s.Record(ctx, batches) })
+	return write(ctx, c, func(s *stores.Bolt) ([]taskstore.Recorded, error) { return s.Record(ctx, batches) })
 }
 
 func (c *client) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
-	return read(ctx, c, func(s *boltstore.Store) (procfleet.Task, error) { return s.Task(ctx, id) })
+	return read(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Task(ctx, id) })
 }
 
 func (c *client) Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.Task, error) {
-	return read(ctx, c, func(s *boltstore.Store) ([]procfleet.Task, error) { return s.Tasks(ctx, q) })
+	return read(ctx, c, func(s *stores.Bolt) ([]procfleet.Task, error) { return s.Tasks(ctx, q) })
 }
 
 func (c *client) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {
-	return read(ctx, c, func(s *boltstore.Store) ([]procfleet.ItemResult, error) { return s.Chunk(ctx, id, chunk) })
+	return read(ctx, c, func(s *stores.Bolt) ([]procfleet.ItemResult, error) { return s.Chunk(ctx, id, chunk) })
 }
 
 func (c *client) Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
-	return read(ctx, c, func(s *boltstore.Store) ([]procfleet.Host, error) { return s.Owners(ctx, id, items) })
+	return read(ctx, c, func(s *stores.Bolt) ([]procfleet.Host, error) { return s.Owners(ctx, id, items) })
 }
 
 type page struct {
@@ -238,7 +239,7 @@ type page struct {
 }
 
 func (c *client) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
-	p, err := read(ctx, c, func(s *boltstore.Store) (p page, err error) {
+	p, err := read(ctx, c, func(s *stores.Bolt) (p page, err error) {
 		p.results, p.next, err = s.Results(ctx, id, q)
 		return p, err
 	})
@@ -246,15 +247,15 @@ func (c *client) Results(ctx context.Context, id procfleet.TaskID, q taskstore.R
 }
 
 func (c *client) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
-	return write(ctx, c, func(s *boltstore.Store) (bool, error) { return s.Lease(ctx, name, holder, ttl) })
+	return write(ctx, c, func(s *stores.Bolt) (bool, error) { return s.Lease(ctx, name, holder, ttl) })
 }
 
 func (c *client) Release(ctx context.Context, name, holder string) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Release(ctx, name, holder) })
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Release(ctx, name, holder) })
 }
 
 func (c *client) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
-	return read(ctx, c, func(s *boltstore.Store) ([]taskstore.Visit, error) {
+	return read(ctx, c, func(s *stores.Bolt) ([]taskstore.Visit, error) {
 		visits, err := s.Due(ctx, shard, limit)
 		if c.defect != nil && c.defect.due != nil {
 			visits = c.defect.due(visits, c.of.clock())
@@ -264,65 +265,65 @@ func (c *client) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, 
 }
 
 func (c *client) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
-	return read(ctx, c, func(s *boltstore.Store) ([]procfleet.Task, error) { return s.TasksByID(ctx, ids) })
+	return read(ctx, c, func(s *stores.Bolt) ([]procfleet.Task, error) { return s.TasksByID(ctx, ids) })
 }
 
 func (c *client) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
-	return read(ctx, c, func(s *boltstore.Store) ([][]procfleet.ItemResult, error) { return s.DeliveredItems(ctx, tasks) })
+	return read(ctx, c, func(s *stores.Bolt) ([][]procfleet.ItemResult, error) { return s.DeliveredItems(ctx, tasks) })
 }
 
 func (c *client) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error) {
-	return write(ctx, c, func(s *boltstore.Store) ([]taskstore.UndoneChunk, error) { return s.Undone(ctx, id) })
+	return write(ctx, c, func(s *stores.Bolt) ([]taskstore.UndoneChunk, error) { return s.Undone(ctx, id) })
 }
 
 func (c *client) Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Republished(ctx, id, chunk, sequence) })
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Republished(ctx, id, chunk, sequence) })
 }
 
 func (c *client) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Revisit(ctx, next...) })
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Revisit(ctx, next...) })
 }
 
 func (c *client) Settle(ctx context.Context, visits ...taskstore.Visit) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Settle(ctx, visits...) })
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Settle(ctx, visits...) })
 }
 
 func (c *client) Published(ctx context.Context, id procfleet.TaskID) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Published(ctx, id) })
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Published(ctx, id) })
 }
 
 func (c *client) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Notified(ctx, ids...) })
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Notified(ctx, ids...) })
 }
 
 func (c *client) Announce(ctx context.Context, as []taskstore.Announcement) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Announce(ctx, as) })
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Announce(ctx, as) })
 }
 
 func (c *client) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
-	return read(ctx, c, func(s *boltstore.Store) ([]taskstore.Presence, error) { return s.Presences(ctx, hosts) })
+	return read(ctx, c, func(s *stores.Bolt) ([]taskstore.Presence, error) { return s.Presences(ctx, hosts) })
 }
 
 func (c *client) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error) {
-	return read(ctx, c, func(s *boltstore.Store) ([][]procfleet.Host, error) { return s.Claimants(ctx, agentIDs) })
+	return read(ctx, c, func(s *stores.Bolt) ([][]procfleet.Host, error) { return s.Claimants(ctx, agentIDs) })
 }
 
 func (c *client) Now(ctx context.Context) (time.Time, error) {
-	return read(ctx, c, func(s *boltstore.Store) (time.Time, error) { return s.Now(ctx) })
+	return read(ctx, c, func(s *stores.Bolt) (time.Time, error) { return s.Now(ctx) })
 }
 
 func (c *client) Report(ctx context.Context, reports []catalog.Report) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Report(ctx, reports) })
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Report(ctx, reports) })
 }
 
 func (c *client) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
-	return write(ctx, c, func(s *boltstore.Store) ([][]bool, error) { return s.Register(ctx, ds, replace) })
+	return write(ctx, c, func(s *stores.Bolt) ([][]bool, error) { return s.Register(ctx, ds, replace) })
 }
 
 func (c *client) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
-	return read(ctx, c, func(s *boltstore.Store) ([][]catalog.Freeze, error) { return s.FreezesOf(ctx, hosts) })
+	return read(ctx, c, func(s *stores.Bolt) ([][]catalog.Freeze, error) { return s.FreezesOf(ctx, hosts) })
 }
 
 func (c *client) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
-	return read(ctx, c, func(s *boltstore.Store) ([][]catalog.HostGroups, error) { return s.GroupsOf(ctx, hosts) })
+	return read(ctx, c, func(s *stores.Bolt) ([][]catalog.HostGroups, error) { return s.GroupsOf(ctx, hosts) })
 }

@@ -1,4 +1,4 @@
-package boltstore
+package boltcatalog
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 // freezeRecord is a freeze without its scope.
@@ -31,7 +32,7 @@ func scopeKey(s catalog.Scope) []byte {
 	if s.Host.IsZero() {
 		return append([]byte{freezeEverywhere}, s.Namespace...)
 	}
-	return append(append(append([]byte{freezeOfHost}, hostKey(s.Host)...), 0), s.Namespace...)
+	return append(append(append([]byte{freezeOfHost}, boltdb.HostKey(s.Host)...), 0), s.Namespace...)
 }
 
 // readScopeKey parses the result of scopeKey.
@@ -44,7 +45,7 @@ func readScopeKey(key []byte) (catalog.Scope, error) {
 		return catalog.Scope{}, fmt.Errorf("%x is not the key of a freeze", key)
 	}
 	end := 1 + cloud + max(0, bytes.IndexByte(key[1+cloud:], 0))
-	h, err := readHostKey(key[1:end])
+	h, err := boltdb.ReadHostKey(key[1:end])
 	if err != nil {
 		return catalog.Scope{}, err
 	}
@@ -52,7 +53,7 @@ func readScopeKey(key []byte) (catalog.Scope, error) {
 }
 
 // Freeze freezes each scope and returns the end of the freezes.
-func (s *Store) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
+func (s *Catalog) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
 	if err := f.Validate(); err != nil {
 		return time.Time{}, fmt.Errorf("freeze: %w", err)
 	}
@@ -64,9 +65,9 @@ func (s *Store) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Fr
 		keys[i] = scopeKey(scope)
 	}
 	return update(ctx, s, func(t *tx) (time.Time, error) {
-		r := freezeRecord{Until: t.now.Add(f.TTL), Reason: f.Reason, By: f.By}
+		r := freezeRecord{Until: t.Now.Add(f.TTL), Reason: f.Reason, By: f.By}
 		for _, key := range keys {
-			if err := t.put(bucketFreezes, key, r); err != nil {
+			if err := t.Put(bucketFreezes, key, r); err != nil {
 				return time.Time{}, err
 			}
 		}
@@ -75,7 +76,7 @@ func (s *Store) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Fr
 }
 
 // Lift lifts freezes and reports for each scope whether it was frozen.
-func (s *Store) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {
+func (s *Catalog) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {
 	keys := make([][]byte, len(scopes))
 	for i, scope := range scopes {
 		keys[i] = scopeKey(scope)
@@ -84,9 +85,9 @@ func (s *Store) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error
 		existed := make([]bool, len(keys))
 		for i, key := range keys {
 			var r freezeRecord
-			found, err := t.get(bucketFreezes, key, &r)
+			found, err := t.Get(bucketFreezes, key, &r)
 			if err == nil && found {
-				existed[i] = t.now.Before(r.Until)
+				existed[i] = t.Now.Before(r.Until)
 				err = t.Bucket(bucketFreezes).Delete(key)
 			}
 			if err != nil {
@@ -98,14 +99,14 @@ func (s *Store) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error
 }
 
 // FreezePage returns up to limit freezes in order, beginning after a scope.
-func (s *Store) FreezePage(ctx context.Context, after catalog.Scope, limit int) ([]catalog.Freeze, error) {
+func (s *Catalog) FreezePage(ctx context.Context, after catalog.Scope, limit int) ([]catalog.Freeze, error) {
 	return view(ctx, s, func(t *tx) ([]catalog.Freeze, error) {
 		return t.freezes(append(scopeKey(after), 0), nil, limit)
 	})
 }
 
 // FreezesOf returns the freezes in effect on each host.
-func (s *Store) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
+func (s *Catalog) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
 	return view(ctx, s, func(t *tx) ([][]catalog.Freeze, error) {
 		if len(hosts) == 0 {
 			return nil, nil
@@ -137,10 +138,10 @@ func (t *tx) freezes(from, prefix []byte, limit int) ([]catalog.Freeze, error) {
 	c := t.Bucket(bucketFreezes).Cursor()
 	for key, _ := c.Seek(from); key != nil && bytes.HasPrefix(key, prefix) && len(found) != limit; key, _ = c.Next() {
 		var r freezeRecord
-		if _, err := t.get(bucketFreezes, key, &r); err != nil {
+		if _, err := t.Get(bucketFreezes, key, &r); err != nil {
 			return nil, err
 		}
-		if !t.now.Before(r.Until) {
+		if !t.Now.Before(r.Until) {
 			continue
 		}
 		scope, err := readScopeKey(key)
@@ -154,19 +155,19 @@ func (t *tx) freezes(from, prefix []byte, limit int) ([]catalog.Freeze, error) {
 
 // purgeFreezes removes ended freezes, beginning at a key. It returns the key at which
 // to continue; nil after the last freeze.
-func (t *tx) purgeFreezes(from []byte) ([]byte, error) {
+func purgeFreezes(t *boltdb.Tx, from []byte) ([]byte, error) {
 	b := t.Bucket(bucketFreezes)
 	c := b.Cursor()
 	var ended [][]byte
 	looked := 0
 	key, _ := c.Seek(from)
-	for ; key != nil && looked < purgeStep; key, _ = c.Next() {
+	for ; key != nil && looked < boltdb.PurgeKeys; key, _ = c.Next() {
 		looked++
 		var r freezeRecord
-		if _, err := t.get(bucketFreezes, key, &r); err != nil {
+		if _, err := t.Get(bucketFreezes, key, &r); err != nil {
 			return nil, err
 		}
-		if !t.now.Before(r.Until) {
+		if !t.Now.Before(r.Until) {
 			ended = append(ended, bytes.Clone(key))
 		}
 	}

@@ -1,4 +1,4 @@
-package boltstore
+package boltcatalog
 
 import (
 	"sync/atomic"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 func TestFreezesThatHaveEndedAreRemoved(t *testing.T) {
@@ -22,20 +23,20 @@ func TestFreezesThatHaveEndedAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	freeze(time.Hour, 2*purgeStep+1)
-	freeze(12*time.Hour, purgeStep/2)
+	freeze(time.Hour, 2*boltdb.PurgeKeys+1)
+	freeze(12*time.Hour, boltdb.PurgeKeys/2)
 	left := func(want int) {
 		t.Helper()
-		if err := s.purge(t.Context()); err != nil {
+		if err := s.db.Purge(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if n := keysIn(t, s, bucketFreezes); n != want {
 			t.Errorf("%d freezes are kept, want %d", n, want)
 		}
 	}
-	left(2*purgeStep + 1 + purgeStep/2)
+	left(2*boltdb.PurgeKeys + 1 + boltdb.PurgeKeys/2)
 	ahead.Store(int64(2 * time.Hour))
-	left(purgeStep / 2)
+	left(boltdb.PurgeKeys / 2)
 	ahead.Store(int64(13 * time.Hour))
 	left(0)
 }

@@ -1,4 +1,4 @@
-package boltstore
+package boltcatalog
 
 import (
 	"bytes"
@@ -7,17 +7,18 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/pack"
+	"github.com/procfleet/procfleet/catalog/internal/pack"
+	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 // groupsKey returns the key of a host's groups of one namespace. A zero byte ends the
 // host, because addresses contain none, so no host's key is a prefix of another's.
 func groupsKey(namespace string, h procfleet.Host) []byte {
-	return append(append(hostKey(h), 0), namespace...)
+	return append(append(boltdb.HostKey(h), 0), namespace...)
 }
 
 // SetGroups replaces the process groups of each host and namespace.
-func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
+func (s *Catalog) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
 	type packed struct{ key, raw []byte } // nil raw removes the groups
 	all := make([]packed, len(gs))
 	for i := range gs {
@@ -49,7 +50,7 @@ func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
 }
 
 // Groups returns the process groups of one namespace for each host, in order.
-func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.Host) ([]catalog.HostGroups, error) {
+func (s *Catalog) Groups(ctx context.Context, namespace string, hosts []procfleet.Host) ([]catalog.HostGroups, error) {
 	return view(ctx, s, func(t *tx) ([]catalog.HostGroups, error) {
 		out := make([]catalog.HostGroups, len(hosts))
 		for i, h := range hosts {
@@ -71,7 +72,7 @@ func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.
 }
 
 // GroupsOf returns the process groups of all namespaces for each host, in order.
-func (s *Store) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
+func (s *Catalog) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
 	return view(ctx, s, func(t *tx) ([][]catalog.HostGroups, error) {
 		out := make([][]catalog.HostGroups, len(hosts))
 		for i, h := range hosts {

@@ -1,4 +1,4 @@
-package boltstore
+package boltcatalog
 
 import (
 	"context"
@@ -9,7 +9,8 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/pack"
+	"github.com/procfleet/procfleet/catalog/internal/pack"
+	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 // topologyMemo caches a topology. The cached topology is current if its version is the
@@ -48,11 +49,11 @@ func (t *tx) topology(key []byte, memo *topologyMemo) (*catalog.Topology, error)
 
 // putTopology stores a topology with the next version.
 func (t *tx) putTopology(key []byte, version int64, packed []byte) error {
-	return t.Bucket(bucketTopologies).Put(key, append(number8(uint64(version)), packed...))
+	return t.Bucket(bucketTopologies).Put(key, append(boltdb.Number8(uint64(version)), packed...))
 }
 
 // SetTopology replaces the whole topology and returns its new version.
-func (s *Store) SetTopology(ctx context.Context, b catalog.Business, topology catalog.Topology) (int64, error) {
+func (s *Catalog) SetTopology(ctx context.Context, b catalog.Business, topology catalog.Topology) (int64, error) {
 	if err := b.Validate(); err != nil {
 		return 0, fmt.Errorf("set topology: %w", err)
 	}
@@ -74,7 +75,7 @@ func (s *Store) SetTopology(ctx context.Context, b catalog.Business, topology ca
 
 // SetModuleHosts replaces the hosts of one module and returns the new version of the
 // topology.
-func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, module string, hosts []procfleet.Host) (int64, error) {
+func (s *Catalog) SetModuleHosts(ctx context.Context, b catalog.Business, set, module string, hosts []procfleet.Host) (int64, error) {
 	if err := b.Validate(); err != nil {
 		return 0, fmt.Errorf("set hosts of a module: %w", err)
 	}
@@ -97,7 +98,7 @@ func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, mod
 	if err != nil {
 		return 0, err
 	}
-	key, memo := businessKey(b), s.topologies.Use(b, s.now())
+	key, memo := businessKey(b), s.topologies.Use(b, s.db.Now())
 	return update(ctx, s, func(t *tx) (int64, error) {
 		old, err := t.topology(key, memo)
 		if err != nil {
@@ -115,11 +116,11 @@ func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, mod
 }
 
 // Topology returns the topology of a business. The result is shared; do not change it.
-func (s *Store) Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error) {
+func (s *Catalog) Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error) {
 	if b.Validate() != nil {
 		return new(catalog.Topology), ctx.Err()
 	}
-	memo := s.topologies.Use(b, s.now())
+	memo := s.topologies.Use(b, s.db.Now())
 	topology, err := view(ctx, s, func(t *tx) (*catalog.Topology, error) { return t.topology(businessKey(b), memo) })
 	if err == nil && topology.Version > 0 {
 		memo.Store(topology)

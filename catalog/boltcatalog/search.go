@@ -1,4 +1,4 @@
-package boltstore
+package boltcatalog
 
 import (
 	"bytes"
@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/pack"
-	"github.com/procfleet/procfleet/catalog/templates"
+	"github.com/procfleet/procfleet/catalog/internal/pack"
+	"github.com/procfleet/procfleet/catalog/internal/templates"
 )
 
 const (
@@ -51,7 +51,7 @@ func newTemplateView() *templateView { return &templateView{loading: make(chan s
 
 // changed increments the revision of a business. When the transaction is committed, the
 // change is passed to the view of the business.
-func (s *Store) changed(b templateBook, c templateChange) (err error) {
+func (s *Catalog) changed(b templateBook, c templateChange) (err error) {
 	if c.revision, err = b.nextRevision(); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (v *templateView) settle() {
 
 // load loads the templates of the business unless they are loaded. Changes that are
 // committed during the load are applied afterwards.
-func (v *templateView) load(ctx context.Context, s *Store, business catalog.Business) error {
+func (v *templateView) load(ctx context.Context, s *Catalog, business catalog.Business) error {
 	if v.loaded() {
 		return nil
 	}
@@ -175,7 +175,7 @@ type templatePage struct {
 
 // SearchTemplates returns a page of the matching templates and the number of all
 // matches.
-func (s *Store) SearchTemplates(ctx context.Context, business catalog.Business, search catalog.Search) ([]catalog.Template, int, error) {
+func (s *Catalog) SearchTemplates(ctx context.Context, business catalog.Business, search catalog.Search) ([]catalog.Template, int, error) {
 	if err := search.Validate(); err != nil {
 		return nil, 0, fmt.Errorf("search processes: %w", err)
 	}
@@ -184,7 +184,7 @@ func (s *Store) SearchTemplates(ctx context.Context, business catalog.Business, 
 }
 
 // FindTemplates returns the ids of all matching templates.
-func (s *Store) FindTemplates(ctx context.Context, business catalog.Business, search catalog.Search) ([]int64, error) {
+func (s *Catalog) FindTemplates(ctx context.Context, business catalog.Business, search catalog.Search) ([]int64, error) {
 	search.Limit = 1
 	if err := search.Validate(); err != nil {
 		return nil, fmt.Errorf("find processes: %w", err)
@@ -196,12 +196,12 @@ func (s *Store) FindTemplates(ctx context.Context, business catalog.Business, se
 
 // find searches a view that contains every change committed before the call. With rows
 // it also reads the matching templates.
-func (s *Store) find(ctx context.Context, business catalog.Business, search catalog.Search, rows bool) (templatePage, error) {
+func (s *Catalog) find(ctx context.Context, business catalog.Business, search catalog.Search, rows bool) (templatePage, error) {
 	if business.Validate() != nil {
 		return templatePage{}, ctx.Err()
 	}
 	for {
-		v := s.templates.Use(business, s.now())
+		v := s.templates.Use(business, s.db.Now())
 		if err := v.load(ctx, s, business); err != nil {
 			return templatePage{}, err
 		}
@@ -217,7 +217,7 @@ func (s *Store) find(ctx context.Context, business catalog.Business, search cata
 
 // search finds templates in the view. With rows it reads them from the file, in the
 // state in which the view found them.
-func (v *templateView) search(ctx context.Context, s *Store, business catalog.Business, search catalog.Search, rows bool) (templatePage, error) {
+func (v *templateView) search(ctx context.Context, s *Catalog, business catalog.Business, search catalog.Search, rows bool) (templatePage, error) {
 	v.lockSettled() // the lock keeps commits out of the view until its revision was compared with that of the transaction
 	release := sync.OnceFunc(v.mu.RUnlock)
 	defer release()
@@ -261,7 +261,7 @@ func (v *templateView) lockSettled() {
 // catchUp waits for the writer, so that the view receives all changes committed before.
 // If it still lacks one (a commit failed and took effect nevertheless, or the view was
 // discarded), catchUp discards the view, so that it is loaded again.
-func (v *templateView) catchUp(ctx context.Context, s *Store, revision uint64) error {
+func (v *templateView) catchUp(ctx context.Context, s *Catalog, revision uint64) error {
 	if err := change(ctx, s, func(*tx) error { return nil }); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package boltstore
+package boltcatalog
 
 import (
 	"context"
@@ -8,8 +8,9 @@ import (
 	"slices"
 
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/pack"
-	"github.com/procfleet/procfleet/catalog/templates"
+	"github.com/procfleet/procfleet/catalog/internal/pack"
+	"github.com/procfleet/procfleet/catalog/internal/templates"
+	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 // templateBook accesses the templates of one business in a transaction.
@@ -26,9 +27,9 @@ func (t *tx) templateBook(of catalog.Business) templateBook {
 // key returns the key of an object of the business.
 func (b templateBook) key(end []byte) []byte { return append(slices.Clip(b.business), end...) }
 
-func (b templateBook) templateKey(id int64) []byte { return b.key(number8(uint64(id))) }
+func (b templateBook) templateKey(id int64) []byte { return b.key(boltdb.Number8(uint64(id))) }
 
-func (b templateBook) claimKey(text string) []byte { return b.key(digest(text)) }
+func (b templateBook) claimKey(text string) []byte { return b.key(boltdb.Digest(text)) }
 
 // template reads a template; nil if it does not exist.
 func (b templateBook) template(id int64) (*catalog.Template, error) {
@@ -61,7 +62,7 @@ func (b templateBook) revision() uint64 {
 
 func (b templateBook) nextRevision() (uint64, error) {
 	next := b.revision() + 1
-	return next, b.Bucket(bucketRevisions).Put(b.business, number8(next))
+	return next, b.Bucket(bucketRevisions).Put(b.business, boltdb.Number8(next))
 }
 
 // claimant returns the id of the template that has a claim, or 0.
@@ -86,7 +87,7 @@ func (b templateBook) do(edits []catalog.Edit) (batch *templates.Batch, lastID u
 	}
 	lastID = b.Bucket(bucketTemplates).Sequence()
 	newID := func() int64 { lastID++; return int64(lastID) }
-	if batch, err = templates.Do(edits, old, newID, b.now); err != nil {
+	if batch, err = templates.Do(edits, old, newID, b.Now); err != nil {
 		return nil, 0, err
 	}
 	for _, c := range batch.Claimed {
@@ -105,7 +106,7 @@ func (b templateBook) write(batch *templates.Batch, lastID uint64) error {
 		return err
 	}
 	for _, c := range batch.Claimed {
-		id := number8(uint64(batch.Templates[c.Edit].ID))
+		id := boltdb.Number8(uint64(batch.Templates[c.Edit].ID))
 		if err := b.Bucket(bucketClaims).Put(b.claimKey(c.Text), id); err != nil {
 			return err
 		}
@@ -136,7 +137,7 @@ func (b templateBook) remove(template *catalog.Template) error {
 }
 
 // EditTemplates applies all edits in one transaction, or none.
-func (s *Store) EditTemplates(ctx context.Context, business catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
+func (s *Catalog) EditTemplates(ctx context.Context, business catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
 	if err := business.Validate(); err != nil {
 		return nil, fmt.Errorf("edit processes: %w", err)
 	}
@@ -173,7 +174,7 @@ func cloneEdits(edits []catalog.Edit) []catalog.Edit {
 
 // DeleteTemplate deletes a template that is bound to no module. It reports whether the
 // template existed.
-func (s *Store) DeleteTemplate(ctx context.Context, business catalog.Business, id int64) (bool, error) {
+func (s *Catalog) DeleteTemplate(ctx context.Context, business catalog.Business, id int64) (bool, error) {
 	if business.Validate() != nil {
 		return false, ctx.Err()
 	}
@@ -194,7 +195,7 @@ func (s *Store) DeleteTemplate(ctx context.Context, business catalog.Business, i
 }
 
 // Templates returns the template of each id, in order; nil if it does not exist.
-func (s *Store) Templates(ctx context.Context, business catalog.Business, ids []int64) ([]*catalog.Template, error) {
+func (s *Catalog) Templates(ctx context.Context, business catalog.Business, ids []int64) ([]*catalog.Template, error) {
 	if business.Validate() != nil {
 		return make([]*catalog.Template, len(ids)), ctx.Err()
 	}

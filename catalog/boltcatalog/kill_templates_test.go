@@ -1,4 +1,4 @@
-package boltstore_test
+package boltcatalog_test
 
 import (
 	"context"
@@ -13,7 +13,9 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
+	"github.com/procfleet/procfleet/internal/boltdb"
+	"github.com/procfleet/procfleet/internal/stores"
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 // victimTemplates is set for a victim that edits templates in batches.
@@ -29,7 +31,7 @@ var shop = catalog.Business{Account: catalog.DefaultAccount, ID: 2}
 // templateVictim edits until it is killed, and says which writer's which batch
 // was confirmed. Writers share a business, so that batches share commits.
 func templateVictim(path string) error {
-	s, err := boltstore.Open(path, boltstore.Options{})
+	s, err := stores.OpenBolt(path, boltdb.Options{})
 	if err != nil {
 		return err
 	}
@@ -44,7 +46,7 @@ func templateVictim(path string) error {
 
 // editForever makes the templates of a writer unless they are there, and gives
 // all of them the number of the batch again and again.
-func editForever(s *boltstore.Store, w int) error {
+func editForever(s *stores.Bolt, w int) error {
 	found, err := templatesOf(s, w)
 	if err != nil {
 		return err
@@ -80,7 +82,7 @@ func numbered(w int, ids []int64, n int) []catalog.Edit {
 
 func templateName(w, i int) string { return fmt.Sprintf("%d-%d", w, i%batchSize) }
 
-func templatesOf(s *boltstore.Store, w int) ([]catalog.Template, error) {
+func templatesOf(s *stores.Bolt, w int) ([]catalog.Template, error) {
 	found, _, err := s.SearchTemplates(context.Background(), shop, catalog.Search{
 		Conditions: []catalog.Condition{{Attribute: catalog.AttrUser, Comparison: catalog.Is, Values: []catalog.Value{catalog.Text(fmt.Sprint(w))}}},
 		Limit:      catalog.MaxTemplatePage,
@@ -93,7 +95,7 @@ func TestABatchOfTemplatesIsThereWholeOrNotAfterSIGKILL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tasks.db")
 	confirmed := make([]int, templateWriters)
 	for range 6 {
-		for _, line := range killedAfter(t, path, 1+rand.IntN(10), victimTemplates+"=yes") {
+		for _, line := range testenv.KilledAfter(t, 1+rand.IntN(10), victimFile+"="+path, victimTemplates+"=yes") {
 			var w, n int
 			if _, err := fmt.Sscan(line, &w, &n); err != nil {
 				t.Fatalf("line %q: %v", line, err)
@@ -115,7 +117,7 @@ func TestABatchOfTemplatesIsThereWholeOrNotAfterSIGKILL(t *testing.T) {
 // returns the number of that batch.
 func checkWhole(t *testing.T, s movable, w, confirmed int) int {
 	t.Helper()
-	found, err := templatesOf(s.Store, w)
+	found, err := templatesOf(s.Bolt, w)
 	if err != nil || len(found) != batchSize && (len(found) > 0 || confirmed > 0) {
 		t.Fatalf("writer %d has %d templates, %v; batch %d was confirmed", w, len(found), err, confirmed)
 	}

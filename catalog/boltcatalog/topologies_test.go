@@ -1,4 +1,4 @@
-package boltstore
+package boltcatalog
 
 import (
 	"errors"
@@ -9,15 +9,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/recent"
+	"github.com/procfleet/procfleet/catalog/internal/recent"
+	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 var shop = catalog.Business{Account: catalog.DefaultAccount, ID: 2}
 
-func topologyNow(t *testing.T, s *Store) *catalog.Topology {
+func topologyNow(t *testing.T, s *Catalog) *catalog.Topology {
 	t.Helper()
 	topology, err := s.Topology(t.Context(), shop)
 	if err != nil {
@@ -121,7 +120,7 @@ func TestATopologyIsDecodedOnceAsLongAsItIsUsed(t *testing.T) {
 	purged := func(after int64) (kept bool) {
 		t.Helper()
 		ahead.Add(after)
-		if err := s.purge(t.Context()); err != nil {
+		if err := s.db.Purge(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return s.topologies.Kept(shop) != nil
@@ -142,26 +141,21 @@ func TestATopologyIsDecodedOnceAsLongAsItIsUsed(t *testing.T) {
 func TestAFileOfBeforeTemplatesGetsTheirBuckets(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tasks.db")
-	s, err := Open(path, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openFile(t, path, boltdb.Options{})
 	hs := someHosts(t, 3)
 	if _, err := s.Register(t.Context(), []catalog.Definition{defined("web", "a", hs)}, true); err != nil {
 		t.Fatal(err)
 	}
-	err = s.db.Update(func(b *bbolt.Tx) error {
+	err := change(t.Context(), s, func(b *tx) error {
 		return errors.Join(b.DeleteBucket(bucketTemplates), b.DeleteBucket(bucketClaims), b.DeleteBucket(bucketRevisions), b.DeleteBucket(bucketTopologies))
 	})
-	if err := errors.Join(err, s.Close()); err != nil {
+	if err := errors.Join(err, s.db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = Open(path, Options{}); err != nil {
-		t.Fatal(err)
-	}
+	s = openFile(t, path, boltdb.Options{})
 	_, set := s.SetTopology(t.Context(), shop, catalog.Topology{Sets: []catalog.Set{{Name: "s"}}})
 	_, total, read := s.EntryPage(t.Context(), "shop", 0, 10)
-	if err := errors.Join(set, read, s.Close()); err != nil || total != len(hs) {
+	if err := errors.Join(set, read, s.db.Close()); err != nil || total != len(hs) {
 		t.Errorf("%d processes, %v", total, err)
 	}
 }

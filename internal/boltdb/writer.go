@@ -1,4 +1,4 @@
-package boltstore
+package boltdb
 
 import (
 	"context"
@@ -15,24 +15,24 @@ import (
 const groupLimit = 128
 
 // job is one change. The writer may call run again if the transaction was rolled back
-// because of another job. If run returns an error for which clean is true, it must have
+// because of another job. If run returns an error for which [DB.clean] is true, it must have
 // written nothing.
 type job struct {
-	run    func(t *tx) error
+	run    func(t *Tx) error
 	err    error
 	answer chan error
 }
 
-// update makes the writer run fn, and returns when the effect of fn is on disk. If ctx
+// Update makes the writer run fn, and returns when the effect of fn is on disk. If ctx
 // ends first, fn takes effect completely or not at all, and may still be running when
-// update returns. Therefore fn must own all data that it reads.
-func update[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T, error) {
+// Update returns. Therefore fn must own all data that it reads.
+func Update[T any](ctx context.Context, db *DB, fn func(t *Tx) (T, error)) (T, error) {
 	var v, none T
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
 	j := &job{
-		run: func(t *tx) (err error) {
+		run: func(t *Tx) (err error) {
 			if err := ctx.Err(); err != nil {
 				return err // the caller has returned
 			}
@@ -42,16 +42,16 @@ func update[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T,
 		answer: make(chan error, 1),
 	}
 	select {
-	case s.jobs <- j:
+	case db.jobs <- j:
 	case <-ctx.Done():
 		return none, ctx.Err()
-	case <-s.done:
+	case <-db.done:
 		return none, fmt.Errorf("%w: the store is closed", taskstore.ErrUnavailable)
 	}
 	select {
 	case err := <-j.answer:
 		if err != nil {
-			return none, outward(err)
+			return none, db.outward(err)
 		}
 		return v, nil
 	case <-ctx.Done():
@@ -59,30 +59,30 @@ func update[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T,
 	}
 }
 
-// change is update for changes without a result.
-func change(ctx context.Context, s *Store, fn func(t *tx) error) error {
-	_, err := update(ctx, s, func(t *tx) (struct{}, error) { return struct{}{}, fn(t) })
+// Change is Update for changes without a result.
+func Change(ctx context.Context, db *DB, fn func(t *Tx) error) error {
+	_, err := Update(ctx, db, func(t *Tx) (struct{}, error) { return struct{}{}, fn(t) })
 	return err
 }
 
 // write runs jobs until the store is closed.
-func (s *Store) write() {
+func (db *DB) write() {
 	for {
 		select {
-		case j := <-s.jobs:
-			s.commit(s.waiting(j))
-		case <-s.done:
+		case j := <-db.jobs:
+			db.commit(db.waiting(j))
+		case <-db.done:
 			return
 		}
 	}
 }
 
 // waiting returns first and the jobs that are waiting now, at most groupLimit.
-func (s *Store) waiting(first *job) []*job {
+func (db *DB) waiting(first *job) []*job {
 	group := []*job{first}
 	for len(group) < groupLimit {
 		select {
-		case j := <-s.jobs:
+		case j := <-db.jobs:
 			group = append(group, j)
 		default:
 			return group
@@ -93,12 +93,12 @@ func (s *Store) waiting(first *job) []*job {
 
 // commit runs a group of jobs in one transaction. If a job fails, it receives its
 // error, and the transaction is repeated with the other jobs.
-func (s *Store) commit(group []*job) {
+func (db *DB) commit(group []*job) {
 	for {
 		failed := -1
-		err := s.db.Update(func(b *bbolt.Tx) error {
+		err := db.bolt.Update(func(b *bbolt.Tx) error {
 			for i, j := range group {
-				if j.err = j.run(&tx{Tx: b, now: s.now()}); j.err != nil && !clean(j.err) {
+				if j.err = j.run(&Tx{Tx: b, Now: db.Now()}); j.err != nil && !db.clean(j.err) {
 					failed = i
 					return j.err
 				}

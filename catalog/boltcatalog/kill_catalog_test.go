@@ -1,4 +1,4 @@
-package boltstore_test
+package boltcatalog_test
 
 import (
 	"context"
@@ -14,7 +14,9 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
+	"github.com/procfleet/procfleet/internal/boltdb"
+	"github.com/procfleet/procfleet/internal/stores"
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 // victimRound is set for a victim that writes to the catalog: how many were
@@ -30,7 +32,7 @@ func catalogVictim(path, round string) error {
 	if _, err := fmt.Sscan(round, &first); err != nil {
 		return err
 	}
-	s, err := boltstore.Open(path, boltstore.Options{})
+	s, err := stores.OpenBolt(path, boltdb.Options{})
 	if err != nil {
 		return err
 	}
@@ -69,7 +71,7 @@ func catalogProcesses(hs []procfleet.Host) []catalog.Process {
 
 // catalogStep does one step of a writer: it registers its process, reports it,
 // groups it and unregisters it from half of the hosts, in turns.
-func catalogStep(s *boltstore.Store, w, step int) error {
+func catalogStep(s *stores.Bolt, w, step int) error {
 	ctx, hs := context.Background(), catalogHosts(w)
 	switch step % 4 {
 	case 0:
@@ -106,7 +108,7 @@ func TestACatalogSurvivesSIGKILL(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tasks.db")
 	for round := range 10 {
-		lines := killedAfter(t, path, 60+rand.IntN(200), victimRound+"="+fmt.Sprint(round))
+		lines := testenv.KilledAfter(t, 60+rand.IntN(200), victimFile+"="+path, victimRound+"="+fmt.Sprint(round))
 		s := open(t, path, new(atomic.Int64))
 		last := map[int]int{}
 		for _, line := range lines {

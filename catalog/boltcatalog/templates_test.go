@@ -1,4 +1,4 @@
-package boltstore
+package boltcatalog
 
 import (
 	"context"
@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 // searchAll finds the templates that have a user, which the tests take to
 // group them.
-func searchAll(t *testing.T, s *Store, user string) []catalog.Template {
+func searchAll(t *testing.T, s *Catalog, user string) []catalog.Template {
 	t.Helper()
 	page, total, err := s.SearchTemplates(t.Context(), shop, catalog.Search{
 		Conditions: []catalog.Condition{{Attribute: catalog.AttrUser, Comparison: catalog.Is, Values: []catalog.Value{catalog.Text(user)}}},
@@ -29,7 +28,7 @@ func searchAll(t *testing.T, s *Store, user string) []catalog.Template {
 }
 
 // makeTemplates makes n templates of a user and returns their ids.
-func makeTemplates(t *testing.T, s *Store, user string, n int) []int64 {
+func makeTemplates(t *testing.T, s *Catalog, user string, n int) []int64 {
 	t.Helper()
 	edits := make([]catalog.Edit, n)
 	for i := range edits {
@@ -88,7 +87,7 @@ func TestASearchShowsWholeBatchesAndAllThatWereAnswered(t *testing.T) {
 	}
 	others.Go(func() {
 		for !over.Load() {
-			s.templates.Forget(s.now().Add(time.Hour))
+			s.templates.Forget(s.db.Now().Add(time.Hour))
 			searchAll(t, s, "nobody")
 		}
 	})
@@ -100,7 +99,7 @@ func TestASearchShowsWholeBatchesAndAllThatWereAnswered(t *testing.T) {
 	}
 }
 
-func checkBatch(t *testing.T, s *Store, user string, size, least int) {
+func checkBatch(t *testing.T, s *Catalog, user string, size, least int) {
 	t.Helper()
 	found := searchAll(t, s, user)
 	if len(found) != size {
@@ -218,8 +217,8 @@ func TestAViewThatMissedACommitIsLoadedAnew(t *testing.T) {
 	if n := len(searchAll(t, s, "old")); n != 1 {
 		t.Fatalf("%d found", n)
 	}
-	err := s.db.Update(func(bolt *bbolt.Tx) error {
-		b := (&tx{Tx: bolt, now: s.now()}).templateBook(shop)
+	err := change(t.Context(), s, func(t *tx) error {
+		b := t.templateBook(shop)
 		batch, lastID, err := b.do([]catalog.Edit{{ID: id, Set: map[catalog.Attribute]catalog.Value{catalog.AttrUser: catalog.Text("new")}}})
 		if err != nil {
 			return err
@@ -257,13 +256,13 @@ func TestTemplatesAndTopologiesDoNotExpire(t *testing.T) {
 	t.Parallel()
 	ahead := new(atomic.Int64)
 	s := openAt(t, ahead)
-	ids := makeTemplates(t, s, "web", 2*purgeStep/3)
+	ids := makeTemplates(t, s, "web", 2*boltdb.PurgeKeys/3)
 	if _, err := s.SetTopology(t.Context(), shop, catalog.Topology{Sets: []catalog.Set{{Name: "s"}}}); err != nil {
 		t.Fatal(err)
 	}
 	searchAll(t, s, "web")
 	ahead.Add(int64(10 * 365 * 24 * time.Hour))
-	if err := s.purge(t.Context()); err != nil {
+	if err := s.db.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if s.templates.Kept(shop) != nil {

@@ -1,4 +1,4 @@
-package boltstore
+package boltcatalog
 
 import (
 	"bytes"
@@ -7,7 +7,8 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/pack"
+	"github.com/procfleet/procfleet/catalog/internal/pack"
+	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 // packedReport is a report in stored form.
@@ -37,7 +38,7 @@ func entriesOf(r *catalog.Report) []catalog.Process {
 }
 
 // Report stores reports. It ignores a report without a host.
-func (s *Store) Report(ctx context.Context, reports []catalog.Report) error {
+func (s *Catalog) Report(ctx context.Context, reports []catalog.Report) error {
 	packed := make([]packedReport, 0, len(reports))
 	for i := range reports {
 		if !reports[i].Host.IsZero() {
@@ -57,7 +58,7 @@ func (s *Store) Report(ctx context.Context, reports []catalog.Report) error {
 // takeReport stores a report if it is newer than the stored one. It updates the index
 // only if the two reports name different processes, which is rare.
 func (t *tx) takeReport(r packedReport) error {
-	key := hostKey(r.host)
+	key := boltdb.HostKey(r.host)
 	old, err := t.report(r.host, key)
 	if err != nil {
 		return err
@@ -94,9 +95,11 @@ func (t *tx) report(h procfleet.Host, key []byte) (catalog.Report, error) {
 	return pack.ReadReport(h, string(raw))
 }
 
-// forgetReport removes the report of a host. Registered processes remain in the index.
-func (t *tx) forgetReport(key []byte) error {
-	host, err := readHostKey(key)
+// ForgetHost removes the report of a host. Registered processes remain in the index. key
+// is the host's [boltdb.HostKey].
+func ForgetHost(b *boltdb.Tx, key []byte) error {
+	t := &tx{b}
+	host, err := boltdb.ReadHostKey(key)
 	if err != nil {
 		return err
 	}
@@ -111,12 +114,12 @@ func (t *tx) forgetReport(key []byte) error {
 }
 
 // Reported returns the last report of each host, in order.
-func (s *Store) Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error) {
+func (s *Catalog) Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error) {
 	return view(ctx, s, func(t *tx) ([]catalog.Report, error) {
 		out := make([]catalog.Report, len(hosts))
 		for i, h := range hosts {
 			var err error
-			if out[i], err = t.report(h, hostKey(h)); err != nil {
+			if out[i], err = t.report(h, boltdb.HostKey(h)); err != nil {
 				return nil, err
 			}
 		}
@@ -125,7 +128,7 @@ func (s *Store) Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog
 }
 
 // Entries returns the entry of each process, in order.
-func (s *Store) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
+func (s *Catalog) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
 	return view(ctx, s, func(t *tx) ([]catalog.Entry, error) {
 		out, r := make([]catalog.Entry, len(ps)), t.catalog()
 		for i, p := range ps {
@@ -141,7 +144,7 @@ func (s *Store) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.En
 // EntryPage returns a page of the entries of a namespace, sorted by key, and their
 // total. It counts the keys of the namespace on each call, because a stored counter
 // could drift.
-func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
+func (s *Catalog) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
 	if !catalog.ValidName(namespace) {
 		return nil, 0, ctx.Err()
 	}
@@ -158,7 +161,7 @@ func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit in
 				continue
 			}
 			name, host, _ := bytes.Cut(key[len(prefix):], []byte{0})
-			h, err := readHostKey(host)
+			h, err := boltdb.ReadHostKey(host)
 			if err != nil {
 				return page{}, err
 			}
@@ -171,4 +174,28 @@ func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit in
 		return p, nil
 	})
 	return p.entries, p.total, err
+}
+
+// purgeReports passes the hosts of reports to [Options.RememberHost], beginning at a key:
+// some hosts never announced themselves, or their record was removed by a release that
+// did not remove reports. It returns the key at which to continue; nil after the last
+// report.
+func (s *Catalog) purgeReports(t *boltdb.Tx, from []byte) ([]byte, error) {
+	if s.opt.RememberHost == nil {
+		return nil, nil
+	}
+	c := t.Bucket(bucketReports).Cursor()
+	looked := 0
+	key, _ := c.Seek(from)
+	for ; key != nil && looked < boltdb.PurgeKeys; key, _ = c.Next() {
+		looked++
+		host, err := boltdb.ReadHostKey(key)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.opt.RememberHost(t, host); err != nil {
+			return nil, err
+		}
+	}
+	return bytes.Clone(key), nil
 }

@@ -1,15 +1,15 @@
-package boltstore
+package boltcatalog
 
 import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/pack"
+	"github.com/procfleet/procfleet/catalog/internal/pack"
+	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 // standing records whether a process is registered, whether the last report of its host
@@ -32,7 +32,7 @@ func (st standing) bytes() []byte {
 	}
 	if st.registered() {
 		for _, at := range []time.Time{st.registeredAt, st.askedAt} {
-			out = append(out, number8(uint64(at.UnixMicro()))...)
+			out = append(out, boltdb.Number8(uint64(at.UnixMicro()))...)
 		}
 		out = append(out, st.spec...)
 	}
@@ -64,19 +64,7 @@ func names(texts ...string) []byte {
 }
 
 func processKey(p catalog.Process) []byte {
-	return append(names(p.Namespace, p.Name), hostKey(p.Host)...)
-}
-
-// readHostKey parses the result of hostKey.
-func readHostKey(key []byte) (procfleet.Host, error) {
-	if len(key) < 8 {
-		return procfleet.Host{}, fmt.Errorf("%x is not the key of a host", key)
-	}
-	addr, err := netip.ParseAddr(string(key[8:]))
-	if err != nil {
-		return procfleet.Host{}, fmt.Errorf("%x is not the key of a host: %w", key, err)
-	}
-	return procfleet.Host{Cloud: procfleet.CloudArea(binary.BigEndian.Uint64(key)), Addr: addr}, nil
+	return append(names(p.Namespace, p.Name), boltdb.HostKey(p.Host)...)
 }
 
 // standing returns the standing of a process, or the zero standing if it is
@@ -127,7 +115,7 @@ func (u uses) settle(t *tx, packed map[string][]byte) error {
 		case count == 0:
 			err = b.Delete([]byte(key))
 		default:
-			err = b.Put([]byte(key), append(number8(uint64(count)), spec...))
+			err = b.Put([]byte(key), append(boltdb.Number8(uint64(count)), spec...))
 		}
 		if err != nil {
 			return err
@@ -176,7 +164,7 @@ func (r *catalogReader) report(h procfleet.Host) (*hostReport, error) {
 	if found := r.reports[h]; found != nil {
 		return found, nil
 	}
-	report, err := r.t.report(h, hostKey(h))
+	report, err := r.t.report(h, boltdb.HostKey(h))
 	if err != nil {
 		return nil, err
 	}

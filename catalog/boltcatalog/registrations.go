@@ -1,4 +1,4 @@
-package boltstore
+package boltcatalog
 
 import (
 	"bytes"
@@ -8,7 +8,8 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/catalog/pack"
+	"github.com/procfleet/procfleet/catalog/internal/pack"
+	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 // definition is a [catalog.Definition] in stored form.
@@ -27,7 +28,7 @@ func packDefinitions(ds []catalog.Definition) (packed []definition, specs map[st
 		if err != nil {
 			return nil, nil, err
 		}
-		d := definition{spec: digest(string(raw)), asked: ds[i].Asked, keys: make([][]byte, len(ds[i].Hosts))}
+		d := definition{spec: boltdb.Digest(string(raw)), asked: ds[i].Asked, keys: make([][]byte, len(ds[i].Hosts))}
 		for j, h := range ds[i].Hosts {
 			p := ds[i].Process(h)
 			if err := p.Validate(); err != nil {
@@ -41,7 +42,7 @@ func packDefinitions(ds []catalog.Definition) (packed []definition, specs map[st
 }
 
 // Register stores definitions and reports for each host whether a registration existed.
-func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+func (s *Catalog) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
 	packed, specs, err := packDefinitions(ds)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace b
 			existed[i] = make([]bool, len(d.keys))
 			for j, key := range d.keys {
 				takes := false
-				before, err := t.setStanding(key, func(st *standing) { takes = st.register(&d, t.now, replace) })
+				before, err := t.setStanding(key, func(st *standing) { takes = st.register(&d, t.Now, replace) })
 				if err != nil {
 					return nil, err
 				}
@@ -85,7 +86,7 @@ func (st *standing) register(d *definition, now time.Time, replace bool) bool {
 }
 
 // Unregister removes registrations and reports which existed.
-func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+func (s *Catalog) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
 	keys := make([][]byte, len(ps)) // nil for an invalid process
 	for i, p := range ps {
 		if p.Validate() == nil {
@@ -112,7 +113,7 @@ func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 
 // Registrations returns the registration of each process, in order; nil if it is not
 // registered.
-func (s *Store) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
+func (s *Catalog) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
 	return view(ctx, s, func(t *tx) ([]*catalog.Registration, error) {
 		out, r := make([]*catalog.Registration, len(ps)), t.catalog()
 		for i, p := range ps {
@@ -127,7 +128,7 @@ func (s *Store) Registrations(ctx context.Context, ps []catalog.Process) ([]*cat
 
 // RegisteredHosts returns up to limit hosts on which a process is registered, sorted by
 // hostKey, beginning after a host.
-func (s *Store) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
+func (s *Catalog) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
 	if !catalog.ValidName(namespace) || !catalog.ValidName(name) {
 		return nil, ctx.Err()
 	}
@@ -136,7 +137,7 @@ func (s *Store) RegisteredHosts(ctx context.Context, namespace, name string, aft
 		c := t.Bucket(bucketProcesses).Cursor()
 		key, raw := c.Seek(prefix)
 		if !after.IsZero() {
-			last := append(bytes.Clone(prefix), hostKey(after)...)
+			last := append(bytes.Clone(prefix), boltdb.HostKey(after)...)
 			if key, raw = c.Seek(last); bytes.Equal(key, last) {
 				key, raw = c.Next()
 			}
@@ -146,7 +147,7 @@ func (s *Store) RegisteredHosts(ctx context.Context, namespace, name string, aft
 			if !readStanding(raw).registered() {
 				continue
 			}
-			h, err := readHostKey(key[len(prefix):])
+			h, err := boltdb.ReadHostKey(key[len(prefix):])
 			if err != nil {
 				return nil, err
 			}
