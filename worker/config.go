@@ -25,7 +25,7 @@ import (
 	"github.com/procfleet/procfleet/worker/sweep"
 )
 
-// Store has the calls to a task store that a worker uses.
+// Store has the calls to a task store and a catalog that a worker uses.
 type Store interface {
 	collect.Store
 	deliver.Store
@@ -33,6 +33,9 @@ type Store interface {
 	notify.Store
 	sweep.Store
 	taskstore.Clock
+
+	hosts.Catalog
+	sweep.Registrar
 }
 
 // Config holds the dependencies and settings of a worker. The caller closes Conn and

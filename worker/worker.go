@@ -103,14 +103,14 @@ func (w *Worker) connect(outage *storecall.Outage) (err error) {
 		SmallChunks: limits.SmallChunks, BigChunks: limits.BigChunks, Items: limits.Items, Parked: limits.Parked, Log: w.log,
 	})
 	w.sweep = sweep.New(sweep.Config{
-		Link: w.link, ID: cfg.ID, Store: cfg.Store, Audit: cfg.Audit, Recorder: rec, Notifier: w.notify,
+		Link: w.link, ID: cfg.ID, Store: cfg.Store, Registrar: cfg.Store, Audit: cfg.Audit, Recorder: rec, Notifier: w.notify,
 		Timing: timing.Sweep, Tasks: limits.SweepTasks, Items: limits.SweepItems, Outage: outage, Log: w.log.WithField("component", "worker.sweep"),
 	})
 	w.inboxes, w.drainOld = collect.New(collect.Config{
 		Link: w.link, Store: cfg.Store, Recorder: rec, Max: limits.CollectMax, Pull: timing.Pull, Log: w.log.WithField("component", "worker.collect"),
 	})
 	w.inboxes = append(w.inboxes, hosts.Inboxes(hosts.Config{
-		Link: w.link, Claims: claims, Store: cfg.Store, Log: w.log,
+		Link: w.link, Claims: claims, Store: cfg.Store, Catalog: cfg.Store, Log: w.log,
 		PresenceLinger: timing.PresenceLinger, ReportLinger: timing.ReportLinger,
 	})...)
 	return agentlink.ObserveInboxes(w.link.Metrics, w.inboxes)

@@ -23,6 +23,10 @@ import (
 // Store has the calls to a task store that this package uses.
 type Store interface {
 	Announce(ctx context.Context, as []taskstore.Announcement) error
+}
+
+// Catalog has the calls to a catalog that this package uses.
+type Catalog interface {
 	Report(ctx context.Context, reports []catalog.Report) error
 	FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error)
 	GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error)
@@ -30,10 +34,11 @@ type Store interface {
 
 // Config holds the dependencies and settings of the inboxes.
 type Config struct {
-	Link   *agentlink.Link
-	Claims *agentlink.IDClaims
-	Store  Store
-	Log    logrus.FieldLogger // parent logger; Inboxes adds a component like "worker.presence"
+	Link    *agentlink.Link
+	Claims  *agentlink.IDClaims
+	Store   Store
+	Catalog Catalog
+	Log     logrus.FieldLogger // parent logger; Inboxes adds a component like "worker.presence"
 	// PresenceLinger and ReportLinger are how long a batch waits for more messages
 	// after its first.
 	PresenceLinger, ReportLinger time.Duration
@@ -44,11 +49,11 @@ func Inboxes(cfg Config) []*agentlink.Inbox {
 	m := cfg.Link.Metrics
 	of := func(component, messageType string, counter metrics.Counter) receiver {
 		log := cfg.Log.WithField("component", "worker."+component)
-		return receiver{link: cfg.Link, store: cfg.Store, log: log, messageType: messageType, counter: counter}
+		return receiver{link: cfg.Link, log: log, messageType: messageType, counter: counter}
 	}
-	p := &presence{receiver: of("presence", agentproto.TypePresence, m.Announcements), claims: cfg.Claims}
-	r := &reports{of("reports", agentproto.TypeProcesses, m.Reports)}
-	s := &settings{of("settings", agentproto.TypeSettingsRequest, m.Settings)}
+	p := &presence{receiver: of("presence", agentproto.TypePresence, m.Announcements), store: cfg.Store, claims: cfg.Claims}
+	r := &reports{of("reports", agentproto.TypeProcesses, m.Reports), cfg.Catalog}
+	s := &settings{of("settings", agentproto.TypeSettingsRequest, m.Settings), cfg.Catalog}
 	e := newEvents(of("events", agentproto.TypeEvent, m.Events))
 	return []*agentlink.Inbox{p.inbox(cfg.PresenceLinger), r.inbox(cfg.ReportLinger), s.inbox(), e.inbox()}
 }
@@ -56,7 +61,6 @@ func Inboxes(cfg Config) []*agentlink.Inbox {
 // receiver has the common parts of all kinds of messages.
 type receiver struct {
 	link        *agentlink.Link
-	store       Store
 	log         logrus.FieldLogger
 	messageType string
 	counter     metrics.Counter // messages by outcome

@@ -18,6 +18,7 @@ import (
 // After a lost announcement, the agent repeats it within 30 s.
 type presence struct {
 	receiver
+	store  Store
 	claims *agentlink.IDClaims
 }
 

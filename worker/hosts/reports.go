@@ -15,7 +15,10 @@ import (
 
 // reports stores process reports of agents in batches. Reports are complete, so the
 // agent's next report makes up for a lost one.
-type reports struct{ receiver }
+type reports struct {
+	receiver
+	catalog Catalog
+}
 
 // inbox returns the inbox of reports. A report has about 400 bytes per process.
 func (r *reports) inbox(linger time.Duration) *agentlink.Inbox {
@@ -99,5 +102,5 @@ func reportedProcess(p *agentproto.ManagedProcess) catalog.ReportedProcess {
 }
 
 func (r *reports) record(ctx context.Context, batch []catalog.Report) {
-	r.write(ctx, len(batch), func(ctx context.Context) error { return r.store.Report(ctx, batch) })
+	r.write(ctx, len(batch), func(ctx context.Context) error { return r.catalog.Report(ctx, batch) })
 }

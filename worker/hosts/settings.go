@@ -18,7 +18,10 @@ import (
 
 // settings replies to agents with the settings of their hosts, in batches. An agent
 // that gets no reply repeats its request.
-type settings struct{ receiver }
+type settings struct {
+	receiver
+	catalog Catalog
+}
 
 // inbox returns the inbox of settings requests. A request has about 200 bytes, and
 // after a change every agent sends one within 2 s.
@@ -80,11 +83,11 @@ func (s *settings) read(ctx context.Context, batch []request) ([]agentproto.Sett
 	for i := range batch {
 		hosts[i] = batch[i].host
 	}
-	freezes, err := s.store.FreezesOf(ctx, hosts)
+	freezes, err := s.catalog.FreezesOf(ctx, hosts)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := s.store.GroupsOf(ctx, hosts)
+	groups, err := s.catalog.GroupsOf(ctx, hosts)
 	if err != nil {
 		return nil, err
 	}

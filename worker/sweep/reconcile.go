@@ -183,7 +183,7 @@ func (s *Sweeper) register(ctx context.Context, task *procfleet.Task) error {
 		if len(ds) == 0 {
 			continue
 		}
-		if _, err := s.cfg.Store.Register(ctx, ds, true); err != nil {
+		if _, err := s.cfg.Registrar.Register(ctx, ds, true); err != nil {
 			return fmt.Errorf("register the processes of chunk %d: %w", chunk, err)
 		}
 	}

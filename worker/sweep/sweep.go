@@ -34,23 +34,28 @@ type Store interface {
 	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
 	Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) (page []procfleet.ItemResult, next string, err error)
-	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
+}
+
+// Registrar stores the registrations of accepted tasks.
+type Registrar interface {
+	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
 }
 
 // Config holds the dependencies and settings of a [Sweeper].
 type Config struct {
 	*agentlink.Link
-	ID       string // id of this worker as holder of leases
-	Store    Store
-	Audit    *audit.Log // nil records nothing
-	Recorder *collect.Recorder
-	Notifier *notify.Notifier
-	Timing   Timing
-	Tasks    int // tasks visited in one round of a shard
-	Items    int // items of tasks being repaired
-	Outage   *storecall.Outage
-	Log      logrus.FieldLogger
+	ID        string // id of this worker as holder of leases
+	Store     Store
+	Registrar Registrar
+	Audit     *audit.Log // nil records nothing
+	Recorder  *collect.Recorder
+	Notifier  *notify.Notifier
+	Timing    Timing
+	Tasks     int // tasks visited in one round of a shard
+	Items     int // items of tasks being repaired
+	Outage    *storecall.Outage
+	Log       logrus.FieldLogger
 }
 
 // Sweeper visits every open task periodically, repairs tasks after lost messages, and
