@@ -66,7 +66,7 @@ type changes struct {
 }
 
 // errWriteUnknown means that Redis no longer records the changes since a write.
-var errWriteUnknown = errors.New("redisstore: write is too old or was lost in a fail-over")
+var errWriteUnknown = errors.New("rediscatalog: write is too old or was lost in a fail-over")
 
 func (s *Catalog) changesSince(ctx context.Context, b catalog.Business, token, after string) (changes, error) {
 	keys := s.keys.business(b)

@@ -46,7 +46,8 @@ func New(db *boltdb.DB, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Open opens a file with [boltdb.Open] and returns the task store in it.
+// Open opens a file with [boltdb.Open] and returns the task store in it, without a
+// catalog. It is for tests: hosts that it forgets keep their reports.
 func Open(path string, opt boltdb.Options) (*Store, error) {
 	db, err := boltdb.Open(path, opt)
 	if err != nil {

@@ -48,7 +48,8 @@ func New(ctx context.Context, conn *redisconn.Conn, opt Options) (*Store, error)
 	return s, nil
 }
 
-// Open opens a connection with [redisconn.Open] and returns the task store on it.
+// Open opens a connection with [redisconn.Open] and returns the task store on it, without
+// a catalog. It is for tests and measurements: hosts that it forgets keep their reports.
 func Open(ctx context.Context, opt redisconn.Options) (*Store, error) {
 	conn, err := redisconn.Open(ctx, opt)
 	if err != nil {
