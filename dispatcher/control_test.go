@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // recordedHints records the hints that a dispatcher sends.
@@ -31,7 +31,7 @@ func (h *recordedHints) record(kind string, id procfleet.TaskID) error {
 // controlled is a dispatcher with a store that has one dispatched task.
 type controlled struct {
 	*testServer
-	store *boltstore.Store
+	store *stores.Bolt
 	hints *recordedHints
 	id    procfleet.TaskID
 }
