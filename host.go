@@ -41,16 +41,16 @@ func NewHost(cloud CloudArea, ip string) (Host, error) {
 	return Host{Cloud: cloud, Addr: addr}, nil
 }
 
-// ParseHost parses the format of [Host.String], "<cloud>:<ip>", for example
+// ParseHost parses the format of [Host.String], "<cloud area>:<ip>", for example
 // "0:10.0.0.1" or "3:fd00::1".
 func ParseHost(s string) (Host, error) {
 	area, ip, ok := strings.Cut(s, ":")
 	if !ok {
-		return Host{}, fmt.Errorf("host %q is not of the form <cloud>:<ip>, for example 0:10.0.0.1", clip(s))
+		return Host{}, fmt.Errorf("host %q is not of the form <cloud area>:<ip>, for example 0:10.0.0.1", clip(s))
 	}
 	n, err := strconv.ParseInt(area, 10, 64)
 	if err != nil {
-		return Host{}, fmt.Errorf("host %q: cloud area %q is not a number; the form is <cloud>:<ip>, for example 0:10.0.0.1", clip(s), clip(area))
+		return Host{}, fmt.Errorf("host %q: cloud area %q is not a number; the form is <cloud area>:<ip>, for example 0:10.0.0.1", clip(s), clip(area))
 	}
 	h, err := NewHost(CloudArea(n), ip)
 	if err != nil {
@@ -62,7 +62,7 @@ func ParseHost(s string) (Host, error) {
 // IsZero reports whether h is the zero Host.
 func (h Host) IsZero() bool { return h == Host{} }
 
-// String formats the host as "<cloud>:<ip>", and the zero Host as "".
+// String formats the host as "<cloud area>:<ip>", and the zero Host as "".
 func (h Host) String() string {
 	return string(h.append(make([]byte, 0, 24)))
 }

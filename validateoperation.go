@@ -41,7 +41,7 @@ func (o *Operation) validateTargets() error {
 	if len(o.Targets) > 0 {
 		return nil
 	}
-	return &FieldError{"hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1"}
+	return &FieldError{"hosts", "is empty; name at least one host as <cloud area>:<ip>, for example 0:10.0.0.1"}
 }
 
 // validateRegistered checks that Process has Namespace and Name only: other

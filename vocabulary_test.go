@@ -30,7 +30,7 @@ func TestParseHostAcceptsExactlyWhatStringWrites(t *testing.T) {
 func TestParseHostNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"10.0.0.1":                       "<cloud>:<ip>",
+		"10.0.0.1":                       "<cloud area>:<ip>",
 		"x:10.0.0.1":                     "cloud area",
 		"-1:10.0.0.1":                    "negative",
 		"0:10.0.0":                       "neither an IPv4 nor an IPv6",

@@ -120,7 +120,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// host returns the name of this host in messages: "<cloud>:<ip>".
+// host returns the name of this host in messages: "<cloud area>:<ip>".
 func (c *Config) host() string { return fmt.Sprintf("%d:%s", c.Cloud, c.Addr) }
 
 func (c *Config) subject() string { return agentproto.AgentSubject(c.Cloud, c.Addr) }

@@ -83,7 +83,7 @@ type identity struct {
 	*authenticator
 
 	cloud       int64
-	host        string // "<cloud>:<ip>"
+	host        string // "<cloud area>:<ip>"
 	agentID     string
 	instance    string
 	incarnation string // random for each run, so that copies of a data folder differ

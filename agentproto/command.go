@@ -37,7 +37,7 @@ type Command struct {
 	Header
 	Task string `json:"task"`
 	Lane string `json:"lane"` // lane of the results: "s" or "b"
-	Host string `json:"host"` // "<cloud>:<ip>"; every other host refuses the command
+	Host string `json:"host"` // "<cloud area>:<ip>"; every other host refuses the command
 	// Instance is the addressed agent instance; others refuse the whole command.
 	// Empty if the sender does not know the instance.
 	Instance string `json:"instance,omitempty"`

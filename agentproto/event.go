@@ -11,7 +11,7 @@ import (
 // retains its latest events in memory.
 type Event struct {
 	Header
-	Host     string    `json:"host"` // "<cloud>:<ip>"
+	Host     string    `json:"host"` // "<cloud area>:<ip>"
 	AgentID  string    `json:"agent_id,omitempty"`
 	Instance string    `json:"instance"`
 	At       time.Time `json:"at"`   // agent's estimate of the server's time

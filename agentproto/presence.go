@@ -10,7 +10,7 @@ import (
 // A missing reply is no error: the agent sends its next announcement on schedule.
 type Presence struct {
 	Header
-	Host     string `json:"host"` // "<cloud>:<ip>"
+	Host     string `json:"host"` // "<cloud area>:<ip>"
 	AgentID  string `json:"agent_id,omitempty"`
 	Instance string `json:"instance"` // random id, created with the data folder
 	// Incarnation is random for each agent process. Two live incarnations of one
@@ -58,7 +58,7 @@ type PresenceReply struct {
 // next report, which is complete again, makes up for a lost one.
 type Processes struct {
 	Header
-	Host     string `json:"host"` // "<cloud>:<ip>"
+	Host     string `json:"host"` // "<cloud area>:<ip>"
 	AgentID  string `json:"agent_id,omitempty"`
 	Instance string `json:"instance"`
 	// Number orders the reports of a host, across all its agents: microseconds of

@@ -10,7 +10,7 @@ import (
 // 8 to 12 minutes. The reply is a [SettingsReply].
 type SettingsRequest struct {
 	Header
-	Host     string `json:"host"` // "<cloud>:<ip>"
+	Host     string `json:"host"` // "<cloud area>:<ip>"
 	Instance string `json:"instance"`
 }
 

@@ -41,7 +41,7 @@ func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task
 	case errors.Is(err, taskstore.ErrSeq):
 		return nil, &dialect.Error{
 			Kind: dialect.Conflict, Field: "if_seq", Task: q.Task,
-			Problem: fmt.Sprintf("is %d, but the task has seq %d: read the task again", q.Seq, controlled.Seq),
+			Problem: fmt.Sprintf("is %d, but the task has seq %d: read the task again", *q.IfSeq, controlled.Seq),
 		}
 	case errors.Is(err, taskstore.ErrDone):
 		return nil, &dialect.Error{Kind: dialect.Conflict, Task: q.Task, Problem: fmt.Sprintf("the task is %s: only an open task can be controlled", controlled.State)}
@@ -55,7 +55,7 @@ func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task
 }
 
 func (e *exchange) pauseTask(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
-	task, err := e.api.store.Pause(ctx, q.Task, q.Reason, q.Seq)
+	task, err := e.api.store.Pause(ctx, q.Task, q.Reason, seqOf(q))
 	if hints := e.api.cfg.Hints; err == nil && hints != nil {
 		_ = hints.Hold(q.Task) // workers also read the store
 	}
@@ -65,7 +65,7 @@ func (e *exchange) pauseTask(ctx context.Context, q *dialect.TaskControl) (procf
 // resumeTask resumes a task and makes its next visit due, in which the sweep publishes the
 // chunks that workers dropped. If setting the visit fails, the task's regular visit does.
 func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
-	task, err := e.api.store.Resume(ctx, q.Task, q.Seq)
+	task, err := e.api.store.Resume(ctx, q.Task, seqOf(q))
 	if err != nil {
 		return task, err
 	}
@@ -73,4 +73,11 @@ func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl) (proc
 		e.log().WithError(err).WithField("task", q.Task).Warn("visit of resumed task not stored")
 	}
 	return task, nil
+}
+
+func seqOf(q *dialect.TaskControl) int {
+	if q.IfSeq == nil {
+		return taskstore.AnySeq
+	}
+	return *q.IfSeq
 }

@@ -35,7 +35,7 @@ type Reply struct {
 
 // Agent describes the replying agent.
 type Agent struct {
-	Host      string    `json:"host"` // "<cloud>:<ip>"
+	Host      string    `json:"host"` // "<cloud area>:<ip>"
 	AgentID   string    `json:"agent_id,omitempty"`
 	Instance  string    `json:"instance"`
 	Version   string    `json:"version"`

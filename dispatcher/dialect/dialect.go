@@ -129,13 +129,13 @@ const (
 	ResumeTask Transition = "resume"
 )
 
-// TaskControl requests a transition of a task. Seq is the expected
-// [procfleet.Task.Seq], or [taskstore.AnySeq].
+// TaskControl requests a transition of a task. IfSeq is the expected
+// [procfleet.Task.Seq]; nil accepts any.
 type TaskControl struct {
 	Task       procfleet.TaskID
 	Transition Transition
 	Reason     string
-	Seq        int
+	IfSeq      *int
 }
 
 // Watch is the endpoint that streams the changes of one task as server-sent events until

@@ -69,7 +69,7 @@ type gseHost struct {
 }
 
 // gseAddress and gseAddressAndSupplier write a host with a cloud area as a key:
-// <cloud>:<ip>, or <cloud>:<supplier>:<ip>.
+// <cloud area>:<ip>, or <cloud>:<supplier>:<ip>.
 func gseAddress(h *gseHost) string { return strconv.FormatInt(*h.CloudID, 10) + ":" + h.IP }
 
 func gseAddressAndSupplier(h *gseHost) string {

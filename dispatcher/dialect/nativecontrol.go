@@ -3,7 +3,6 @@ package dialect
 import (
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
-	"github.com/procfleet/procfleet/taskstore"
 )
 
 // decodeTaskControl returns the decoder of a control call. The body may be empty.
@@ -22,13 +21,10 @@ func decodeTaskControl(transition Transition) func(*Request) (TaskControl, error
 		if err := tooLong("reason", body.Reason, procfleet.MaxHoldReason); err != nil {
 			return TaskControl{}, refused(err, same)
 		}
-		q := TaskControl{Task: id, Transition: transition, Reason: body.Reason, Seq: taskstore.AnySeq}
-		if body.IfSeq != nil {
-			if q.Seq = *body.IfSeq; q.Seq < 0 {
-				return TaskControl{}, invalid("if_seq", "is negative")
-			}
+		if body.IfSeq != nil && *body.IfSeq < 0 {
+			return TaskControl{}, invalid("if_seq", "is negative")
 		}
-		return q, nil
+		return TaskControl{Task: id, Transition: transition, Reason: body.Reason, IfSeq: body.IfSeq}, nil
 	}
 }
 

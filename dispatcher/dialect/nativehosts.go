@@ -39,7 +39,7 @@ func someTargets(hosts, ids []string, limit int) ([]procfleet.Target, error) {
 	case err != nil:
 		return nil, err
 	case len(targets) == 0:
-		return nil, invalid("hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1")
+		return nil, invalid("hosts", "is empty; name at least one host as <cloud area>:<ip>, for example 0:10.0.0.1")
 	case limit > 0 && len(targets) > limit:
 		return nil, invalid("hosts", "are %d together with agents, at most %d may be asked for at a time", len(targets), limit)
 	}

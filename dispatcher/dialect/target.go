@@ -36,7 +36,7 @@ func labelled(host procfleet.Host, label string) procfleet.Target {
 	return t
 }
 
-// agentTargets returns the targets of agent ids. The id "<cloud>:<ip>" is an alias of
+// agentTargets returns the targets of agent ids. The id "<cloud area>:<ip>" is an alias of
 // that host.
 func agentTargets(ids []string, field string) ([]procfleet.Target, error) {
 	targets := make([]procfleet.Target, 0, len(ids))

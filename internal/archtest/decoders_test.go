@@ -144,6 +144,7 @@ var decoders = map[string]string{
 	"taskstore/internal/pack.Page":       "taskstore/internal/pack.FuzzPage",
 
 	"taskstore/redisstore.readHead":         "taskstore/redisstore.FuzzReadTask",
+	"taskstore/redisstore.readHold":         "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readLayout":       "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readEntry":        "taskstore/redisstore.FuzzReadPresence",
 	"taskstore/redisstore.readAnnouncement": "taskstore/redisstore.FuzzReadPresence",

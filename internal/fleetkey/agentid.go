@@ -38,7 +38,7 @@ func ValidAgentID(id string) error {
 	area, ip, _ := strings.Cut(id, ":")
 	if _, err := strconv.ParseInt(area, 10, 64); err == nil {
 		if _, err := netip.ParseAddr(ip); err == nil {
-			return fmt.Errorf("agent id %q has the form <cloud>:<ip>, which always means the host of that address", id)
+			return fmt.Errorf("agent id %q has the form <cloud area>:<ip>, which always means the host of that address", id)
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 type File struct {
 	// Keys are one to four keys, newest first.
 	Keys []Key `json:"keys"`
-	// Generations are the generations of hosts ("<cloud>:<ip>") that were
+	// Generations are the generations of hosts ("<cloud area>:<ip>") that were
 	// revoked at least once; all other hosts have generation 0.
 	Generations map[string]int `json:"generations,omitempty"`
 }
@@ -148,7 +148,7 @@ func (f *File) Remove(id string) bool {
 	return len(f.Keys) < n
 }
 
-// Revoke revokes the keys of a host ("<cloud>:<ip>") and returns its new
+// Revoke revokes the keys of a host ("<cloud area>:<ip>") and returns its new
 // generation.
 func (f *File) Revoke(host string) int {
 	if f.Generations == nil {

@@ -25,7 +25,7 @@ type Host struct {
 
 // HostFile is the stored form of a [Host].
 type HostFile struct {
-	Host    string        `json:"host"` // "<cloud>:<ip>"
+	Host    string        `json:"host"` // "<cloud area>:<ip>"
 	AgentID string        `json:"agent_id,omitempty"`
 	Keys    []HostKeyFile `json:"keys"`
 }
@@ -40,7 +40,7 @@ type HostKeyFile struct {
 	AgentIDProof string `json:"agent_id_proof,omitempty"`
 }
 
-// Name returns the host as "<cloud>:<ip>".
+// Name returns the host as "<cloud area>:<ip>".
 func (h *Host) Name() string { return h.name }
 
 // Address returns the cloud area and the address of the host.
@@ -55,7 +55,7 @@ func parseName(name string) (cloud int64, addr netip.Addr, err error) {
 		addr, err = netip.ParseAddr(ip)
 	}
 	if addr = addr.Unmap(); err != nil || cloud < 0 || name != fmt.Sprintf("%d:%s", cloud, addr) {
-		return 0, netip.Addr{}, fmt.Errorf("%q is not of the form <cloud>:<ip>, for example 0:10.0.0.1", name)
+		return 0, netip.Addr{}, fmt.Errorf("%q is not of the form <cloud area>:<ip>, for example 0:10.0.0.1", name)
 	}
 	return cloud, addr, nil
 }

@@ -62,7 +62,7 @@ type Key struct {
 	deriver *deriver // set by [File.Ring]
 }
 
-// Host returns the current keys of the agent of a host ("<cloud>:<ip>"), or nil if
+// Host returns the current keys of the agent of a host ("<cloud area>:<ip>"), or nil if
 // the ring is nil.
 func (r *Ring) Host(host string) *Host {
 	if r == nil {

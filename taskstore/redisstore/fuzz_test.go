@@ -17,8 +17,8 @@ import (
 const fuzzTask procfleet.TaskID = "GSETASK:20261121053522:123456"
 
 // fuzzHead is a head as [layoutFields] has it, its values separated by lines.
-const fuzzHead = "running\ns\n2\n1\n1790000000000000\n1790000060000000\n1790604800000000\n\n1\n0\n\n" +
-	`{"a":["start"],"d":"native","o":{}}`
+const fuzzHead = "running\ns\n2\n1\n1790000000000000\n1790000060000000\n1790604800000000\n\n1\n0\n\n\n" +
+	`1` + "\n" + `1790000010000000 {"k":"operator"}` + "\n" + `{"a":["start"],"d":"native","o":{}}`
 
 // headValues is what a server answers with: a missing field is no text.
 func headValues(text string) []any {

@@ -136,7 +136,7 @@ func Cut(s string, limit int) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// ParseHost parses "<cloud>:<ip>" and checks that the cloud area is the one in the
+// ParseHost parses "<cloud area>:<ip>" and checks that the cloud area is the one in the
 // subject. NATS permissions restrict agents to the subjects of their area.
 func ParseHost(text, subject string) (procfleet.Host, error) {
 	host, err := procfleet.ParseHost(text)

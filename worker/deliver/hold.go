@@ -56,7 +56,7 @@ func (d *Deliverer) dropHeld(ctx context.Context, ref bus.ChunkRef, msg jetstrea
 	defer cancel()
 	log := d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})
 	if err := msg.DoubleAck(ctx); err != nil {
-		log.WithError(err).Warn("chunk of a paused task not dropped, will be redelivered")
+		log.WithError(err).Warn("paused chunk not dropped, will be redelivered")
 		return
 	}
 	task, err := d.cfg.Store.Task(ctx, ref.Task)

@@ -97,7 +97,7 @@ func (h *Host) Clear() {
 
 func (h *Host) subject() string { return agentproto.AgentSubject(h.cloud, address) }
 
-// Name returns the name of the host, "<cloud>:<ip>".
+// Name returns the name of the host, "<cloud area>:<ip>".
 func (h *Host) Name() string { return fmt.Sprintf("%d:%s", h.cloud, address) }
 
 // Start runs the agent and waits until it accepts commands. env is added to its environment;
