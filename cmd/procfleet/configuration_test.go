@@ -149,7 +149,7 @@ func TestTheCheckRefusesWhatCannotWork(t *testing.T) {
 		"an unset variable for NATS":  {[]string{"dispatcher", "--nats", ""}, "--nats: \"nats://\" is not the URL of a NATS server"},
 		"an unset variable for Redis": {[]string{"worker", "--redis", ""}, "--redis: redis URL:"},
 		"replicas of no Redis":        {[]string{"up", "--redis-wait-replicas", "1"}, "--redis-wait-replicas: the embedded store has no replicas"},
-		"a body without an end":       {[]string{"up", "--max-body", "9223372036854775807"}, "--max-body: 9223372036854775807 bytes are more than"},
+		"a body without an end":       {[]string{"up", "--max-body", "9223372036854775807"}, "--max-body: 9223372036854775807 bytes exceed"},
 		"bad replicas in the URL":     {[]string{"worker", "--redis", "redis://127.0.0.1:6379/0?wait_replicas=many"}, "wait_replicas=\"many\""},
 	} {
 		t.Run(name, func(t *testing.T) {
