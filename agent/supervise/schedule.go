@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxSpread bounds the additional delay of a cycle's ticks, so that processes that were
-	// registered together do not run together.
+	// registered together do not run together. The delay is less than the cycle, too.
 	maxSpread = 30 * time.Second
 
 	// A tick may be served late by 1/graceShare of the time to the next tick, within
@@ -40,9 +40,9 @@ type Timetable struct {
 	rule *cron.SpecSchedule
 }
 
-// Cycle returns a timetable with a tick at begin + n × every, delayed by an offset below
-// 30 s that is derived from key. Its times belong to a clock that is never set. every must
-// be positive.
+// Cycle returns a timetable with a tick at begin + n × every, delayed by an offset that is
+// derived from key and less than every and 30 s. Its times belong to a clock that is never
+// set. every must be positive.
 func Cycle(every time.Duration, begin time.Time, key string) Timetable {
 	h := fnv.New32a()
 	h.Write([]byte(key))

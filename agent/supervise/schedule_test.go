@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,30 @@ func TestBadCrontabIsRefused(t *testing.T) {
 	} {
 		if _, err := Crontab(rule); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q in it", rule, err, want)
+		}
+	}
+}
+
+func TestShortCycleBeginsAtMostOneCycleLate(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, every := range []time.Duration{time.Second, 2 * time.Second, 30 * time.Second, time.Hour} {
+		limit := min(every, 30*time.Second)
+		var most time.Duration
+		for n := range 1000 {
+			key := fmt.Sprintf("shop:job_%d", n)
+			first := Cycle(every, begin, key).Next(begin)
+			late := first.Sub(begin.Add(every))
+			if late < 0 || late >= limit {
+				t.Fatalf("cycle of %s of %s begins %s late, want less than %s", every, key, late, limit)
+			}
+			if again := Cycle(every, begin, key).Next(begin); !again.Equal(first) {
+				t.Fatalf("cycle of %s of %s begins at %s and at %s", every, key, first, again)
+			}
+			most = max(most, late)
+		}
+		if most < limit*9/10 {
+			t.Errorf("cycles of %s begin at most %s late: they are not spread over %s", every, most, limit)
 		}
 	}
 }
