@@ -149,6 +149,7 @@ func (a *actor) handle(ctx context.Context, msg message) {
 	case panicked:
 		quarantine{a}.countPanic(ctx, msg)
 	case instanceDied:
+		a.watch.instance = msg.death
 		observer{a}.recount(ctx)
 	case scheduleDue:
 		scheduler{a}.tick(ctx)
@@ -275,5 +276,5 @@ func (a *actor) recordExit(main proc.Identity, was supervise.State) {
 			exit.Known, exit.Signal, exit.Why = true, "SIGKILL", "out of memory"
 		}
 	}
-	a.memory.LastExit = exit
+	a.memory.LastExit, a.memory.exited = exit, main
 }

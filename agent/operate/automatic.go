@@ -191,9 +191,10 @@ func (a automation) terminate(ctx context.Context, effect supervise.Terminate) {
 
 func (a automation) terminated(ctx context.Context, msg terminated) {
 	defer a.engine.drain.end()
-	defer a.auto.reportEnd(msg.end)
+	defer func() { a.auto.reportEnd(msg.end) }()
 	main := a.state.Main
 	a.step(ctx, supervise.Terminated{Outcome: msg.end.Outcome}, nil)
+	msg.end.Exit = a.exitOf(proc.Identity(main))
 	entry := a.log.WithField("pid", main.PID).WithField("why", string(a.auto.why))
 	switch {
 	case msg.end.Outcome.Class == supervise.Interrupted:

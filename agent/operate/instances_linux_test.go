@@ -48,6 +48,9 @@ func TestAllInstancesAreVerifiedWatchedAndStopped(t *testing.T) {
 		r := g.want("start", spec, agentproto.CodeAlreadyRunning, "start: process is already running")
 		g.says(r, fmt.Sprintf("(%d/3)", len(left)))
 	}
+	for _, e := range emitted.of(agentproto.EventInstancesMissing) {
+		g.carriesSigkill(e)
+	}
 	if events := emitted.of(agentproto.EventPIDChanged); len(events) > 0 || g.starts() != 1 {
 		t.Fatalf("%d starts, emitted %+v", g.starts(), events)
 	}

@@ -243,7 +243,12 @@ func exceeded(b limits.Breach, s *snapshot, of proc.Capacity, end procop.Termina
 			b.Pool.ID, b.Value, b.Metric, b.Window, b.Limit, len(b.Members))
 		maps.Copy(event.Details, poolDetails(b))
 	}
-	event.Message = procop.Join(cause, end.Text())
+	exit, details := describeExit(end.Exit)
+	if exit != "" {
+		exit = fmt.Sprintf("pid %d %s", event.PID, exit)
+	}
+	event.Message = procop.Join(cause, end.Text(), exit)
+	maps.Copy(event.Details, details)
 	return event
 }
 

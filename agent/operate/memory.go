@@ -19,8 +19,9 @@ import (
 type memory struct {
 	recorded
 
-	saved    digest // digest of the record in the journal
-	rebooted bool   // the host has booted since the record was stored
+	saved    digest        // digest of the record in the journal
+	rebooted bool          // the host has booted since the record was stored
+	exited   proc.Identity // process whose end LastExit describes
 }
 
 // recorded is the part of a record that the state machine does not contain.
@@ -121,7 +122,7 @@ func (a *actor) restore(text json.RawMessage) error {
 	if rebooted {
 		rec.forgetBoot()
 	}
-	a.memory = memory{recorded: rec.recorded, saved: digestOf(text), rebooted: rebooted}
+	a.memory = memory{recorded: rec.recorded, saved: digestOf(text), rebooted: rebooted, exited: rec.Last}
 	a.schedule.rhythm = rec.Rhythm
 	a.state = supervise.State{
 		Saved: rec.Saved, SpecStored: !rec.Named, Policy: policyOf(&rec.Spec, a.engine.cfg.Timing), Paused: a.unconfirmed(),

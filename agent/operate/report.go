@@ -1,7 +1,9 @@
 package operate
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -93,12 +95,17 @@ func (r reporter) emitNotice(notice supervise.Emit) {
 	switch notice.Notice {
 	case supervise.Restarted:
 		event.Kind = agentproto.EventRestarted
-		event.Message = fmt.Sprintf("the process had ended and was started again, pid %d", pid)
 		event.Details = map[string]any{"restarts": r.state.Restarts, "pid_before": r.memory.Last.PID}
+		ended := cmp.Or(r.describeEnd(r.memory.Last, event.Details), "had ended")
+		event.Message = fmt.Sprintf("the process %s and was started again, pid %d", ended, pid)
 	case supervise.GivenUp:
 		event.Kind = agentproto.EventGaveUp
-		event.Message = r.whyGivenUp(notice.Reason)
 		event.Details = map[string]any{"reason": string(notice.Reason), "failures": r.state.Failures}
+		event.Message = r.whyGivenUp(notice.Reason)
+		if ended := r.describeEnd(r.memory.Last, event.Details); ended != "" {
+			// First: whyGivenUp may end in long output.
+			event.Message = procop.Join(fmt.Sprintf("pid %d %s", r.memory.Last.PID, ended), event.Message)
+		}
 	case supervise.ExternalStart:
 		event.Kind = agentproto.EventAdopted
 		event.Message = fmt.Sprintf("pid %d was started by another program; the agent supervises it now", pid)
@@ -106,6 +113,9 @@ func (r reporter) emitNotice(notice supervise.Emit) {
 		event.Kind = agentproto.EventPIDChanged
 		event.Message = fmt.Sprintf("pid %d replaced pid %d", pid, other)
 		event.Details = map[string]any{"pid_before": other}
+		if ended := r.describeEnd(proc.Identity(notice.Other), event.Details); ended != "" {
+			event.Message += ", which " + ended
+		}
 	case supervise.ConflictPersists:
 		event.Kind = agentproto.EventTwoMasters
 		event.Message = fmt.Sprintf("pid file %s names pid %d, but pid %d lives and remains the supervised process", r.memory.Spec.PidPath, other, pid)
@@ -126,6 +136,38 @@ func (r reporter) emitNotice(notice supervise.Emit) {
 		event.Message = "the state of the process is indeterminate; the agent does not act on it until it is known"
 	}
 	r.emit(event)
+}
+
+// exitOf returns the recorded end of a process; nil if none is recorded.
+func (a *actor) exitOf(id proc.Identity) *agentproto.LastExit {
+	if id.IsZero() || id != a.memory.exited {
+		return nil
+	}
+	return a.memory.LastExit
+}
+
+// describeEnd adds the recorded end of a process to details, and returns it as text with its
+// cause, for example "was killed by SIGKILL (out of memory)"; "" if the agent does not know it.
+func (r reporter) describeEnd(id proc.Identity, details map[string]any) string {
+	exit := r.exitOf(id)
+	text, known := describeExit(exit)
+	maps.Copy(details, known)
+	if text != "" && exit.Why != "" {
+		text += " (" + exit.Why + ")"
+	}
+	return text
+}
+
+// describeExit returns how a process ended, as text and as details of an event; nothing if
+// that is unknown.
+func describeExit(e *agentproto.LastExit) (text string, details map[string]any) {
+	switch {
+	case e == nil || !e.Known:
+		return "", nil
+	case e.Signal != "":
+		return "was killed by " + e.Signal, map[string]any{"signal": e.Signal}
+	}
+	return fmt.Sprintf("exited with code %d", e.Code), map[string]any{"exit_code": e.Code}
 }
 
 // givenUp returns the reason for giving the process up; "" = not given up.
@@ -151,14 +193,21 @@ func (r reporter) whyGivenUp(why supervise.Reason) string {
 	return string(why)
 }
 
-func (r reporter) instancesMissing(running []proc.Identity) {
+// instancesMissing reports that fewer instances run than the spec requires. was are the
+// instances that ran before.
+func (r reporter) instancesMissing(was, running []proc.Identity) {
 	wanted, pid := r.memory.Spec.Instances, running[0].PID
 	text := fmt.Sprintf("%d of %d instances run, pid %s; a restart starts all of them", len(running), wanted, procop.PIDList(running))
+	details := map[string]any{"running": len(running), "wanted": wanted}
+	death := &r.watch.instance
+	ended, known := describeExit(&agentproto.LastExit{Known: death.Known, Code: death.Code, Signal: death.SignalName()})
+	if ended != "" && slices.Contains(was, death.Identity) {
+		text = procop.Join(fmt.Sprintf("pid %d %s", death.PID, ended), text)
+		details["pid_before"] = death.PID
+		maps.Copy(details, known)
+	}
 	r.log.WithField("pid", pid).WithField("reason", text).Warn("process instances missing")
-	r.emit(agentproto.Event{
-		Kind: agentproto.EventInstancesMissing, PID: pid, Message: text,
-		Details: map[string]any{"running": len(running), "wanted": wanted},
-	})
+	r.emit(agentproto.Event{Kind: agentproto.EventInstancesMissing, PID: pid, Message: text, Details: details})
 }
 
 func (r reporter) unhealthy(pid, failures int, answer string) {

@@ -23,6 +23,7 @@ type watch struct {
 	instances map[proc.Identity]func() // watched instances, each with the function that ends its watch
 	missing   int                      // missing instances at the latest count
 	death     proc.Death               // latest reported death
+	instance  proc.Death               // latest reported death of an instance, including the main one
 	aliveAt   uint64                   // see procop.Knowledge.AliveAt
 
 	searching       bool
@@ -42,7 +43,7 @@ type (
 
 	// died reports the end of the main process, instanceDied the end of any instance.
 	died         struct{ death proc.Death }
-	instanceDied struct{}
+	instanceDied struct{ death proc.Death }
 
 	// pidFileChecked reports the modification time of the pid file.
 	pidFileChecked struct{ written time.Time }
@@ -95,7 +96,7 @@ func (w *watch) setInstances(ids []proc.Identity) {
 		if _, watched := w.instances[id]; watched {
 			continue
 		}
-		if stop := w.add(id, func(proc.Death) { w.mailbox.remind(instanceDied{}) }); stop != nil {
+		if stop := w.add(id, func(death proc.Death) { w.mailbox.put(instanceDied{death}) }); stop != nil {
 			w.instances[id] = stop
 		}
 	}
@@ -152,7 +153,7 @@ func (a observer) searched(ctx context.Context, msg searched) {
 }
 
 func (a observer) died(ctx context.Context, msg died) {
-	a.watch.death = msg.death
+	a.watch.death, a.watch.instance = msg.death, msg.death
 	main := supervise.Identity(msg.death.Identity)
 	if main == a.state.Main {
 		a.watch.recordAlive() // it ran until now
@@ -227,6 +228,7 @@ func (a observer) countInstances(ids []proc.Identity) {
 	if len(ids) == 0 && len(a.memory.Instances) == 0 {
 		return
 	}
+	was := a.memory.Instances
 	a.memory.Instances = ids
 	a.engine.host.Claims.ClaimInstances(a.key, ids)
 	a.watch.setInstances(ids)
@@ -237,7 +239,7 @@ func (a observer) countInstances(ids []proc.Identity) {
 		missing = 0
 	}
 	if missing > 0 && missing != a.watch.missing {
-		reporter(a).instancesMissing(ids)
+		reporter(a).instancesMissing(was, ids)
 	}
 	a.watch.missing = missing
 }

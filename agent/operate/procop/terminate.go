@@ -30,10 +30,11 @@ func (h *Host) Termination(spec *agentproto.Spec, known Knowledge) *Termination 
 // TerminationEnd is the result of a termination.
 type TerminationEnd struct {
 	Outcome  supervise.Outcome
-	Begun    bool   // false = nothing was done to the process
-	Gone     bool   // the process has ended
-	How      string // last attempt: stop command, kill command, SIGTERM or SIGKILL
-	Trouble  string // reason why the process has not ended
+	Begun    bool                 // false = nothing was done to the process
+	Gone     bool                 // the process has ended
+	Exit     *agentproto.LastExit // how the process ended, if the caller of Run knows it; nil = unknown
+	How      string               // last attempt: stop command, kill command, SIGTERM or SIGKILL
+	Trouble  string               // reason why the process has not ended
 	Warnings []string
 }
 
