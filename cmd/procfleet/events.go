@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +33,8 @@ func newEvents() *cobra.Command {
 		Use:   "events",
 		Short: "Show agent events: automatic restarts, crashes, limit actions",
 		Long: `Show events of agents of the last 7 days: processes restarted, given up, over a limit or replaced by a successor, and
-problems of hosts. The command shows the newest events, or all since --since; with --follow it continues until Ctrl-C.`,
+problems of hosts. The command shows the newest events, or all since --since, in the order of their times; with --follow it
+shows them in the order of arrival and continues until Ctrl-C.`,
 		Example: `  procfleet events
   procfleet events --follow --kind gave_up
   procfleet events --since 2h --host 0:10.0.0.1 --json`,
@@ -84,7 +87,7 @@ func (f *eventFlags) show(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	events := c.Events(ctx, f.query)
+	events := inOrder(c.Events(ctx, f.query))
 	if f.follow {
 		events = c.FollowEvents(ctx, f.query, followEvery)
 	}
@@ -104,6 +107,31 @@ func (f *eventFlags) show(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// inOrder yields the events in the order of their times, and then the first error, if any. The
+// server orders them by arrival, and a disconnected agent sends its events later.
+func inOrder(events iter.Seq2[procfleet.HostEvent, error]) iter.Seq2[procfleet.HostEvent, error] {
+	return func(yield func(procfleet.HostEvent, error) bool) {
+		var all []procfleet.HostEvent
+		var failed error
+		for e, err := range events {
+			if err != nil {
+				failed = err
+				break
+			}
+			all = append(all, e)
+		}
+		slices.SortStableFunc(all, func(a, b procfleet.HostEvent) int { return a.At.Compare(b.At) })
+		for _, e := range all {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if failed != nil {
+			yield(procfleet.HostEvent{}, failed)
+		}
+	}
 }
 
 // writeEvent writes an event as one line, without columns: events arrive one by one.

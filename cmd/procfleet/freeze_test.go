@@ -50,6 +50,37 @@ func TestFreezingSaysWhatIsFrozenAndUntilWhen(t *testing.T) {
 	}
 }
 
+func TestEventsAreShownInOrderOfTimeWithTheExit(t *testing.T) {
+	t.Parallel()
+	const (
+		late  = `{"sequence":1,"received_at":"2026-11-21T05:35:23Z","at":"2026-11-21T05:35:22Z","host":"0:10.0.0.1","kind":"gave_up","key":"shop:web","message":"pid 7 exited with code 3; it flaps","details":{"exit_code":3}}`
+		early = `{"sequence":2,"received_at":"2026-11-21T05:40:00Z","at":"2026-11-21T05:30:00Z","host":"3:10.0.0.2","kind":"restarted","key":"shop:db","message":"the process was killed by SIGSEGV and was started again, pid 9","details":{"signal":"SIGSEGV"}}`
+	)
+	for _, pages := range [][]string{
+		{`{"events":[` + late + `,` + early + `],"next":"2","more":false}`},
+		{`{"events":[` + late + `],"next":"1","more":true}`, `{"events":[` + early + `],"next":"2","more":false}`},
+	} {
+		server := serveAnswers(t, pages...)
+		code, stdout, stderr := call(t, "events", "--server", server.URL)
+		lines := strings.Split(stdout, "\n")
+		if code != 0 || len(lines) != 3 ||
+			!strings.HasSuffix(lines[0], "  3:10.0.0.2  restarted  shop:db  the process was killed by SIGSEGV and was started again, pid 9") ||
+			!strings.HasSuffix(lines[1], "  0:10.0.0.1  gave_up  shop:web  pid 7 exited with code 3; it flaps") {
+			t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+		}
+	}
+}
+
+func TestEventsThatWereReadBeforeAnErrorAreShown(t *testing.T) {
+	t.Parallel()
+	const page = `{"events":[{"sequence":1,"at":"2026-11-21T05:35:22Z","host":"0:10.0.0.1","kind":"starved","message":"late"}],"next":"1","more":true}`
+	server := serveAnswers(t, page, `not JSON`)
+	code, stdout, stderr := call(t, "events", "--server", server.URL)
+	if code != 1 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stdout, "starved  late") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 func TestEventsAreShownLineByLine(t *testing.T) {
 	t.Parallel()
 	const (
