@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,33 @@ func TestLatePidFileWithinTheWindow(t *testing.T) {
 		s.StartCmd = daemon("-pid demo.pid -late 400ms")
 		s.StartCheckBeginMS, s.StartCheckEndMS = 800, 800
 	}), 0, "")
+}
+
+func TestPidFileThatNothingWritesIsAWarning(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		start string
+		warns bool
+	}{
+		"not written":               {daemon(""), true},
+		"not written in foreground": {"exec ./demo", true},
+		"names another process":     {"echo 1048576 >demo.pid; " + daemon(""), true},
+		"written":                   {"rm -f demo.pid; " + daemon("-pid demo.pid") + " while [ ! -s demo.pid ]; do sleep 0.02; done", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newRig(t)
+			spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = c.start })
+			for _, action := range []string{"start", "restart"} {
+				r := g.want(action, spec, 0, "")
+				want := fmt.Sprintf("pid file %s does not exist or does not name the running process, pid %d", spec.PidPath, r.Status.PID)
+				if got := slices.Contains(r.Warnings, want); got != c.warns {
+					t.Fatalf("%s: warnings are %q, want %v: %q", action, r.Warnings, c.warns, want)
+				}
+			}
+			g.want("stop", spec, 0, "")
+		})
+	}
 }
 
 func TestProcessAppearsAfterTheWindow(t *testing.T) {

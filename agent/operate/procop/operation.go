@@ -70,11 +70,22 @@ func (o *Operation) complete(c Completion) Report {
 	if o.acted || o.interrupted != nil {
 		c = c.tried()
 	}
+	if started := o.op.Action == agentproto.ActionStart || o.op.Action == agentproto.ActionRestart; started && c.Class == supervise.Done {
+		o.checkPidFile()
+	}
 	if c.Code != agentproto.CodeAgentAbnormal && procspec.StartsProcess(o.op.Action) {
 		o.warnings = append(o.warnings, procspec.Unenforced(o.spec)...)
 	}
 	o.warnings = clipAll(o.warnings, agentproto.MaxMessage)
 	return o.report(c)
+}
+
+// checkPidFile warns if a started process runs, but its pid file does not name it: the agent
+// identified the process by the mark in its environment instead.
+func (o *Operation) checkPidFile() {
+	if main := o.main(); o.spec.PidPath != "" && o.probe.Searched && !main.IsZero() {
+		o.warn("pid file %s does not exist or does not name the running process, pid %d", o.spec.PidPath, main.PID)
+	}
 }
 
 func (o *Operation) attempt(ctx context.Context) Completion {
