@@ -59,6 +59,10 @@ type Command struct {
 	// the account. A pipe instead would block or kill a daemon once its reader has ended.
 	OutputPath string
 
+	// Ready is called after all checks of Start have passed, directly before the command is
+	// spawned; nil = nothing is called.
+	Ready func()
+
 	Key string // value of KeyMark in the environment
 	Op  string // value of OpMark
 

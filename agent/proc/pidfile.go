@@ -51,6 +51,34 @@ func parsePidLines(text []byte) []int {
 	return pids
 }
 
+// MoveDeadPidFile renames a pid file within its folder, and replaces an existing file called
+// name. It moves only a file whose pids belong to no live process: an error says what it found.
+func MoveDeadPidFile(path, name string) error {
+	text, _, err := readPidFile(path)
+	if err == nil {
+		_, err = parsePidFile(text)
+	}
+	if err != nil {
+		return err
+	}
+	for _, pid := range parsePidLines(text) {
+		if isLive(pid) {
+			return fmt.Errorf("pid %d is a live process", pid)
+		}
+	}
+	return RenameInDir(path, name)
+}
+
+// isLive reports whether a pid belongs to a process or a thread. Without proof, for example
+// for a process that the agent may not see, it returns true.
+func isLive(pid int) bool {
+	st, err := ReadStat(pid)
+	if err != nil {
+		return !errors.Is(err, ErrGone) || hiddenPid(pid)
+	}
+	return !dead(st.State) && !st.Kernel
+}
+
 // plainText removes byte order marks, and the zeros of UTF-16.
 func plainText(text []byte) []byte {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))

@@ -63,6 +63,9 @@ func (r *Runner) run(ctx context.Context, c Command, account Account, out *os.Fi
 	if err != nil {
 		return nil, err
 	}
+	if c.Ready != nil {
+		c.Ready()
+	}
 	started := time.Now()
 	job, err := startIn(cmd, c)
 	if err != nil {
@@ -79,6 +82,13 @@ func (r *Runner) run(ctx context.Context, c Command, account Account, out *os.Fi
 	running := &Execution{leader: leader, done: make(chan struct{}), job: job}
 	go running.wait(c, cmd, out, started)
 	return running, nil
+}
+
+// Check returns the error that Start would return because of the command's fields, its account
+// or its directory. It changes nothing on the host.
+func (r *Runner) Check(ctx context.Context, c Command) error {
+	_, err := r.prepare(ctx, &c)
+	return markResources(err)
 }
 
 // prepare checks everything that would prevent the command from running, and

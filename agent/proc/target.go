@@ -119,6 +119,6 @@ type Probe struct {
 	Marked bool
 
 	// StalePidFile is true if the pid file is readable and names no process of this
-	// target, so that it may be renamed before a start.
+	// target. See [MoveDeadPidFile].
 	StalePidFile bool
 }

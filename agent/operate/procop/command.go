@@ -36,8 +36,9 @@ type command struct {
 }
 
 // spawn runs a command line once the command limit allows it. was is the process that ran
-// before.
-func (w *work) spawn(ctx context.Context, line string, was proc.Identity) (*command, *Completion) {
+// before. ready is called after all checks, directly before the command is spawned; nil =
+// nothing is called.
+func (w *work) spawn(ctx context.Context, line string, was proc.Identity, ready func()) (*command, *Completion) {
 	h := w.host
 	if !h.Commands.Acquire(ctx) {
 		return nil, new(interrupted())
@@ -57,7 +58,9 @@ func (w *work) spawn(ctx context.Context, line string, was proc.Identity) (*comm
 	w.acted = true
 	h.Claims.AddMark(h.Mark(w.spec), w.spec)
 	h.Engine.Crash(CrashBeforeExec)
-	exec, err := h.Runner.Start(ctx, w.commandLine(line, c.output))
+	run := w.commandLine(line, c.output)
+	run.Ready = ready
+	exec, err := h.Runner.Start(ctx, run)
 	if err != nil {
 		failed := notRun(err)
 		if failed.fault == supervise.HostExhausted {
@@ -184,7 +187,7 @@ func (w *work) endGroup(ctx context.Context, c *command) {
 // bad is set if the command did not run at all. The caller calls release when it no longer
 // needs the command's output.
 func (w *work) runCommand(ctx context.Context, line string, was proc.Identity) (trouble string, release func(), bad *Completion) {
-	c, bad := w.spawn(ctx, line, was)
+	c, bad := w.spawn(ctx, line, was, nil)
 	if bad != nil {
 		return "", nil, bad
 	}

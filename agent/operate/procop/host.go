@@ -97,6 +97,8 @@ type work struct {
 	// record persists the execution that is about to begin; nil = nothing is persisted.
 	record func(journal.Exec) error
 
+	staleLeft bool // a stale pid file existed before the command and was not moved aside
+
 	acted    bool     // the work has run a command or sent a signal
 	ending   bool     // the command should end the process: none of its children may outlive it
 	command  *command // latest command; nil = none

@@ -133,6 +133,9 @@ func (o *Operation) restart(ctx context.Context) Completion {
 		return start.bringUp(ctx, ctx, o.spec.RestartCmd)
 	}
 	if !o.found().IsZero() {
+		if err := o.host.Runner.Check(ctx, o.commandLine(o.spec.StartCmd, o.host.Outputs.dir)); err != nil {
+			return notRun(err) // before the process is stopped
+		}
 		if c := (shutdown{o.work}).bringDown(ctx); c.Class != supervise.Done {
 			return c
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -52,14 +53,16 @@ func (s startup) bringUp(ctx, yield context.Context, line string) Completion {
 	if bad := s.begin(); bad != nil {
 		return *bad
 	}
-	if stale {
-		if bad := s.moveStalePidFile(); bad != nil {
-			return *bad
-		}
-	}
-	c, bad := s.spawn(yield, line, s.was)
+	moved := false
+	c, bad := s.spawn(yield, line, s.was, func() { moved = stale && s.movePidFile() })
 	if bad != nil {
+		if moved {
+			s.restorePidFile()
+		}
 		return *bad
+	}
+	if moved {
+		s.evidence = append(s.evidence, "stale pid file moved to "+s.aside())
 	}
 	defer c.release()
 	s.leader = c.exec.Identity()
@@ -94,20 +97,28 @@ func (w *work) begin() *Completion {
 	return nil
 }
 
-// moveStalePidFile renames a pid file that provably names no process of the key: many
-// daemons refuse to start if a pid file exists.
-func (s startup) moveStalePidFile() *Completion {
-	if bad := s.execute(s.was, proc.Identity{}); bad != nil {
-		return bad
+// aside returns the path of a pid file that was moved aside: always the same, so that stale
+// files do not accumulate.
+func (s startup) aside() string { return s.spec.PidPath + ".stale" }
+
+// movePidFile moves a stale pid file aside, since many daemons refuse to start if a pid file
+// exists. It reports false if the file may belong to a live process.
+func (s startup) movePidFile() bool {
+	err := proc.MoveDeadPidFile(s.spec.PidPath, filepath.Base(s.aside()))
+	if s.staleLeft = err != nil; s.staleLeft {
+		s.warn("stale pid file %s not moved aside: %v", s.spec.PidPath, err)
 	}
-	path := s.spec.PidPath
-	aside := path + ".stale" // always the same name, so that stale files do not accumulate
-	if err := proc.RenameInDir(path, filepath.Base(aside)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.warn("stale pid file was not moved: %v", err)
-		return nil
+	return err == nil
+}
+
+// restorePidFile reverts movePidFile, unless a new pid file exists.
+func (s startup) restorePidFile() {
+	if _, err := os.Lstat(s.spec.PidPath); !errors.Is(err, fs.ErrNotExist) {
+		return
 	}
-	s.evidence = append(s.evidence, "stale pid file moved to "+aside)
-	return nil
+	if err := proc.RenameInDir(s.aside(), filepath.Base(s.spec.PidPath)); err != nil {
+		s.warn("stale pid file not restored: %v", err)
+	}
 }
 
 // foreground reports whether the command is the process itself, or the process is in the
@@ -261,7 +272,7 @@ func (s startup) absent(appeared bool) Completion {
 		return checkFailed(fmt.Sprintf("process was not replaced, pid %d", main.PID), s.tail())
 	case !main.IsZero():
 		return checkFailed(fmt.Sprintf("post-check: pid %d is not stable", main.PID), s.tail())
-	case !procspec.LivesOn(s.spec) && (appeared || s.command != nil && !s.probe.StalePidFile):
+	case !procspec.LivesOn(s.spec) && (appeared || s.command != nil && (s.staleLeft || !s.probe.StalePidFile)):
 		return Succeeded()
 	case appeared:
 		return checkFailed("post-check: process ended within the start window", s.probe.Evidence, s.tail())
