@@ -19,6 +19,7 @@ type effects struct{ *actor }
 func (a effects) perform(ctx context.Context, effect supervise.Effect, done *completed) {
 	switch effect := effect.(type) {
 	case supervise.Perform:
+		a.publish() // before the operation claims its pid file
 		a.begin(ctx, a.ops[effect.ID])
 	case supervise.Refuse:
 		a.refuse(ctx, effect)

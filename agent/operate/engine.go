@@ -160,6 +160,7 @@ func (e *Engine) openHost() error {
 				s := e.snapshotOf(key)
 				return s.spec.PidPath, s.supervised()
 			},
+			HasPidFile: func(key, path string) bool { return e.snapshotOf(key).hasPidFile(path) },
 		},
 	}
 	e.host.Finder.Managed = e.host.Claims.PIDs
@@ -214,7 +215,7 @@ func (e *Engine) retire(a *actor) bool {
 		return false
 	}
 	delete(e.actors, a.key)
-	e.host.Claims.RemoveMarks(a.key)
+	e.host.Claims.Forget(a.key)
 	if a.state.Desired == supervise.Down {
 		e.resting[a.key] = a.rest()
 	}

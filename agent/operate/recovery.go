@@ -100,6 +100,7 @@ func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Ti
 	}
 	if a.state.SpecStored {
 		e.host.Claims.AddMark(e.host.Mark(&m.Spec), &m.Spec)
+		e.host.Claims.ClaimPidFile(m.Spec.PidPath, key, "")
 	}
 	if proc.Alive(proc.Identity(a.state.Main)) {
 		a.settle()

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"maps"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type snapshot struct {
 	paused       bool // see supervise.State.Paused
 	failures     int
 	busy         string // work in progress; "" = none
+	starting     string // pid file of the start, restart or supervise in progress; "" = none
 	specStored   bool
 	spec         agentproto.Spec
 	known        procop.Knowledge
@@ -42,6 +44,15 @@ type snapshot struct {
 
 func (s *snapshot) supervised() bool { return s.desired == supervise.Up }
 
+// hasPidFile reports whether path is the pid file of a process that is supervised, runs or is
+// being started.
+func (s *snapshot) hasPidFile(path string) bool {
+	managed := s.specStored && (s.supervised() || !s.known.Main.IsZero() && proc.Alive(s.known.Main))
+	return managed && samePidFile(s.spec.PidPath, path) || samePidFile(s.starting, path)
+}
+
+func samePidFile(a, b string) bool { return a != "" && filepath.Clean(a) == filepath.Clean(b) }
+
 func (a *actor) publish() {
 	m, st := &a.memory, &a.state
 	s := &snapshot{
@@ -55,6 +66,9 @@ func (a *actor) publish() {
 	switch st.Work {
 	case supervise.Operating:
 		s.busy = procspec.ActionName(string(st.Op.Action))
+		if op := a.ops[st.Op.ID].op; procspec.StartsProcess(op.Action) {
+			s.starting = op.Spec.PidPath
+		}
 	case supervise.AutoStarting:
 		s.busy = "automatic start"
 	case supervise.Terminating:

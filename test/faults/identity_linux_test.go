@@ -251,12 +251,18 @@ func twoKeys(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Program()
 	pid := h.Expect("start", p.Spec, agentproto.CodeSuccess, "").Status.PID
+	testenv.Eventually(t, agenttest.Patience, func() bool { return p.PID() == pid }, "the pid file names the process")
 	second := p.With(func(s *agentproto.Spec) { s.Key = "second" })
+	misplaced := p.With(func(s *agentproto.Spec) { s.Key, s.SetupPath = "misplaced", p.Path("missing") })
+	conflict := fmt.Sprintf("is already the pid file of process %s", p.Spec.Key)
 	for _, action := range []string{"start", "supervise"} {
-		h.Says(h.Expect(action, second, agentproto.CodeFailed, ""), fmt.Sprintf("pid %d belongs to", pid))
+		r := h.Expect(action, second, agentproto.CodeFailed, "")
+		h.Says(r, fmt.Sprintf("pid %d belongs to", pid))
+		h.Says(r, conflict)
+		h.Says(h.Expect(action, misplaced, agentproto.CodeFailed, ""), conflict)
 	}
-	if s := h.Status(p.Spec); s.PID != pid || !s.Supervised || p.Starts() != 1 {
-		t.Errorf("status is %+v", s)
+	if s := h.Status(p.Spec); s.PID != pid || !s.Supervised || p.Starts() != 1 || p.PID() != pid {
+		t.Errorf("status is %+v, and the pid file names %d", s, p.PID())
 	}
 }
 

@@ -2,6 +2,7 @@ package procop
 
 import (
 	"maps"
+	"path/filepath"
 	"sync"
 
 	"github.com/procfleet/procfleet/agent/proc"
@@ -11,12 +12,14 @@ import (
 // Claims records to which key each process belongs. It prevents two keys that describe the
 // same process by mistake from acting on it alternately, and distinguishes instances of one
 // program. A key claims one main process and, if its spec has several instances, all of them.
+// It also claims its pid file, which is that of no other key.
 type Claims struct {
 	mu        sync.Mutex
 	mains     claims
 	proven    map[string]bool // keys whose main process was identified by a pid file or a mark
 	instances claims
 	byMark    map[string]program
+	pidFiles  map[string]string // key of each pid file, by clean path
 }
 
 // claims holds the processes of each key. A process belongs to at most one key.
@@ -54,7 +57,7 @@ type program struct{ key, name, setup string }
 
 // NewClaims returns an empty registry of claims.
 func NewClaims() *Claims {
-	return &Claims{mains: newClaims(), proven: map[string]bool{}, instances: newClaims(), byMark: map[string]program{}}
+	return &Claims{mains: newClaims(), proven: map[string]bool{}, instances: newClaims(), byMark: map[string]program{}, pidFiles: map[string]string{}}
 }
 
 // Conflict returns the other key whose claim on the process prevails over a claim of key;
@@ -142,10 +145,27 @@ func (c *Claims) AddMark(mark string, s *agentproto.Spec) {
 	c.byMark[mark] = program{key: s.Key, name: s.ProcName, setup: s.SetupPath}
 }
 
-// RemoveMarks removes the marks of a key.
-func (c *Claims) RemoveMarks(key string) {
+// ClaimPidFile makes path the pid file of key, unless another key than former has claimed it:
+// then ClaimPidFile changes nothing and returns that key. former = "" stands for no key.
+func (c *Claims) ClaimPidFile(path, key, former string) (conflict string) {
+	if path == "" {
+		return ""
+	}
+	path = filepath.Clean(path)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if owner := c.pidFiles[path]; owner != "" && owner != key && owner != former {
+		return owner
+	}
+	c.pidFiles[path] = key
+	return ""
+}
+
+// Forget removes the marks and the pid files of a key.
+func (c *Claims) Forget(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.pidFiles, func(_, owner string) bool { return owner == key })
 	maps.DeleteFunc(c.byMark, func(_ string, p program) bool { return p.key == key })
 }
 

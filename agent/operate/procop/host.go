@@ -49,6 +49,10 @@ type Engine struct {
 	// kept alive.
 	Supervised func(key string) (pidPath string, supervised bool)
 
+	// HasPidFile reports whether a pid file is that of a key whose process is kept alive, runs
+	// or is being started.
+	HasPidFile func(key, path string) bool
+
 	// Crash is called at named points; tests kill the agent there.
 	Crash func(point string)
 }

@@ -3,6 +3,7 @@ package procop
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/procfleet/procfleet/agent/journal"
@@ -90,6 +91,7 @@ func (o *Operation) checkPidFile() {
 
 func (o *Operation) attempt(ctx context.Context) Completion {
 	if o.interrupted != nil {
+		_ = o.claimPidFile() // refused or not, the operation has begun
 		return recovery{o.work}.operation(ctx, *o.interrupted)
 	}
 	late := o.late()
@@ -103,7 +105,16 @@ func (o *Operation) attempt(ctx context.Context) Completion {
 	switch {
 	case late && (bad == nil || bad.Class != supervise.Interrupted):
 		return Expired(&o.op)
-	case bad != nil:
+	case bad != nil && bad.Class == supervise.Interrupted:
+		return *bad
+	}
+	if conflict := o.claimPidFile(); conflict != nil {
+		if bad != nil {
+			conflict.Message = Join(bad.Message, conflict.Message)
+		}
+		return *conflict
+	}
+	if bad != nil {
 		return *bad
 	}
 	switch o.op.Action {
@@ -121,6 +132,25 @@ func (o *Operation) attempt(ctx context.Context) Completion {
 		return o.register()
 	}
 	return Abnormal(fmt.Sprintf("action %q has no procedure", o.op.Action))
+}
+
+// claimPidFile claims the pid file of a spec whose process the operation starts or registers.
+// It returns a refusal if the file is that of another managed key, else nil.
+func (o *Operation) claimPidFile() *Completion {
+	path, key, former := o.spec.PidPath, o.spec.Key, ""
+	if !procspec.StartsProcess(o.op.Action) {
+		return nil
+	}
+	for {
+		other := o.host.Claims.ClaimPidFile(path, key, former)
+		switch {
+		case other == "":
+			return nil
+		case o.host.Engine.HasPidFile(other, path):
+			return new(Refused(fmt.Sprintf("pid file %s of process %s is already the pid file of process %s", filepath.Clean(path), key, other)))
+		}
+		former = other // this key has stopped using the file
+	}
 }
 
 // restart replaces the process, or starts it if it does not run.
