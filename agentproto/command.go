@@ -112,6 +112,9 @@ type Spec struct {
 	Instances         int     `json:"instances,omitzero"`
 	CPULimit          float64 `json:"cpu_limit,omitzero"` // percent of the host
 	MemoryLimit       float64 `json:"memory_limit,omitzero"`
+	// StopGraceMS is the time after which a stop kills the processes that still
+	// run; 0 never. Agents without this field ignore it: their stop fails.
+	StopGraceMS int64 `json:"stop_grace_ms,omitzero"`
 }
 
 // Reply is the reply to a [Command]. It has either one entry per item of the

@@ -122,7 +122,7 @@ func fullSpec() Spec {
 		StartCmd: "./start.sh", StopCmd: "./stop.sh", RestartCmd: "./restart.sh", ReloadCmd: "./reload.sh", KillCmd: "./kill.sh",
 		VersionCmd: "./version.sh", HealthCmd: "./health.sh", Shell: "sh", Env: map[string]string{"LANG": "C.UTF-8"},
 		NoProfile: true, RestartInPlace: true, HealthRestart: true,
-		Type: "resident", OpTimeoutMS: 60_000, StartCheckBeginMS: 5_000, StartCheckEndMS: 9_000, StopCheckMS: 5_000,
+		Type: "resident", OpTimeoutMS: 60_000, StartCheckBeginMS: 5_000, StartCheckEndMS: 9_000, StopCheckMS: 5_000, StopGraceMS: 30_000,
 		StartRetries: 4, StartIntervalMS: 10_000, CycleTimeMS: 3_600_000, Crontab: "0 3 * * *", Instances: 2, CPULimit: 50, MemoryLimit: 25.5,
 	}
 }

@@ -202,6 +202,22 @@ func TestInterruptedOperationsAreJudgedByWhatIsThere(t *testing.T) {
 			t.Fatal("it is not supervised any more")
 		}
 	})
+	t.Run("stop that kills after its grace", func(t *testing.T) {
+		t.Parallel()
+		g := newRig(t)
+		spec := g.deaf()
+		g.startDeaf(spec)
+		r := crashIn(g, "stop", spec, CrashBeforeExec)
+		g.warned(g.check(r, 0, ""), "did not stop within 0.3 s, killed")
+	})
+	t.Run("stop command that was not run kills nothing", func(t *testing.T) {
+		t.Parallel()
+		g := newRig(t)
+		spec := g.deaf(func(s *agentproto.Spec) { s.StopCmd, s.StopCheckMS = "kill $(cat demo.pid)", 200 })
+		pid := g.startDeaf(spec)
+		r := crashIn(g, "stop", spec, CrashBeforeExec)
+		g.check(r, 836, fmt.Sprintf("stop: interrupted by agent restart; still running pid %d", pid))
+	})
 	t.Run("kill that was not sent", func(t *testing.T) {
 		t.Parallel()
 		g := newRig(t)

@@ -28,6 +28,84 @@ func TestStopOfAProcessThatIgnoresIt(t *testing.T) {
 	}
 }
 
+// deaf returns the spec of a program that ignores SIGTERM. Its stop kills it after a short grace.
+func (g *rig) deaf(change ...func(*agentproto.Spec)) agentproto.Spec {
+	return g.spec(append([]func(*agentproto.Spec){func(s *agentproto.Spec) {
+		s.StartCmd, s.StopGraceMS = daemon("-pid demo.pid -ignore-term"), 300
+	}}, change...)...)
+}
+
+func TestStopKillsAProcessThatIgnoresSIGTERM(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*agentproto.Spec){
+		"signal":         func(*agentproto.Spec) {},
+		"command":        func(s *agentproto.Spec) { s.StopCmd = "kill $(cat demo.pid)" },
+		"failed command": func(s *agentproto.Spec) { s.StopCmd = "exit 3" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newRig(t)
+			spec := g.deaf(change)
+			g.startDeaf(spec)
+			r := g.want("stop", spec, 0, "")
+			g.warned(r, "did not stop within 0.3 s, killed")
+			if r.Status.Supervised || r.Status.Phase != "stopped" || len(g.running()) != 0 {
+				t.Fatalf("status is %+v with %v running", r.Status, g.running())
+			}
+		})
+	}
+}
+
+func TestStopKillsBeforeTheOperationTimeout(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*agentproto.Spec){
+		"signal":       func(*agentproto.Spec) {},
+		"hung command": func(s *agentproto.Spec) { s.StopCmd = "sleep 100" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newRig(t)
+			spec := g.deaf(change, func(s *agentproto.Spec) { s.OpTimeoutMS, s.StopGraceMS = 1_000, 60_000 })
+			g.startDeaf(spec)
+			g.warned(g.want("stop", spec, 0, ""), "did not stop within 0.5 s, killed")
+		})
+	}
+}
+
+func TestStopWithGraceKillsNoProcessThatStopsInTime(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	for _, command := range []string{"", "kill $(cat demo.pid)"} {
+		spec := g.spec(func(s *agentproto.Spec) { s.StopGraceMS, s.StopCmd = 4_000, command })
+		g.want("start", spec, 0, "")
+		if r := g.want("stop", spec, 0, ""); len(r.Warnings) != 0 {
+			t.Fatalf("warnings are %q", r.Warnings)
+		}
+	}
+}
+
+func TestRestartKillsAProcessThatIgnoresSIGTERM(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.deaf()
+	before := g.startDeaf(spec)
+	r := g.want("restart", spec, 0, "")
+	g.warned(r, "did not stop within 0.3 s, killed")
+	if !r.Status.Running || r.Status.PID == before {
+		t.Fatalf("status is %+v, want another pid than %d", r.Status, before)
+	}
+}
+
+// TestStopKillsNoLookAlike: the pid file does not name the process, so it may be a foreign one.
+func TestStopKillsNoLookAlike(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	foreign := g.lookAlike("-ignore-term")
+	spec := g.deaf(func(s *agentproto.Spec) { s.StopCmd, s.StopCheckMS = "true", 100 })
+	g.want("stop", spec, 836, "stop: still running pid")
+	g.unharmed(foreign)
+}
+
 func TestBuiltinStopOfAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

@@ -27,6 +27,7 @@ const (
 // command is a control command in progress.
 type command struct {
 	exec   *proc.Execution // nil before the command is spawned
+	began  time.Time       // time of the spawn
 	output string          // path of the output file
 
 	leaveGroup func() // removes the process group of the command from Host.Groups
@@ -71,7 +72,7 @@ func (w *work) spawn(ctx context.Context, line string, was proc.Identity, ready 
 		}
 		return nil, &failed
 	}
-	c.exec, w.command = exec, c
+	c.exec, c.began, w.command = exec, time.Now(), c
 	c.leaveGroup = h.Groups.Add(exec.Identity().PID)
 	h.Engine.Crash(CrashAfterSpawn)
 	if bad := w.execute(was, exec.Identity()); bad != nil {
@@ -140,12 +141,12 @@ func (w *work) execute(was, command proc.Identity) *Completion {
 	return new(Abnormal(err.Error()))
 }
 
-// await waits until the command has ended, at most for the operation's timeout. It calls
-// accept, if not nil, at each poll, and stops waiting if accept returns true. The caller
-// kills a command that timed out (see endGroup).
-func (w *work) await(ctx context.Context, c *command, accept func(ran time.Duration) bool) waitEnd {
+// await waits until the command has ended, at most for limit. It calls accept, if not nil, at
+// each poll, and stops waiting if accept returns true. The caller kills a command that timed
+// out (see endGroup).
+func (w *work) await(ctx context.Context, c *command, limit time.Duration, accept func(ran time.Duration) bool) waitEnd {
 	started := time.Now()
-	timeout := time.NewTimer(procspec.OpTimeout(w.spec))
+	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	poll := time.NewTicker(w.host.Timing.WindowPoll)
 	defer poll.Stop()
@@ -183,22 +184,22 @@ func (w *work) endGroup(ctx context.Context, c *command) {
 	}
 }
 
-// runCommand runs a command to its end and returns how the command failed, "" for success.
-// bad is set if the command did not run at all. The caller calls release when it no longer
-// needs the command's output.
-func (w *work) runCommand(ctx context.Context, line string, was proc.Identity) (trouble string, release func(), bad *Completion) {
+// runCommand runs a command to its end, at most for limit, and returns how the command failed,
+// "" for success. bad is set if the command did not run at all. The caller calls release when
+// it no longer needs the command's output.
+func (w *work) runCommand(ctx context.Context, line string, limit time.Duration, was proc.Identity) (trouble string, release func(), bad *Completion) {
 	c, bad := w.spawn(ctx, line, was, nil)
 	if bad != nil {
 		return "", nil, bad
 	}
-	switch w.await(ctx, c, nil) {
+	switch w.await(ctx, c, limit, nil) {
 	case left, accepted:
 		c.release()
 		return "", nil, new(interrupted())
 	case timedOut:
 		w.search(ctx)
 		w.endGroup(ctx, c)
-		trouble = Join(w.timeoutText(), w.tail())
+		trouble = Join(timeoutText(limit), w.tail())
 	case exited:
 		if result := c.exec.Result(); !result.OK() {
 			trouble = Join("command failed", result.String(), w.tail())
@@ -208,8 +209,8 @@ func (w *work) runCommand(ctx context.Context, line string, was proc.Identity) (
 	return trouble, c.release, nil
 }
 
-func (w *work) timeoutText() string {
-	return fmt.Sprintf("command timed out; timeout=%s", procspec.OpTimeout(w.spec))
+func timeoutText(limit time.Duration) string {
+	return fmt.Sprintf("command timed out; timeout=%s", limit)
 }
 
 func (w *work) warn(format string, args ...any) {

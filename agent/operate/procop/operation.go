@@ -180,7 +180,7 @@ func (o *Operation) reload(ctx context.Context) Completion {
 	if bad := o.begin(); bad != nil {
 		return *bad
 	}
-	trouble, release, bad := o.runCommand(ctx, o.spec.ReloadCmd, was)
+	trouble, release, bad := o.runCommand(ctx, o.spec.ReloadCmd, procspec.OpTimeout(o.spec), was)
 	if bad != nil {
 		return *bad
 	}

@@ -35,13 +35,17 @@ func (r recovery) operation(ctx context.Context, exec journal.Exec) Completion {
 	case agentproto.ActionStart, agentproto.ActionRestart:
 		return r.start(ctx, was)
 	case agentproto.ActionStop, agentproto.ActionKill:
-		return r.end(ctx)
+		return r.end(ctx, exec, was)
 	}
 	r.search(ctx)
 	return commandFailed("interrupted by agent restart, outcome unknown")
 }
 
 func (r recovery) start(ctx context.Context, was before) Completion {
+	if procspec.StopGrace(r.spec) > 0 { // a restart may have been killing the process
+		r.search(ctx)
+		r.continueTree()
+	}
 	start := startup{work: r.work, was: was.Main}
 	if r.spec.RestartInPlace {
 		start.was = proc.Identity{}
@@ -56,13 +60,34 @@ func (r recovery) start(ctx context.Context, was before) Completion {
 	return commandFailed("agent restarted during operation; process may have run and ended", r.probe.Evidence)
 }
 
-func (r recovery) end(ctx context.Context) Completion {
+// continueTree continues the process tree, which an interrupted kill may have stopped.
+func (r recovery) continueTree() {
+	main := r.main()
+	if main.IsZero() {
+		return
+	}
+	if err := proc.ContinueTree(main, r.killScope()); err != nil {
+		r.warn("%v", err)
+	}
+}
+
+// end completes a stop or kill. A stop kills only the process that it should have ended, not one
+// that was started since. It kills none if the stop command may not have run; SIGTERM is sent
+// again.
+func (r recovery) end(ctx context.Context, exec journal.Exec, was before) Completion {
 	if bad := r.ready(ctx); bad != nil {
 		return *bad
 	}
-	if main := r.main(); r.op.Action == agentproto.ActionKill && !main.IsZero() {
-		if err := proc.ContinueTree(main, r.killScope()); err != nil { // KillTree may have stopped it
-			r.warn("%v", err)
+	kills := r.op.Action == agentproto.ActionStop && procspec.StopGrace(r.spec) > 0
+	if kills || r.op.Action == agentproto.ActionKill {
+		r.continueTree()
+	}
+	if main := r.main(); kills && !main.IsZero() && main == was.Main {
+		switch {
+		case r.spec.StopCmd == "":
+			return shutdown(r).bringDown(ctx)
+		case exec.PID != 0:
+			return shutdown(r).awaitOrKill(ctx, r.probe.Procs, exec.At, "")
 		}
 	}
 	c := shutdown(r).awaitGone(ctx, r.probe.Procs, procspec.Milliseconds(r.spec.StopCheckMS), "")

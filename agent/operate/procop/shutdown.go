@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -24,22 +25,88 @@ func (s shutdown) stop(ctx context.Context) Completion {
 }
 
 // bringDown ends the running process by the stop command or, if the spec has none, by SIGTERM.
+// If the spec has a stop grace, bringDown then kills the processes that still run, except for a
+// look-alike.
 func (s shutdown) bringDown(ctx context.Context) Completion {
-	if s.spec.StopCmd != "" {
-		return s.endBy(ctx, s.spec.StopCmd, procspec.Milliseconds(s.spec.StopCheckMS))
+	procs, grace := s.probe.Procs, procspec.StopGrace(s.spec)
+	if s.lookAlike() {
+		grace = 0
 	}
+	switch {
+	case s.spec.StopCmd == "":
+		if bad := s.sendSIGTERM(); bad != nil {
+			return *bad
+		}
+		if grace > 0 {
+			return s.awaitOrKill(ctx, procs, time.Now(), "")
+		}
+		c := s.awaitGone(ctx, procs, procspec.OpTimeout(s.spec), "")
+		if c.Class == supervise.Failed {
+			c.Message = Join(c.Message, "SIGTERM did not end it; kill does")
+		}
+		return c
+	case grace > 0:
+		return s.runEnding(ctx, s.spec.StopCmd, s.killAfter(), func(trouble string) Completion {
+			return s.awaitOrKill(ctx, procs, s.command.began, trouble)
+		})
+	}
+	return s.endBy(ctx, s.spec.StopCmd, procspec.Milliseconds(s.spec.StopCheckMS))
+}
+
+// sendSIGTERM sends SIGTERM to the process.
+func (s shutdown) sendSIGTERM() *Completion {
 	if bad := s.maySignal("control.stop"); bad != nil {
-		return *bad
+		return bad
 	}
 	for _, id := range s.all() {
 		// A process that a signal has stopped handles SIGTERM only after SIGCONT.
 		if err := errors.Join(proc.Signal(id, syscall.SIGTERM), proc.Continue(id)); err != nil {
-			return commandFailed(err.Error())
+			return new(commandFailed(err.Error()))
 		}
 	}
-	c := s.awaitGone(ctx, s.probe.Procs, procspec.OpTimeout(s.spec), "")
-	if c.Class == supervise.Failed {
-		c.Message = Join(c.Message, "SIGTERM did not end it; kill does")
+	return nil
+}
+
+// killAfter returns the time from the beginning of a stop after which its kill must not be
+// delayed any longer: a hung stop command and a killed process need time to end within the
+// operation's timeout.
+func (s shutdown) killAfter() time.Duration {
+	timeout := procspec.OpTimeout(s.spec)
+	return timeout - min(s.host.Timing.KillGrace+s.host.Timing.KillWait, timeout/2)
+}
+
+// awaitOrKill waits for the end of the processes, at most for the stop grace and until
+// killAfter from the beginning of the stop. Then it kills the processes that still run, with
+// their process trees. trouble is the error of the stop command.
+func (s shutdown) awaitOrKill(ctx context.Context, procs []proc.Process, began time.Time, trouble string) Completion {
+	waited := procspec.StopGrace(s.spec)
+	wait := min(waited, s.killAfter()-time.Since(began))
+	if wait < waited {
+		waited = s.killAfter()
+	}
+	c := s.awaitGone(ctx, procs, wait, trouble)
+	if c.Class != supervise.Failed {
+		return c
+	}
+	found := procs
+	if !s.main().IsZero() { // a successor may have replaced the processes
+		found = slices.Concat(procs, s.probe.Procs)
+	}
+	var left []proc.Process
+	for _, p := range found {
+		if proc.Alive(p.Identity) && !slices.Contains(identities(left), p.Identity) && !s.host.Claims.OtherHas(p.PID, s.spec.Key) {
+			left = append(left, p)
+		}
+	}
+	if len(left) == 0 {
+		return c
+	}
+	c = s.awaitGone(ctx, left, s.host.Timing.KillWait, Join(trouble, s.killTrees(ctx, left)))
+	switch c.Class {
+	case supervise.Done:
+		s.warn("did not stop within %s s, killed", strconv.FormatFloat(waited.Seconds(), 'f', -1, 64))
+	case supervise.Failed:
+		c.Message = Join(c.Message, "SIGKILL did not end it")
 	}
 	return c
 }
@@ -54,8 +121,13 @@ func (s shutdown) kill(ctx context.Context) Completion {
 	if bad := s.maySignal("control.kill"); bad != nil {
 		return *bad
 	}
-	var trouble []string
 	procs := s.probe.Procs
+	return s.awaitGone(ctx, procs, s.host.Timing.KillWait, s.killTrees(ctx, procs))
+}
+
+// killTrees kills the process trees of the processes, and returns why it may not; "" if it may.
+func (s shutdown) killTrees(ctx context.Context, procs []proc.Process) string {
+	var trouble []string
 	for _, p := range procs {
 		_, err := proc.KillTree(ctx, p.Identity, s.killScope())
 		switch {
@@ -65,7 +137,7 @@ func (s shutdown) kill(ctx context.Context) Completion {
 			s.evidence = append(s.evidence, err.Error())
 		}
 	}
-	return s.awaitGone(ctx, procs, s.host.Timing.KillWait, Join(trouble...))
+	return Join(trouble...)
 }
 
 // maySignal persists that the process is about to be signaled. It refuses to signal a
@@ -103,14 +175,22 @@ func (s shutdown) killOrphans(ctx context.Context) Completion {
 // endBy runs a command that should end the process, and waits up to wait for the end.
 func (s shutdown) endBy(ctx context.Context, line string, wait time.Duration) Completion {
 	procs := s.probe.Procs
+	return s.runEnding(ctx, line, procspec.OpTimeout(s.spec), func(trouble string) Completion {
+		return s.awaitGone(ctx, procs, wait, trouble)
+	})
+}
+
+// runEnding runs a command that should end the process, at most for limit, and then await with
+// the error of the command.
+func (s shutdown) runEnding(ctx context.Context, line string, limit time.Duration, await func(trouble string) Completion) Completion {
 	s.ending = true
-	trouble, release, bad := s.runCommand(ctx, line, s.main())
+	trouble, release, bad := s.runCommand(ctx, line, limit, s.main())
 	s.ending = false
 	if bad != nil {
 		return *bad
 	}
 	defer release()
-	return s.awaitGone(ctx, procs, wait, trouble)
+	return await(trouble)
 }
 
 // awaitGone waits until the processes and any successor are gone. trouble is the error of

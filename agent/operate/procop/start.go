@@ -66,7 +66,7 @@ func (s startup) bringUp(ctx, yield context.Context, line string) Completion {
 	}
 	defer c.release()
 	s.leader = c.exec.Identity()
-	switch s.await(ctx, c, func(ran time.Duration) bool { return s.foreground(ctx, ran) }) {
+	switch s.await(ctx, c, procspec.OpTimeout(s.spec), func(ran time.Duration) bool { return s.foreground(ctx, ran) }) {
 	case left:
 		return interrupted()
 	case accepted:
@@ -160,7 +160,7 @@ func (s startup) hung(ctx context.Context, c *command) Completion {
 	}
 	s.endGroup(ctx, c)
 	s.search(ctx)
-	return commandFailed(s.timeoutText(), s.runningText(), s.tail())
+	return commandFailed(timeoutText(procspec.OpTimeout(s.spec)), s.runningText(), s.tail())
 }
 
 // runningText returns a message that the process runs although its command failed; "" if no

@@ -148,6 +148,7 @@ func checkTimes(s *agentproto.Spec) error {
 		{"alive.start_check_begin (start_check_begin_time, start_check_secs)", s.StartCheckBeginMS},
 		{"alive.start_check_end (start_check_end_time)", s.StartCheckEndMS},
 		{"alive.stop_check (stop_check_secs)", s.StopCheckMS},
+		{"alive.stop_grace", s.StopGraceMS},
 	} {
 		if check.ms < 0 || check.ms > maxCheck.Milliseconds() {
 			return fmt.Errorf("%s %s is not 0 to %s", check.field, Milliseconds(check.ms), maxCheck)
@@ -201,6 +202,9 @@ func Milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millis
 
 // OpTimeout returns the timeout of each command of the process.
 func OpTimeout(s *agentproto.Spec) time.Duration { return Milliseconds(s.OpTimeoutMS) }
+
+// StopGrace returns the time after which a stop kills the processes that still run; 0 = never.
+func StopGrace(s *agentproto.Spec) time.Duration { return Milliseconds(s.StopGraceMS) }
 
 // StartWindow returns the earliest and the latest time, after the end of the start command,
 // at which the process must run. end is at least begin.

@@ -29,6 +29,7 @@ func TestCheckSpec(t *testing.T) {
 		"start_check_begin_time": func(s *agentproto.Spec) { s.StartCheckBeginMS = -1 },
 		"start_check_end_time":   func(s *agentproto.Spec) { s.StartCheckEndMS = 3_600_001 },
 		"stop_check_secs":        func(s *agentproto.Spec) { s.StopCheckMS = -5 },
+		"alive.stop_grace":       func(s *agentproto.Spec) { s.StopGraceMS = 3_600_001 },
 		"(cmd_shell_ext)":        func(s *agentproto.Spec) { s.Shell = "bat" },
 	} {
 		for action := range actionNames {
