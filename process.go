@@ -109,8 +109,13 @@ type AlivePolicy struct {
 	// 5 s each. An End before Begin counts as Begin.
 	StartCheckBegin Duration `json:"start_check_begin"`
 	StartCheckEnd   Duration `json:"start_check_end"`
-	// StopCheck is how long a process may take to exit; 0 to 1 h, default 5 s.
+	// StopCheck is how long a process may take to exit after its stop command if
+	// StopGrace is 0; 0 to 1 h, default 5 s.
 	StopCheck Duration `json:"stop_check"`
+	// StopGrace is the time after the stop command or SIGTERM until a stop kills
+	// the processes that still run; 0 to 1 h, default 30 s, 0 never. They are
+	// killed earlier if OpTimeout would end before.
+	StopGrace Duration `json:"stop_grace"`
 	// StartRetries is the number of automatic starts of a dead process before
 	// the agent gives up; 0 to 1000, default 4.
 	StartRetries int `json:"start_retries"`
@@ -139,6 +144,7 @@ func DefaultSpec() ProcessSpec {
 			StartCheckBegin: Seconds(5),
 			StartCheckEnd:   Seconds(5),
 			StopCheck:       Seconds(5),
+			StopGrace:       Seconds(30),
 			StartRetries:    4,
 			StartInterval:   Seconds(10),
 			Instances:       1,

@@ -79,6 +79,7 @@ func (s *ProcessSpec) boundTimes() error {
 		within("alive.start_check_begin", a.StartCheckBegin, 0, MaxCheck),
 		within("alive.start_check_end", a.StartCheckEnd, 0, MaxCheck),
 		within("alive.stop_check", a.StopCheck, 0, MaxCheck),
+		within("alive.stop_grace", a.StopGrace, 0, MaxCheck),
 		within("alive.start_interval", a.StartInterval, 10*time.Millisecond, MaxOpTimeout),
 	}
 	if a.CycleTime != 0 {

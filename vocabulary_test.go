@@ -134,6 +134,7 @@ func TestValidateNamesTheField(t *testing.T) {
 	for field, spoil := range map[string]func(*ProcessSpec){
 		"alive.op_timeout":     func(s *ProcessSpec) { s.Alive.OpTimeout = Seconds(86401) },
 		"alive.stop_check":     func(s *ProcessSpec) { s.Alive.StopCheck = -1 },
+		"alive.stop_grace":     func(s *ProcessSpec) { s.Alive.StopGrace = Seconds(3601) },
 		"alive.start_retries":  func(s *ProcessSpec) { s.Alive.StartRetries = -1 },
 		"alive.type":           func(s *ProcessSpec) { s.Alive.Type = "daemon" },
 		"alive.cycle_time":     func(s *ProcessSpec) { s.Alive.CycleTime = Seconds(40_000_000) },

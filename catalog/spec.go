@@ -14,7 +14,8 @@ import (
 
 // Spec returns the template as a process spec for agents. The spec is the same on all
 // hosts: its namespace is the namespace of the business, its name is the template's
-// name. Values that the template does not set are as in [procfleet.DefaultSpec].
+// name. Values that the template does not set are as in [procfleet.DefaultSpec], except that
+// a stop kills nothing: a template has no attribute for it.
 //
 // A relative pid file is relative to the work path. A Windows work path selects the
 // Windows shell. Without automatic start the process is [procfleet.Manual]. The spec
@@ -22,6 +23,7 @@ import (
 func (t *Template) Spec(b Business) procfleet.ProcessSpec {
 	text := func(a Attribute) string { return t.Values[a].text }
 	s := procfleet.DefaultSpec()
+	s.Alive.StopGrace = 0
 	s.Namespace, s.Name = b.Namespace(), t.Name()
 	s.ProcName = cmp.Or(text(AttrFuncName), t.Name())
 	s.ArgsPattern = text(AttrArgsPattern)

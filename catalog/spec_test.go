@@ -32,6 +32,7 @@ var shop = catalog.Business{Account: catalog.DefaultAccount, ID: 2}
 func TestSpecHasWhatTheTemplateSays(t *testing.T) {
 	t.Parallel()
 	want := procfleet.DefaultSpec()
+	want.Alive.StopGrace = 0
 	want.Namespace, want.Name, want.ProcName, want.ArgsPattern = "2", "nginx", "nginx-bin", "-c a.conf"
 	want.SetupPath, want.PidPath, want.Account, want.FuncID, want.InstanceID = "/srv/nginx", "/run/nginx.pid", "www", "12", "7"
 	want.Control.Start, want.Control.Stop, want.Control.Restart, want.Control.Reload, want.Control.Kill = "./start", "./stop", "./restart", "./reload", "./kill"
@@ -47,6 +48,7 @@ func TestSpecHasWhatTheTemplateSays(t *testing.T) {
 func TestSpecOfATemplateThatSaysNothingHasTheDefaults(t *testing.T) {
 	t.Parallel()
 	want := procfleet.DefaultSpec()
+	want.Alive.StopGrace = 0
 	want.Namespace, want.Name, want.ProcName, want.InstanceID, want.Alive.Type = "2", "nginx", "nginx", "7", procfleet.Manual
 	bare := &catalog.Template{ID: 7, Values: values{catalog.AttrName: catalog.Text("nginx")}}
 	if diff := cmp.Diff(want, bare.Spec(shop)); diff != "" {

@@ -45,7 +45,7 @@ func TestCallsAboutProcessesSayWhatTheyWereGiven(t *testing.T) {
 	const (
 		onText    = `"hosts":["0:10.0.0.1"],"agents":["a-2"],"business":"2"}`
 		ident     = `{"process":{"namespace":"shop","name":"web"},` + onText
-		web       = `{"process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{},"alive":{"type":"","op_timeout":"0s","start_check_begin":"0s","start_check_end":"0s","stop_check":"0s","start_retries":0,"start_interval":"0s"}},` + onText
+		web       = `{"process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{},"alive":{"type":"","op_timeout":"0s","start_check_begin":"0s","start_check_end":"0s","stop_check":"0s","stop_grace":"0s","start_retries":0,"start_interval":"0s"}},` + onText
 		outcomes  = `{"results":[{"host":"0:10.0.0.1","code":0,"message":"success"},{"host":"","agent_id":"a-2","code":117,"message":"nobody"}]}`
 		processes = `{"processes":[{"host":"0:10.0.0.1","agent_id":"a-1","alive":true,"namespace":"shop","name":"web",
 			"registration":{"process":{"proc_name":"nginx"},"registered_at":"2026-11-21T04:00:00Z"},

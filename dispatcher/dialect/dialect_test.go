@@ -41,6 +41,32 @@ func decode(t *testing.T, call, body string) procfleet.Submission {
 // The law: one operation, said in every shape that can say it, is the same
 // operation. Shapes differ in what identifies a process, so identity is set
 // aside.
+func TestOnlyStopsOfTheNativeAPIKill(t *testing.T) {
+	t.Parallel()
+	const (
+		gse = `{"meta":{"namespace":"ns","name":"web"},"op_type":1,"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}],
+			"spec":{"identity":{"proc_name":"nginx","setup_path":"/srv"},"control":{"stop_cmd":"b"}}}`
+		job    = `{"bk_biz_id":1,"op_type":1,"process_infos":[{"proc_name":"nginx","setup_path":"/srv","pid_path":"/srv/p.pid","account":"www","stop_cmd":"b","ip_list":[{"ip":"10.0.0.1","bk_cloud_id":0}]}]}`
+		native = `{"action":"stop","hosts":["0:10.0.0.1"],"process":{"proc_name":"nginx","setup_path":"/srv"}}`
+	)
+	for _, c := range []struct {
+		call, body string
+		want       procfleet.Duration
+	}{
+		{"native", native, procfleet.Seconds(30)},
+		{"native", strings.Replace(native, `"proc_name"`, `"alive":{"stop_grace":0},"proc_name"`, 1), 0},
+		{"gse.operate_proc_multi", `{"proc_operate_req":[` + gse + `]}`, 0},
+		{"gse.operate_proc_v2", gse, 0},
+		{"job.operate_process", job, 0},
+		{"job.operate_proc", job, 0},
+		{"oldjob.operate_process", olderJob(job), 0},
+	} {
+		if got := decode(t, c.call, c.body).Operations[0].Process.Alive.StopGrace; got != c.want {
+			t.Errorf("%s: stop grace is %s, want %s", c.call, got, c.want)
+		}
+	}
+}
+
 func TestOneOperationIsTheSameInEveryShape(t *testing.T) {
 	t.Parallel()
 	const (
@@ -53,7 +79,7 @@ func TestOneOperationIsTheSameInEveryShape(t *testing.T) {
 			"start_check_begin_time":7,"start_check_end_time":7,"op_timeout":20,"ip_list":[{"ip":"10.0.0.1","bk_cloud_id":0},{"ip":"fd00::1","bk_cloud_id":3}]}]}`
 		nativeOp = `{"action":"restart","hosts":["0:10.0.0.1","3:fd00::1"],"process":{"namespace":"ns","name":"web","proc_name":"nginx","setup_path":"/srv",
 			"pid_path":"/srv/p.pid","config_path":"/etc/n","log_path":"/log","account":"www","control":{"start":"a","stop":"b","restart":"c","reload":"d","kill":"e"},
-			"limits":{"cpu":50,"memory":30},"alive":{"start_check_begin":"7s","start_check_end":7,"op_timeout":"20s"}}}`
+			"limits":{"cpu":50,"memory":30},"alive":{"start_check_begin":"7s","start_check_end":7,"op_timeout":"20s","stop_grace":0}}}`
 	)
 	want := decode(t, "native", nativeOp).Operations
 	same := map[string]string{

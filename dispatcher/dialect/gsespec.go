@@ -92,7 +92,7 @@ func (s *gseSpec) read(meta *gseMeta, prefix string) (procfleet.ProcessSpec, pro
 		s = &gseSpec{}
 	}
 	control := cmp.Or(s.Control, &gseControl{})
-	r := gseSpecReader{spec: procfleet.DefaultSpec(), whole: control.commands()}
+	r := gseSpecReader{spec: publishedSpec(), whole: control.commands()}
 	r.spec.Namespace, r.spec.Name, r.spec.Labels = meta.Namespace, meta.Name, meta.Labels
 	r.note(procfleet.FieldLabels, meta.Labels != nil, len(meta.Labels) == 0)
 	r.identity(cmp.Or(s.Identity, &gseIdentity{}))
@@ -116,6 +116,13 @@ func (s *gseSpec) policy() (p *gsePolicy, name string) {
 		return s.MonitorPolicy, "monitor_policy"
 	}
 	return s.AlivePolicy, "alive_monitor_policy"
+}
+
+// publishedSpec returns the defaults of the published APIs: there, a stop kills nothing.
+func publishedSpec() procfleet.ProcessSpec {
+	s := procfleet.DefaultSpec()
+	s.Alive.StopGrace = 0
+	return s
 }
 
 func (c *gseControl) commands() bool {

@@ -111,7 +111,7 @@ func blank(text string) bool { return strings.TrimSpace(text) == "" }
 
 // common returns the part of the process spec that all calls share.
 func (t *jobTarget) common() procfleet.ProcessSpec {
-	s := procfleet.DefaultSpec()
+	s := publishedSpec()
 	s.ProcName, s.SetupPath, s.PidPath = t.ProcName, t.SetupPath, t.PidPath
 	if s.Account = strings.TrimSpace(t.Account); s.Account == "" {
 		s.Account = "root"

@@ -140,7 +140,7 @@ func processError(err error, process []byte, field string) error {
 	}
 	if json.Unmarshal(process, &parts) == nil {
 		for _, name := range []string{
-			"op_timeout", "start_check_begin", "start_check_end", "stop_check", "start_interval", "cycle_time",
+			"op_timeout", "start_check_begin", "start_check_end", "stop_check", "stop_grace", "start_interval", "cycle_time",
 		} {
 			var d procfleet.Duration
 			if value, there := parts.Alive[name]; there && d.UnmarshalJSON(value) != nil {

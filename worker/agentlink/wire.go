@@ -47,6 +47,7 @@ func wireSpec(s *procfleet.ProcessSpec) agentproto.Spec {
 		Instances:         a.Instances,
 		CPULimit:          s.Limits.CPU,
 		MemoryLimit:       s.Limits.Memory,
+		StopGraceMS:       a.StopGrace.Std().Milliseconds(),
 	}
 }
 
