@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -47,6 +48,12 @@ func ignoresSigterm(t *testing.T, h *agenttest.Host) {
 	r = h.Expect("kill", p.Spec, agentproto.CodeSuccess, "")
 	if r.Status.Supervised || agenttest.Alive(pid) {
 		t.Errorf("status is %+v", r.Status)
+	}
+	graceful := p.With(func(s *agentproto.Spec) { s.StopGraceMS = 500 })
+	pid = h.Expect("start", graceful, agentproto.CodeSuccess, "").Status.PID
+	r = h.Expect("stop", graceful, agentproto.CodeSuccess, "")
+	if agenttest.Alive(pid) || !slices.Contains(r.Warnings, "did not stop within 0.5 s, killed") {
+		t.Errorf("warnings are %q, status is %+v", r.Warnings, r.Status)
 	}
 }
 
