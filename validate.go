@@ -133,7 +133,7 @@ func (s *ProcessSpec) boundText() error {
 	return errors.Join(errs...)
 }
 
-// boundUnregistered rejects a field that only the server sets.
+// boundUnregistered rejects a spec with [ProcessSpec.Unregistered], which only the server sets.
 func (s *ProcessSpec) boundUnregistered() error {
 	if !s.Unregistered {
 		return nil

@@ -24,8 +24,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// audited gives a Config an audit log in a file, of which records are read
-// after the log was closed.
+// audited sets cfg.Audit to a log that writes to the given sinks, or to a file if there are
+// none. records waits until the file contains all records so far, and returns them.
 func audited(t *testing.T, cfg *Config, places ...audit.Sink) (records func() []audit.Record) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "audit.jsonl")

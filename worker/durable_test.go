@@ -28,7 +28,7 @@ func startDurable(t *testing.T) *durable {
 	return d
 }
 
-// newDurable has no worker yet.
+// newDurable returns a durable whose worker is not started.
 func newDurable(t *testing.T) *durable {
 	t.Helper()
 	store, err := stores.OpenBolt(filepath.Join(t.TempDir(), "tasks.db"), boltdb.Options{Log: testenv.Log(t)})

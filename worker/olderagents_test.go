@@ -14,7 +14,8 @@ import (
 	"github.com/procfleet/procfleet/internal/bus"
 )
 
-// oldStreams makes the streams as the release before did.
+// oldStreams creates the streams and consumers that the previous release used for agents'
+// results and events.
 func (e *env) oldStreams() {
 	e.t.Helper()
 	_, err := e.JS.CreateStream(e.t.Context(), jetstream.StreamConfig{
@@ -41,7 +42,7 @@ func (e *env) oldStreams() {
 	}
 }
 
-// oldResults is a message as agents of the release before publish it.
+// oldResults returns results in the form in which agents of the previous release publish them.
 func (e *env) oldResults(lane string, id procfleet.TaskID, h procfleet.Host, results ...agentproto.Result) *nats.Msg {
 	message := resultsOf(id, h, results...)
 	message.Receipt = false

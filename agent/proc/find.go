@@ -11,9 +11,10 @@ import (
 
 // Finder finds the processes of targets. It is safe for concurrent use.
 type Finder struct {
-	// Managed returns the pids of the processes of all targets. A search does not read the
-	// paths of pids that [Target.Claimed] reports. Set Managed before the first Find.
-	// Default: no pids.
+	// Managed returns the pids of the processes that the agent manages, over all targets.
+	// To save time, a search reads executable and working directory of these processes only
+	// if [Target.Claimed] does not report them as another target's. Set Managed before the
+	// first Find. Default: no pids.
 	Managed func() map[int]bool
 
 	accounts *Accounts

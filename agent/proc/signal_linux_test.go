@@ -228,7 +228,7 @@ func TestKillTreeTellsWhenTheRootIsProtected(t *testing.T) {
 	if killed, err := KillTree(t.Context(), h.id, scope); err == nil || len(killed) > 0 || !Alive(h.id) {
 		t.Fatalf("killed %v, %v", killed, err)
 	}
-	// A worker whose protected parent still runs can be killed by itself.
+	// A worker can be killed alone, while its protected parent still runs.
 	worker := treeOf(t, h.id)[1]
 	root := Identity{BootID: h.id.BootID, PID: worker.PID, Start: worker.Start}
 	if _, err := KillTree(t.Context(), root, scope); err != nil || Alive(root) || !Alive(h.id) {

@@ -49,7 +49,7 @@ func (s replacing) Register(ctx context.Context, ds []catalog.Definition, _ bool
 	return s.store.Register(ctx, ds, s.always)
 }
 
-// hasty takes everybody for being in time.
+// hasty treats late registrations like punctual ones.
 type hasty struct{ store }
 
 func (s hasty) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
@@ -60,7 +60,7 @@ func (s hasty) Register(ctx context.Context, ds []catalog.Definition, replace bo
 	return s.store.Register(ctx, ds, replace)
 }
 
-// renewing has each registration begin when it is looked at.
+// renewing returns the time of the read as the time of each registration.
 type renewing struct{ store }
 
 func (s renewing) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {

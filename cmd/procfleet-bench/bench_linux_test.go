@@ -253,8 +253,8 @@ func readReport(t *testing.T, file string) (r bench.Report) {
 	return r
 }
 
-// checkTable wants so many rows, each as long as the heading, with figures
-// above zero; only processor time is told in units that may be too coarse.
+// checkTable verifies the number of rows, that each row has a cell for each column, and that
+// all numbers are above zero, except those that can be zero in a short run.
 func checkTable(t *testing.T, table *bench.Table, rows int) {
 	t.Helper()
 	if len(table.Rows) != rows {
@@ -266,8 +266,8 @@ func checkTable(t *testing.T, table *bench.Table, rows int) {
 			continue
 		}
 		for i, cell := range row {
-			// Processor time comes in coarse units, and of two tiny tasks one is
-			// finished before the other begins.
+			// These can be zero: the kernel counts processor time in coarse units, and the
+			// first of two small tasks may finish before the second one begins.
 			coarse := strings.Contains(table.Columns[i], "CPU") || strings.Contains(table.Title, "processor time") || strings.Contains(table.Title, "at once")
 			if figure, ok := cell.(float64); ok && figure <= 0 && !coarse {
 				t.Errorf("%q: %s is %v", table.Title, table.Columns[i], figure)

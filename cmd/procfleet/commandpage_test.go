@@ -43,7 +43,7 @@ func TestThePageOfCommandsIsTrue(t *testing.T) {
 	}
 }
 
-// commandRows has a row for each command below cmd that can run.
+// commandRows returns a table row for each runnable command below cmd.
 func commandRows(cmd *cobra.Command) string {
 	var rows strings.Builder
 	for _, c := range cmd.Commands() {
@@ -58,9 +58,9 @@ func commandRows(cmd *cobra.Command) string {
 	return rows.String()
 }
 
-// flagsOf names the flags of a command. Those of a role are in the page of
-// settings, and the ones of the connection to a dispatcher are everywhere the
-// same.
+// flagsOf returns the flags of a command for its row. For a role, such as worker, it returns a
+// link to the page of settings. It omits the flags for the connection to a dispatcher, which
+// are the same for all commands.
 func flagsOf(c *cobra.Command) string {
 	if slices.Contains(rolesOfPage, c.Name()) && c.Parent().Name() == "procfleet" {
 		return "[settings](configuration.md)"

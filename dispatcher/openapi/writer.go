@@ -102,7 +102,8 @@ func (w *writer) operation(d *Dialect, call *Call, p *Place, method string) *obj
 		for _, name := range names {
 			security = append(security, members(name, []any{}))
 		}
-		// The empty object permits credentials in the body and, without --apps, none.
+		// The empty object declares the credentials optional in headers: they may be in the
+		// body instead, and a dispatcher without --apps requires none.
 		o.set("security", append(security, &object{}))
 	}
 	o.set("x-procfleet-call", call.Name)

@@ -213,8 +213,9 @@ func View[T any](ctx context.Context, db *DB, fn func(t *Tx) (T, error)) (T, err
 	return v, nil
 }
 
-// clean reports whether err is an error of a store's contract or of an ended context, as
-// opposed to an error of the file. A change returns such an error only before it writes.
+// clean reports whether err is an error that the contract of a store defines, such as a
+// conflict, or the error of an ended context. Every other error is a failure of the database
+// file. A change returns a clean error only before it writes.
 func (db *DB) clean(err error) bool {
 	var field *procfleet.FieldError
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &field) {

@@ -47,8 +47,10 @@ func withScheme(server string) string {
 	return server
 }
 
-// shown formats a server for errors, without user and password. If urls has an "@",
-// it omits everything before it: a comma in a password may have split the URL.
+// shown formats server, one entry of the comma-separated list urls, for errors, without
+// user and password. If urls contains an "@", shown omits everything of server before its
+// last "@", or all of server after the scheme if it has none: a comma in a password may
+// have split one URL into several entries.
 func shown(server, urls string) string {
 	if !strings.Contains(urls, "@") {
 		return strconv.Quote(server)
@@ -126,9 +128,9 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return conn, err
 }
 
-// Unavailable returns an error if a connection of [Connect] is not connected, with
-// the cause. Unlike the methods of nats.Conn it does not wait for an attempt in
-// progress.
+// Unavailable returns an error with the cause if nc, which [Connect] returned, is currently
+// not connected. Unlike the methods of nats.Conn it does not block while a reconnection is
+// in progress.
 func Unavailable(nc *nats.Conn) error {
 	d, ours := nc.Opts.CustomDialer.(*dialer)
 	switch {

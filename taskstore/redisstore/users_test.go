@@ -177,8 +177,8 @@ func TestShippedUsersMayDoWhatIsNeededAndNoMore(t *testing.T) {
 	}
 }
 
-// TestShippedUsersMayWaitForReplicas: each key that is written for a wait is
-// one that the user may write.
+// TestShippedUsersMayWaitForReplicas verifies that the shipped Redis users have the rights
+// to write the keys with which the store waits for replicas.
 func TestShippedUsersMayWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	master := redistest.StartMaster(t)

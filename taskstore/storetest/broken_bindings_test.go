@@ -96,7 +96,8 @@ func (claimless) Claimants(_ context.Context, ids []string) ([][]procfleet.Host,
 	return make([][]procfleet.Host, len(ids)), nil
 }
 
-// incarnationBlind takes all processes of an instance for one.
+// incarnationBlind does not distinguish a restarted agent process of an instance from the
+// previous one.
 type incarnationBlind struct{ taskstore.Store }
 
 func (s incarnationBlind) Announce(ctx context.Context, as []taskstore.Announcement) error {
@@ -107,7 +108,7 @@ func (s incarnationBlind) Announce(ctx context.Context, as []taskstore.Announcem
 	return s.Store.Announce(ctx, as)
 }
 
-// restartIsNew takes each process for an instance of its own.
+// restartIsNew treats a restarted agent process as a new instance.
 type restartIsNew struct{ taskstore.Store }
 
 func (s restartIsNew) Announce(ctx context.Context, as []taskstore.Announcement) error {

@@ -458,14 +458,15 @@ func (s patient) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, 
 	}), errors.Join(err, nowErr)
 }
 
-// firstOnly sets and settles only the first visit of a call.
+// firstOnly settles only the first visit of a call with several visits.
 type firstOnly struct{ taskstore.Store }
 
 func (s firstOnly) Settle(ctx context.Context, visits ...taskstore.Visit) error {
 	return s.Store.Settle(ctx, visits[:min(1, len(visits))]...)
 }
 
-// settlesAnyMoment removes a visit that was set after the sweep read the one before.
+// settlesAnyMoment removes the visit of a task even if a new time was set after the sweep
+// read it.
 type settlesAnyMoment struct{ taskstore.Store }
 
 func (s settlesAnyMoment) Settle(ctx context.Context, visits ...taskstore.Visit) error {
@@ -476,7 +477,7 @@ func (s settlesAnyMoment) Settle(ctx context.Context, visits ...taskstore.Visit)
 	return s.Store.Settle(ctx, visits...)
 }
 
-// gapless leaves out the tasks that are not there.
+// gapless omits missing tasks instead of returning an empty task in their position.
 type gapless struct{ taskstore.Store }
 
 func (s gapless) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {

@@ -269,7 +269,7 @@ func conflictABA(ctx context.Context, t T, s Subject) {
 			t.Errorf("step %d: instance %s, conflict %v; want %s, %v", i, p.Instance, p.Conflict, step.instance, step.conflict)
 		}
 	}
-	// Three agents that announce themselves in turn are in conflict too.
+	// If three agents announce the same host in turn, the host is in conflict too.
 	g := host(0, 2)
 	for _, instance := range []string{"a", "b", "c", "a"} {
 		announce(ctx, t, s, announcement(g, instance))

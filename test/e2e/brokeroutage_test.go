@@ -30,8 +30,8 @@ func hostEvents(t *testing.T, js jetstream.JetStream) map[string]int {
 
 func restartOf(p proc) string { return "restarted " + p.host + " " + p.name }
 
-// outage is one kind of outage of NATS. begin gets running processes and kills
-// them.
+// outage is one kind of outage of NATS. begin starts the outage and kills the given running
+// processes; end ends the outage.
 type outage struct{ begin, end func(all []proc) }
 
 func (f *fleet) outages(c *client) map[string]outage {
@@ -71,10 +71,10 @@ func (f *fleet) outages(c *client) map[string]outage {
 	}
 }
 
-// TestABrokerOutageDuplicatesNothing kills processes before and during an outage
-// of NATS, while agents report the first deaths, and while NATS hangs. Agents must
-// restart the processes meanwhile, report each restart once, and announce
-// themselves again under the same hosts without intervention.
+// TestABrokerOutageDuplicatesNothing kills managed processes at four moments: before NATS
+// stops, after it stopped, before it stops while agents are reporting restarts, and while it
+// hangs. During each outage agents must restart the processes. After it they must announce
+// the same hosts again without intervention, and each restart must be reported exactly once.
 func TestABrokerOutageDuplicatesNothing(t *testing.T) {
 	t.Parallel()
 	const hosts, each = 4, 3

@@ -273,7 +273,8 @@ func statusDuringStart(t *testing.T, h *agenttest.Host) {
 	p.Spec.StartCmd = "echo start >>starts; until [ -e go ]; do sleep 0.1; done; exec ./demo -d -pid demo.pid >/dev/null 2>&1"
 	start := h.Begin("start", p.Spec)
 	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() == 1 }, "the start command runs")
-	// The start cannot end before the status has a reply.
+	// The start command waits for the file go, so it still runs when the agent replies to
+	// the status.
 	h.Says(h.Expect("status", p.Spec, agentproto.CodeSuccess, ""), "busy: start")
 	p.Write("go", "")
 	h.Check(h.Result(start), agentproto.CodeSuccess, "")

@@ -442,8 +442,9 @@ func (h *history) wrongClock() (back func()) {
 	}
 }
 
-// wakeWithWrongClock kills an agent with a command that it has not begun, and
-// starts it after the command's deadline on a host whose clock has stopped.
+// wakeWithWrongClock kills an agent after it received a command and before it executed it.
+// It restarts the agent after the command's deadline, while the host's clock is so far behind
+// that the command still seems to be in time.
 func (h *history) wakeWithWrongClock() (back func()) {
 	n := h.one(h.fleet.of(check.Agent))
 	h.fleet.note("%s will die at %s", n.name, agent.CrashReceived)

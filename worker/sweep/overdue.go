@@ -139,8 +139,9 @@ func (s *Sweeper) endDelivered(ctx context.Context, task *procfleet.Task) error 
 	})
 }
 
-// endPending ends all pending items as unreachable. An item was certainly never
-// delivered if its chunk was not begun or its agent denies it.
+// endPending ends all pending items with the reason unreachable. The message of an item is
+// "never delivered" if no worker began its chunk or if its agent replied that it does not
+// know the item; otherwise it is "unknown whether it received the command".
 func (s *Sweeper) endPending(ctx context.Context, r *repair) error {
 	undone, err := s.cfg.Store.Undone(ctx, r.task.ID)
 	if err != nil {

@@ -183,7 +183,8 @@ const maxPidChanges = 3
 // slowWindow is the age of a start window from which it is polled half as often.
 const slowWindow = 30 * time.Second
 
-// sightings summarizes the searches within one start window.
+// sightings summarizes what the searches of one start window found: the latest process, and
+// how often the process changed or disappeared.
 type sightings struct {
 	id       proc.Identity // process of the latest search; zero = none
 	appeared bool          // a process was found at least once

@@ -154,7 +154,8 @@ func createTask(ctx context.Context, store *stores.Redis, action procfleet.Actio
 	return task.ID, err
 }
 
-// floor measures the reads of a visit for all tasks, without procfleet.
+// floor returns the time that bare Redis needs for the reads of one visit of every task. It
+// sends them in pipelines, without code of procfleet.
 func (m Sweep) floor(ctx context.Context, l *lab, ids []procfleet.TaskID) (time.Duration, error) {
 	begun := time.Now()
 	for some := range slices.Chunk(ids, sweepBatch) {

@@ -138,7 +138,7 @@ func (r results) next() (*nats.Msg, agentproto.Results) {
 	return msg, got
 }
 
-// stored returns the next results after it replied with a receipt for all of them.
+// stored receives the next results, replies with a receipt for all of them, and returns them.
 func (r results) stored() agentproto.Results {
 	r.t.Helper()
 	msg, got := r.next()

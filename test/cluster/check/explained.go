@@ -168,7 +168,7 @@ func showOperations(operations []porcupine.Operation) string {
 
 func moment(micro int64) string { return time.UnixMicro(micro).Format(clockLayout) }
 
-// own is an agent's result of an item as it was first read.
+// own is the first result of an item that came from an agent, as the test first read it.
 type own struct {
 	client.Result
 	seen Span
@@ -214,7 +214,8 @@ func (j *judge) processHistories(marks []Mark) map[process]*processHistory {
 	return processHistories
 }
 
-// own returns the agents' results of a task's items, each as it was first read.
+// own returns the first result of each item that came from an agent, by item, as the test
+// first read it.
 func (j *judge) own(s *Submission) map[int]own {
 	first := map[int]own{}
 	if s.Task == "" || !slices.ContainsFunc(s.Operations, func(a Operation) bool { return a.Stays }) {
@@ -231,7 +232,8 @@ func (j *judge) own(s *Submission) map[int]own {
 	return first
 }
 
-// ran adds a command that wrote its mark.
+// ran adds the command that wrote the mark m to the history. results are the agents' results
+// by task and item; they bound the end of the command.
 func (s *processHistory) ran(m *Mark, results map[procfleet.TaskID]map[int]own) {
 	if s.auto > 0 {
 		last := &s.operations[s.auto-1]

@@ -24,7 +24,8 @@ func (f fence) before(o fence) bool {
 	return f.task < o.task || f.task == o.task && f.item < o.item
 }
 
-// fence parses the fence of a mark's operation, which is not automatic.
+// fence returns the fence of the operation that ran the mark's command. It returns false for
+// an automatic start, which has no operation.
 func (m *Mark) fence() (fence, bool) {
 	task, item, _ := strings.Cut(m.Operation, "/")
 	number, err := procfleet.TaskID(task).Number()
