@@ -133,9 +133,9 @@ func (s *session) recreateFolder(ctx context.Context) {
 		again, err := s.folder.restore()
 		switch {
 		case err != nil && err.Error() != reported:
-			s.log.WithError(err).Error("data folder deleted and not recreated yet")
+			s.log.WithError(err).Error("data folder missing, recreation failed")
 		case again:
-			s.log.WithField("folder", s.folder.dir).Warn("data folder deleted, recreated")
+			s.log.WithField("folder", s.folder.dir).Warn("data folder missing, recreated")
 		}
 		if reported = ""; err != nil {
 			reported = err.Error()

@@ -169,7 +169,7 @@ func (in *intake) reply(c *command, admissions []journal.Admission) {
 			in.clock.correct(item.Result)
 		}
 	}
-	in.log.WithFields(logrus.Fields{"task": c.body.Task, "items": len(c.items)}).Debug("command replied")
+	in.log.WithFields(logrus.Fields{"task": c.body.Task, "items": len(c.items)}).Debug("command answered with a reply")
 	in.respond(c.msg, &agentproto.Reply{
 		Header: newHeader(agentproto.TypeReply), Instance: in.instance, Incarnation: in.incarnation, Items: c.items,
 	})

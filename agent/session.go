@@ -135,7 +135,7 @@ func (s *session) stop(ctx context.Context, sub *nats.Subscription) {
 	withTimeout(ctx, s.cfg.DrainTimeout, s.engine.Stop)
 	withTimeout(ctx, flushTimeout, s.flush)
 	withTimeout(ctx, leaveTimeout, s.announcer.leave)
-	s.log.WithField("unsent", s.reporter.waiting()).Info("stopped")
+	s.log.WithField("unsent_results", s.reporter.waiting()).Info("stopped")
 }
 
 func (s *session) flush(ctx context.Context) {

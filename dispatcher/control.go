@@ -70,7 +70,7 @@ func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl) (proc
 		return task, err
 	}
 	if err := e.api.store.Revisit(ctx, taskstore.NextVisit{Task: q.Task}); err != nil {
-		e.log().WithError(err).WithField("task", q.Task).Warn("visit of resumed task not stored")
+		e.log().WithError(err).WithField("task", q.Task).Warn("resumed task not scheduled, next regular visit follows")
 	}
 	return task, nil
 }

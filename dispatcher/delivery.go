@@ -295,7 +295,7 @@ func (e *delivery) reply(reply dialect.Reply, task procfleet.TaskID) error {
 func (e *delivery) postpone() outcome {
 	after := e.in.redeliveryDelay << min(e.s.Delivered-1, 6)
 	if err := e.s.PutOff(jitter(min(after, time.Minute))); err != nil {
-		e.log.WithError(err).Debug("submission not returned, will be redelivered")
+		e.log.WithError(err).Debug("negative acknowledgement failed, submission redelivered after AckWait")
 	}
 	return outcomePostponed
 }

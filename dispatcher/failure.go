@@ -35,7 +35,7 @@ func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Ti
 		}
 	case dialect.Unavailable, dialect.StoreFull:
 		if a.unavailableLog.due(start) { // during an outage every request fails
-			log.WithError(err).Warn("requests rejected")
+			log.WithError(err).Warn("requests rejected: dependency unavailable or store full")
 		}
 	default:
 	}

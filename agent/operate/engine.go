@@ -145,7 +145,7 @@ func (e *Engine) openHost() error {
 		ctx, cancel := context.WithTimeout(context.Background(), scopeTimeout)
 		defer cancel()
 		if err := runner.UseScopes(ctx); err != nil {
-			e.cfg.Log.WithError(err).Error("processes terminate with the agent")
+			e.cfg.Log.WithError(err).Error("systemd scopes unavailable, processes end with agent")
 		}
 	}
 	e.oom = proc.NewOOMLog()

@@ -103,8 +103,8 @@ type loadFlags struct{ smallChunks, bigChunks, items int }
 
 func (f *loadFlags) register(flags *pflag.FlagSet) {
 	d := worker.Config{}.WithDefaults().Limits
-	flags.IntVar(&f.smallChunks, "small-chunks", d.SmallChunks, "concurrent chunks of small tasks (at most 256 items)")
-	flags.IntVar(&f.bigChunks, "big-chunks", d.BigChunks, "concurrent chunks of big tasks")
+	flags.IntVar(&f.smallChunks, "small-chunks", d.SmallChunks, "concurrent chunks per worker of small tasks (at most 256 items)")
+	flags.IntVar(&f.bigChunks, "big-chunks", d.BigChunks, "concurrent chunks per worker of big tasks (more than 256 items)")
 	flags.IntVar(&f.items, "max-items-in-hand", d.Items, "in-flight items of small tasks, and as many of big tasks")
 }
 

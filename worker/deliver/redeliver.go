@@ -112,7 +112,7 @@ func (d *Deliverer) republish(ctx context.Context, data []byte) error {
 	}
 	if err := d.cfg.Store.Republished(ctx, ref.Task, ref.Chunk, sequences[0]); err != nil {
 		// The chunk is queued; the sweep may queue a duplicate, which is harmless.
-		d.log.WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Warn("chunk sequence not stored")
+		d.log.WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Warn("stream sequence of chunk not stored")
 	}
 	return nil
 }
