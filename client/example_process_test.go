@@ -12,7 +12,8 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// Keep what a process is, and operate it by its name wherever it is registered.
+// Register the spec of a process, and operate the process by its name on all hosts where it
+// is registered.
 func ExampleClient_Register() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -60,8 +61,8 @@ func ExampleClient_Register() {
 	// kill on 1 host: true
 }
 
-// See which processes of a namespace are registered, and what their agents
-// reported of them.
+// List the registered processes of a namespace, with the states that their agents last
+// reported.
 func ExampleClient_Processes() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -122,7 +123,7 @@ func ExampleClient_SetGroups() {
 	// 0:127.0.0.1: group cache may use 50% of the CPU
 }
 
-// Ask which of some hosts have a live agent.
+// Query which of the given hosts have a live agent.
 func ExampleClient_AgentsOn() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

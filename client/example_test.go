@@ -15,7 +15,7 @@ import (
 
 // These examples run against a real system with an agent for this host.
 
-// Start a process on a host, wait for it, and look at the outcome.
+// Start a process on a host, wait for the end of the task, and read the outcome.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -85,7 +85,7 @@ func ExampleClient_Watch() {
 	// finished: 1 of 1
 }
 
-// Look only at what went wrong, whatever the number of hosts.
+// Read only the failed items of a task, for any number of hosts.
 func ExampleClient_Results() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -117,7 +117,7 @@ func ExampleClient_Results() {
 			log.Fatal(err)
 		}
 		if !result.State.Failure() {
-			break // failures come first
+			break // failed items are listed first
 		}
 		fmt.Printf("%s: %s (code %d)\n", result.Host, result.State, result.Code)
 	}
@@ -126,7 +126,7 @@ func ExampleClient_Results() {
 	// 0:10.99.99.99: unreachable (code 117)
 }
 
-// Tell a mistake in the request from what time may heal.
+// Distinguish an invalid request from a failure that a later retry may avoid.
 func ExampleError() {
 	c, err := client.New(client.Config{URL: dispatcherURL()})
 	if err != nil {

@@ -25,8 +25,8 @@ func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// FuzzAnswers answers every kind of question with anything. Each ends, and
-// only what a server answers as a success is one.
+// FuzzAnswers responds to every kind of request with arbitrary data. Each call must return,
+// and it may succeed only if the server responded with a success.
 func FuzzAnswers(f *testing.F) {
 	f.Add(200, "", []byte(`{"id":"GSETASK:20260101000000:1","state":"running","counts":{"succeeded":1},"items":1}`))
 	f.Add(200, "", []byte(`{"processes":[{"id":1,"name":"n","port":80,"modules":["m"]}],"results":[{"host":"0:10.0.0.1","code":0}],"next_cursor":"","hosts":[{}],"agents":[{}]}`))
@@ -50,7 +50,7 @@ func FuzzAnswers(f *testing.F) {
 		_, errs[4] = c.Submit(ctx, statusOperation())
 		_, errs[5] = c.Plan(ctx, statusOperation())
 		for _, errs[6] = range c.Catalog(ctx, shop, client.CatalogQuery{}) {
-			break // a server may go on for ever
+			break // the server may return pages forever
 		}
 		_, errs[7] = c.Topology(ctx, shop)
 		_, errs[8] = c.EventPage(ctx, client.EventQuery{})

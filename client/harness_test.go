@@ -61,7 +61,7 @@ func (n *network) stop(name string) {
 	s := n.servers[name]
 	delete(n.servers, name)
 	n.mu.Unlock()
-	_ = s.http.Close() // what was under way is cut
+	_ = s.http.Close() // closes the connections of running requests
 }
 
 func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error) {
@@ -116,14 +116,14 @@ func (n *network) client(cfg client.Config) *client.Client {
 // answer writes a status and a body.
 func answer(w http.ResponseWriter, status int, body string) {
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(body)) // the client may be gone
+	_, _ = w.Write([]byte(body)) // the client may have disconnected
 }
 
 // cut ends the connection in the middle of an answer.
 func cut() { panic(http.ErrAbortHandler) }
 
-// hold keeps a request until its client is gone.
+// hold does not respond to a request; it returns when the client has disconnected.
 func hold(r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // only then does the server see the client go
+	_, _ = io.Copy(io.Discard, r.Body) // the server detects a disconnected client only after it has read the body
 	<-r.Context().Done()
 }

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 		end()
 	}
 	testenv.CleanUp()
-	// Connections that wait for another request are nobody's forgotten ones.
+	// Idle connections are not leaks.
 	http.DefaultClient.CloseIdleConnections()
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)

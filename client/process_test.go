@@ -18,10 +18,10 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// asked is a request that a server got.
+// asked is a request that a server received.
 type asked struct{ call, body string }
 
-// record serves one answer for everything and tells what was asked.
+// record serves the same response to all requests and records the requests.
 func (n *network) record(answered string) *[]asked {
 	var calls []asked
 	n.serve("a", func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func TestCallsAboutProcessesSayWhatTheyWereGiven(t *testing.T) {
 		call    func(ctx context.Context, c *client.Client) (any, error)
 		answer  string
 		want    asked
-		answers string // how the answer is told
+		answers string // the expected result, as text
 	}{
 		"register": {
 			func(ctx context.Context, c *client.Client) (any, error) { return c.Register(ctx, process, on) },

@@ -46,7 +46,7 @@ func TestListsAreReadPageByPage(t *testing.T) {
 				t.Error(err)
 			}
 			if agent.Supervised == 1 {
-				break // the third page is never asked for
+				break // the client must not request the third page
 			}
 		}
 		if fmt.Sprint(got) != "[0 1 2 1 2 0 1]" {

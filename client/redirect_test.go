@@ -30,8 +30,8 @@ func TestRedirectionsAreFollowedWhereNothingIsLost(t *testing.T) {
 	}
 }
 
-// A server that has gone bad, or whoever sits before it, could otherwise have
-// the token sent wherever it likes.
+// If the client followed redirects with the token, a compromised server or proxy could
+// redirect the token to any host.
 func TestTheTokenGoesNoFurtherThanToTheServersThatWereNamed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -43,7 +43,7 @@ type bookkeeper struct {
 }
 
 func (b *bookkeeper) accept(r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // what is asked for does not matter here
+	_, _ = io.Copy(io.Discard, r.Body) // the body does not matter here
 	key := r.Header.Get("Idempotency-Key")
 	b.keys = append(b.keys, key)
 	if b.tasks == nil {
@@ -274,7 +274,7 @@ func TestARefusalAfterALostAnswerIsNoDoubt(t *testing.T) {
 	})
 }
 
-// A proxy that refuses knows nothing of what the server did before.
+// A rejection by a proxy does not say whether the server accepted an earlier attempt.
 func TestAProxysRefusalAfterALostAnswerLeavesTheDoubt(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge} {

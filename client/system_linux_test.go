@@ -15,8 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// dispatcherURL returns the URL of a `procfleet up`, which the first example
-// that asks starts.
+// dispatcherURL returns the URL of a `procfleet up`. The first call starts it.
 var dispatcherURL = sync.OnceValue(func() string {
 	url, err := startSystem()
 	if err != nil {
@@ -48,7 +47,7 @@ func startSystem() (url string, err error) {
 	atEnd = append(atEnd, func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()         // killed
-		_ = os.RemoveAll(dir)  // a leftover in the temporary folder harms nobody
+		_ = os.RemoveAll(dir)  // a leftover in the temporary folder is harmless
 	})
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if _, url, ready := strings.Cut(lines.Text(), "ready at "); ready {
@@ -78,6 +77,6 @@ func exampleProcess() procfleet.ProcessSpec {
 	if err != nil {
 		panic(err) // an example has no other way to fail
 	}
-	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) }) // a leftover harms nobody
+	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) }) // a leftover is harmless
 	return sleeper("shop", "web", dir)
 }

@@ -33,7 +33,7 @@ func send(w http.ResponseWriter, name, id, data string) {
 
 func raw(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/event-stream")
-	_, _ = io.WriteString(w, text)            // the client may be gone
+	_, _ = io.WriteString(w, text)            // the client may have disconnected
 	_ = http.NewResponseController(w).Flush() // likewise
 }
 
@@ -84,8 +84,8 @@ func watched(ctx context.Context, c *client.Client) (seen []int, err error) {
 	return seen, nil
 }
 
-// However a stream of events breaks, the watch sees the task to its end and
-// shows no state twice.
+// However a stream of events breaks, the watch continues until the task has ended, and
+// reports no state twice.
 func TestWatchSeesTheEnd(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -272,8 +272,8 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A dispatcher that is restarted again and again, or a proxy that lets no
-// stream live long, brings nobody to polling as long as events come through.
+// A client does not fall back to polling while it receives events, even if a dispatcher that
+// restarts repeatedly or a proxy with a time limit ends every stream early.
 func TestStreamsThatAreCutAfterTheirBeginningAreTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *network) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// told is the target of the setup that a pattern tells from others.
+// told returns the setup's target whose processes are distinguished by an argument pattern.
 func (s setup) told(pattern string) Target {
 	target := s.target("app")
 	target.Args = regexp.MustCompile(pattern)
@@ -54,7 +54,7 @@ func TestPidFileOfAnotherCopyIsStale(t *testing.T) {
 	wantProbe(t, find(t, target), Running, "known process")
 }
 
-// A program may give itself another command line before anybody looks.
+// A program may replace its command line before the first search.
 func TestWhatTheStartCommandStartedMayCallItselfAnything(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)

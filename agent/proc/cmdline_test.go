@@ -51,8 +51,8 @@ func batGetsTheLine(t *testing.T) {
 	}
 }
 
-// cmdReads is what cmd.exe takes for its command: after its own path, with /s,
-// everything behind /c without the first and the last quote.
+// cmdReads returns the command that cmd.exe executes for a command line with /s: the text
+// after /c, without the first and the last quote.
 func cmdReads(t *testing.T, whole string) string {
 	t.Helper()
 	rest, ok := strings.CutPrefix(whole, `"`+systemDir+`\cmd.exe" `)

@@ -60,7 +60,7 @@ var scenarios = map[string]func(arg string){
 	"first":         playFirst,
 }
 
-// ready tells the test one number on the first line of stdout.
+// ready sends a number to the test, on the first line of stdout.
 func ready(n int) { fmt.Println(n) }
 
 func hang() { select {} }
@@ -116,7 +116,7 @@ func playWorkers(arg string) {
 	hang()
 }
 
-// bombGenerations bounds the bomb to 2^7 - 1 processes, should it get away.
+// bombGenerations bounds the bomb to 2^7 - 1 processes, in case the test cannot kill it.
 const bombGenerations = 6
 
 // playBomb is a process whose children have children, all of them while the
@@ -148,8 +148,8 @@ func playRename(string) {
 	hang()
 }
 
-// playDaemon does what a start script does: it leaves a daemon in its own
-// session behind, which writes the pid file given as argument.
+// playDaemon acts like a start script: it starts a daemon in a session of its own and exits.
+// The daemon writes the pid file.
 func playDaemon(pidFile string) {
 	cmd := again("sleep", &syscall.SysProcAttr{Setsid: true})
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -200,8 +200,8 @@ func playLimits(dir string) {
 	fmt.Print(running.Result().Output)
 }
 
-// playFind tells what an agent without root sees of the pid file's process
-// while /proc hides other users' processes.
+// playFind prints what an agent without root finds for the process of the pid file while /proc
+// hides other users' processes.
 func playFind(pidPath string) {
 	must(unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
 	must(syscall.Setgroups(nil))
@@ -228,8 +228,8 @@ func must(err error) {
 	}
 }
 
-// program puts the test binary under a name into a directory, so that a
-// process started from it looks like a managed program.
+// program copies or links the test binary into a directory under the given name, so that a
+// process started from it has the paths and the name of a managed program.
 func program(t *testing.T, dir, name string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -257,7 +257,7 @@ func program(t *testing.T, dir, name string) string {
 type helper struct {
 	cmd   *exec.Cmd
 	id    Identity
-	ready int // the number that the scenario told
+	ready int // the number that the scenario sent with ready
 }
 
 // spawn starts a program with a scenario in its own session and waits until it
@@ -298,7 +298,7 @@ func spawnAs(t *testing.T, commandLine []string, path, dir, scenario string) *he
 	return h
 }
 
-// endMarked kills what the test's processes left behind.
+// endMarked kills the descendants that the test's processes left running.
 func endMarked(t *testing.T) {
 	t.Helper()
 	strays, err := NewFinder(NewAccounts()).Orphans(KillScope{Key: t.Name()})

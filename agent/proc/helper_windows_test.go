@@ -57,7 +57,7 @@ type helper struct {
 }
 
 // start runs a copy of this program under another name; more are further
-// entries of its environment. It is gone after the test.
+// entries of its environment. The process is killed at the end of the test.
 func start(t *testing.T, name, scenario string, more ...string) helper {
 	t.Helper()
 	dir := t.TempDir()

@@ -25,8 +25,8 @@ func TestSearchReadsNeitherZombiesNorKernelThreads(t *testing.T) {
 	}
 }
 
-// A pid may be given to another process between the reading of the host and the
-// look at its rows.
+// The kernel may reuse a pid for another process after the search has read the paths of all
+// processes and before it compares them.
 func TestSearchLooksAgainWhereAProcessIs(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)

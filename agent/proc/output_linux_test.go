@@ -39,8 +39,8 @@ func numbered(first, n int) []byte {
 	return lines
 }
 
-// wantNumbered fails unless the text is a row of lines as numbered gives them,
-// of which the first may be cut. It returns the last number.
+// wantNumbered fails unless the text consists of consecutive lines in the form of numbered, of
+// which the first may be truncated. It returns the last number.
 func wantNumbered(t *testing.T, text string) (last int) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")

@@ -20,7 +20,7 @@ func TestOutputIsReadInTheCodePageOfTheHost(t *testing.T) {
 		{850, "\x84\x94\x81", "äöü"},
 		{1252, "\x80 5", "€ 5"},
 		{65001, "\xff", "\xff"}, // UTF-8 itself
-		{1, "\xff", "\xff"},     // nobody knows it
+		{1, "\xff", "\xff"},     // no known encoding
 	} {
 		if got := string(decodeCodePage(test.page, []byte(test.text), false)); got != test.want {
 			t.Errorf("%q in code page %d is read as %q, want %q", test.text, test.page, got, test.want)

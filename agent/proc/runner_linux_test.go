@@ -81,8 +81,8 @@ func run(t *testing.T, s shop, c Command) Result {
 	return running.Result()
 }
 
-// playing makes a command's program play a scenario. A program built for
-// coverage would complain on its output without a place for its data.
+// playing sets the environment so that the test binary plays a scenario. GOCOVERDIR is set
+// because a binary built for coverage otherwise prints a warning.
 func playing(c Command, scenario string) Command {
 	c.Env = map[string]string{scenarioVar: scenario, "GOCOVERDIR": filepath.Dir(c.OutputPath)}
 	return c
@@ -345,7 +345,7 @@ func TestNonRootAgentCannotSwitch(t *testing.T) {
 	if os.Geteuid() != 0 {
 		want := fmt.Sprintf("cannot switch to root: agent runs as %s (uid %d); set the account, or run the agent as root",
 			ownAccount(t), os.Geteuid())
-		for _, account := range []string{"root", ""} { // none given is root, not whoever the agent is
+		for _, account := range []string{"root", ""} { // no account means root, not the agent's user
 			c := s.command(t, "true")
 			c.Account = account
 			if _, err := s.runner.Start(t.Context(), c); err == nil || err.Error() != want {

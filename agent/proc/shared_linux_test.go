@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLooksThatShareAReadingSeeTheHostAsItIs: while others search all the time,
-// a look sees what had begun, and not what had ended, before it.
+// TestLooksThatShareAReadingSeeTheHostAsItIs verifies that a search, concurrent with many
+// others, finds every process that started before the search and none that ended before it.
 func TestLooksThatShareAReadingSeeTheHostAsItIs(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)

@@ -82,7 +82,8 @@ func TestWatcherTellsDeath(t *testing.T) {
 			if got.Identity != h.id {
 				t.Fatalf("got %v, want %v", got, h.id)
 			}
-			// This test has not waited for its child yet, so the kernel tells.
+			// This test has not waited for its child yet, so the kernel still returns the
+			// exit status.
 			if want := (Exit{Known: true, Signal: syscall.SIGKILL}); got.Exit != want || got.SignalName() != "SIGKILL" {
 				t.Errorf("it ended by %+v, want %+v", got.Exit, want)
 			}
@@ -131,7 +132,7 @@ func TestExitIsReadOfAZombieAndOfWhatWasReaped(t *testing.T) {
 				t.Errorf("of the zombie it is %+v, want %+v", got, want)
 			}
 			_ = cmd.Wait() // says the same
-			// Whether the kernel tells after that depends on its version.
+			// After the wait, some kernel versions still return the exit status.
 			if got := howEnded(id, pidfd); got.Known && got != want {
 				t.Errorf("after that it is %+v, want %+v", got, want)
 			}

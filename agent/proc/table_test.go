@@ -16,7 +16,7 @@ func TestParentsAreThoseThatAreOlder(t *testing.T) {
 		{PID: 202, PPID: 201, Start: 22},
 		{PID: 300, PPID: 999, Start: 30}, // its parent has ended
 		{PID: 301, PPID: 300, Start: 31},
-		{PID: 400, PPID: 202, Start: 5}, // the number of its parent has gone to another
+		{PID: 400, PPID: 202, Start: 5}, // another process has reused the pid of its parent
 		{PID: 500, PPID: 501, Start: 50},
 		{PID: 501, PPID: 500, Start: 50},
 		{PID: 600, PPID: 600, Start: 60},

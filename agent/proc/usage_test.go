@@ -24,8 +24,8 @@ func idOf(pid int, start uint64) Identity {
 
 func nobody(int) bool { return false }
 
-// measured feeds a meter with invented hosts, one second apart, and returns
-// what it says of one root.
+// measured passes a synthetic process table to the meter, as read at the given second, and
+// returns the meter's usage of the tree of root.
 func measured(meter *UsageMeter, second int, root Identity, others func(int) bool, rows ...Stat) (TreeUsage, bool) {
 	table := &Table{boot: "boot", stats: rows}
 	u := meter.compute(table, Capacity{CPUs: 2, Memory: 100 * int64(os.Getpagesize())}, time.Duration(second)*time.Second, []Identity{root}, others)

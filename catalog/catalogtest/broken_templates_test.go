@@ -94,7 +94,7 @@ func (s oneByOne) EditTemplates(ctx context.Context, b catalog.Business, edits [
 	return all, nil
 }
 
-// forgiving leaves out what is wrong.
+// forgiving omits invalid edits instead of rejecting them.
 type forgiving struct{ store }
 
 func (s forgiving) EditTemplates(ctx context.Context, b catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
@@ -102,7 +102,7 @@ func (s forgiving) EditTemplates(ctx context.Context, b catalog.Business, edits 
 	return s.store.EditTemplates(ctx, b, edits)
 }
 
-// countingByBusiness gives ids that are unique in a business only.
+// countingByBusiness assigns ids that are unique only within a business.
 type countingByBusiness struct {
 	store
 	mu  *sync.Mutex
@@ -150,7 +150,7 @@ func (s accountless) Topology(ctx context.Context, b catalog.Business) (*catalog
 	return s.store.Topology(ctx, oneAccount(b))
 }
 
-// inventive finds another name for who is late.
+// inventive gives a template another name if its name is already in use.
 type inventive struct{ store }
 
 func (s inventive) EditTemplates(ctx context.Context, b catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
@@ -213,7 +213,7 @@ func (s ruthless) DeleteTemplate(ctx context.Context, b catalog.Business, id int
 	return s.store.DeleteTemplate(ctx, b, id)
 }
 
-// boastful says that it deleted whatever it was asked to.
+// boastful reports every requested deletion as done.
 type boastful struct{ store }
 
 func (s boastful) DeleteTemplate(ctx context.Context, b catalog.Business, id int64) (bool, error) {
@@ -224,7 +224,7 @@ func (s boastful) DeleteTemplate(ctx context.Context, b catalog.Business, id int
 	return true, err
 }
 
-// remembering answers what it has answered before.
+// remembering returns the previous result of a search again.
 type remembering struct {
 	store
 	mu    *sync.Mutex

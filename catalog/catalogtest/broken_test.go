@@ -235,7 +235,7 @@ func (s equalReport) Report(ctx context.Context, reports []catalog.Report) error
 	return s.store.Report(ctx, reports)
 }
 
-// addingUp keeps what a new report leaves out.
+// addingUp keeps the processes that a new report no longer contains.
 type addingUp struct{ store }
 
 func (s addingUp) Report(ctx context.Context, reports []catalog.Report) error {
@@ -456,7 +456,7 @@ func (s fewFreezes) Freeze(ctx context.Context, scopes []catalog.Scope, f catalo
 	return s.store.Freeze(ctx, scopes[:min(1000, len(scopes))], f)
 }
 
-// obliging makes the best of what it is given.
+// obliging corrects invalid arguments instead of rejecting them.
 type obliging struct{ store }
 
 func (s obliging) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {

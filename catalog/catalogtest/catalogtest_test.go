@@ -13,7 +13,7 @@ import (
 type (
 	store = catalogtest.Store
 	wrap  = func(s store) store
-	// defect breaks a store; checks are those that must notice.
+	// defect breaks a store; checks are the checks that must fail with it.
 	defect struct {
 		wrap   wrap
 		checks []string
@@ -28,7 +28,7 @@ func harness(wrap wrap) catalogtest.Harness {
 
 func sound(s store) store { return s }
 
-// sharedCheck is what the model itself does not do.
+// sharedCheck is the check that the model does not pass.
 const sharedCheck = "what is given and returned is not shared"
 
 const modelCheck = "any order of calls does what a plain model does"

@@ -9,7 +9,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// bindingAsPresence takes a binding for the word of an agent.
+// bindingAsPresence treats the binding of an id as an announcement by the agent.
 type bindingAsPresence struct{ taskstore.Store }
 
 func (s bindingAsPresence) Bind(ctx context.Context, bs []taskstore.AgentBinding) error {
@@ -23,7 +23,7 @@ func (s bindingAsPresence) Bind(ctx context.Context, bs []taskstore.AgentBinding
 	return s.Announce(ctx, as)
 }
 
-// boundForGood never takes a binding away.
+// boundForGood never removes a binding.
 type boundForGood struct {
 	taskstore.Store
 	bound *sync.Map
@@ -46,7 +46,7 @@ func (s boundForGood) Resolve(ctx context.Context, ids []string) ([]procfleet.Ho
 	return hosts, err
 }
 
-// announcedFirst lets an agent take an id that is bound to another host.
+// announcedFirst accepts an agent's announcement of an id that is bound to another host.
 type announcedFirst struct{ taskstore.Store }
 
 func (s announcedFirst) Resolve(ctx context.Context, ids []string) ([]procfleet.Host, error) {

@@ -80,7 +80,7 @@ func (s shuffledPresences) Presences(ctx context.Context, hosts []procfleet.Host
 	return ps, err
 }
 
-// immortal keeps answering with what it once heard.
+// immortal returns the presence of an instance also after it has expired.
 type immortal struct {
 	taskstore.Store
 	seen *sync.Map
@@ -147,8 +147,8 @@ func (s lateVisitor) Create(ctx context.Context, d taskstore.Draft) (procfleet.T
 	return t, created, err
 }
 
-// forgetful takes an instance for a new one when it comes back after its
-// presence ended.
+// forgetful treats an instance as new if it announces itself again after its presence has
+// expired.
 type forgetful struct {
 	taskstore.Store
 	reborn *sync.Map
@@ -207,8 +207,8 @@ func (s unforgetting) Presences(ctx context.Context, hosts []procfleet.Host) ([]
 	return ps, err
 }
 
-// conflicting answers every presence with the same word on conflict once two
-// instances were heard of.
+// conflicting reports the same value of Conflict for every presence once two instances of a
+// host have announced themselves.
 type conflicting struct {
 	taskstore.Store
 	answer    bool
@@ -286,7 +286,7 @@ func (s skippingHosts) HostPage(ctx context.Context, after procfleet.Host, limit
 	return ps, err
 }
 
-// latestClock counts hosts as silent by the latest time it has ever seen.
+// latestClock decides which hosts are silent by the latest time that it has ever read.
 type latestClock struct {
 	taskstore.Store
 	latest *atomic.Int64 // Unix milliseconds

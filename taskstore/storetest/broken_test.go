@@ -255,7 +255,7 @@ func (s doubleCompleting) Record(ctx context.Context, bs []taskstore.Batch) ([]t
 	return out, err
 }
 
-// driftingCounts forgets to take late results from where they were.
+// driftingCounts does not subtract a late result from the counter of the item's former state.
 type driftingCounts struct{ taskstore.Store }
 
 func (s driftingCounts) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {

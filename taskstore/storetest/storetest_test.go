@@ -57,7 +57,7 @@ func sound(s taskstore.Store) taskstore.Store { return s }
 type (
 	store = taskstore.Store
 	wrap  = func(s store) store
-	// defect breaks a store; checks are those that must notice.
+	// defect breaks a store; checks are the checks that must fail with it.
 	defect struct {
 		wrap   wrap
 		checks []string

@@ -71,8 +71,7 @@ func ran(second float64, host procfleet.Host, token, process string, verb Verb, 
 	return Mark{Host: host, Token: token, Process: process, Verb: verb, Operation: operation, At: at(second).From}
 }
 
-// withoutKey changes the submission of a task into one that was sent once and
-// without a key.
+// withoutKey changes the submission of a task: it was sent once, without an idempotency key.
 func (w *world) withoutKey(id procfleet.TaskID) {
 	s := w.byTask()[id]
 	s.Keyless = true
@@ -154,7 +153,7 @@ func outcome(r *client.Result, state procfleet.State, code procfleet.Code, reaso
 	r.State, r.Code, r.Reason = state, code, reason
 }
 
-// guess changes a result into one that the server set.
+// guess turns an agent's result into a result that the server set.
 func guess(r *client.Result, state procfleet.State, code procfleet.Code, reason procfleet.Reason) {
 	outcome(r, state, code, reason)
 	r.AcceptedAt, r.StartedAt = time.Time{}, time.Time{}
