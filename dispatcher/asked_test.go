@@ -77,7 +77,7 @@ func startPlainServer(t *testing.T, cfg Config, store Store, queue Queue) *testS
 	return &testServer{t: t, url: server.URL, store: store}
 }
 
-// ask puts a question to a call of the plain dialect, which must answer.
+// ask sends a query to a call of the plain dialect, which must succeed, and returns the response.
 func ask[A any](d *testServer, call string, question any) A {
 	d.t.Helper()
 	var in struct{ Answer A }

@@ -180,8 +180,8 @@ func TestRefusalsAreAuditedWithTheirReasons(t *testing.T) {
 		{"/v1/tasks", body, bearer("free.wrong-s3cret")},
 		{"/v1/tasks", body, bearer("reader.s3cret")},
 		{"/v1/tasks", strings.Replace(body, "stop", "dance", 1), bearer("free.s3cret")},
-		{"/v1/hosts", "", nil},                                            // a stranger who only looks
-		{"/v1/tasks/GSETASK:20260102030405:6", "", bearer("free.s3cret")}, // no such task: nobody was refused
+		{"/v1/hosts", "", nil},                                            // unauthenticated read
+		{"/v1/tasks/GSETASK:20260102030405:6", "", bearer("free.s3cret")}, // a missing task is no rejection of the caller
 		{"/v1/nothing", "", nil},
 	} {
 		method := http.MethodGet
@@ -210,8 +210,9 @@ func TestRefusalsAreAuditedWithTheirReasons(t *testing.T) {
 	}
 }
 
-// TestARepeatLeavesNoSecondRecordOfItsTask, unless the first dispatcher died
-// before it had noted that it was done: then it may not have made the record.
+// A repeated submission adds no audit record for its task, except if the first dispatcher died
+// before it stored that the task is queued: then the record of the first submission may be
+// missing.
 func TestARepeatLeavesNoSecondRecordOfItsTask(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ died bool }{"the first was whole": {false}, "the first dispatcher died": {true}} {
@@ -247,8 +248,8 @@ func TestARepeatLeavesNoSecondRecordOfItsTask(t *testing.T) {
 	}
 }
 
-// TestNothingIsDoneWithoutItsRecord takes the audit log away: each call that
-// would change something is answered with "try again", and nothing is done.
+// TestNothingIsDoneWithoutItsRecord verifies that, while the audit log cannot be written, each
+// call that changes something fails with a request to retry, and changes nothing.
 func TestNothingIsDoneWithoutItsRecord(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)

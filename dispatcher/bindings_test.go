@@ -69,7 +69,7 @@ func (s *shop) edit(edits ...catalog.Edit) dialect.TemplatesEdited {
 	return ask[dialect.TemplatesEdited](s.testServer, "edit", dialect.TemplateEdits{Business: s.b, Edits: edits})
 }
 
-// told is what the newest task tells agents, and that it is as the answer says.
+// told returns the commands of the newest task, and verifies that it is the task of the response.
 func (s *shop) told(done dialect.TemplatesEdited) string {
 	s.t.Helper()
 	tasks, err := s.bolt.Tasks(s.t.Context(), taskstore.TaskQuery{Limit: 1})
@@ -142,8 +142,8 @@ func TestBindingRegistersWhereTheBusinessWantsIt(t *testing.T) {
 	step(catalog.Edit{ID: id, Unbind: []string{"web"}}, "", "1 2 3") // the business no longer wants it
 }
 
-// A process that nothing can be started of, or that cannot be told from others,
-// is not taken charge of: its agents are asked to leave it alone.
+// A process without a start command, or without a path that distinguishes it from other
+// processes, is registered but not supervised: its agents receive a release.
 func TestWhatCannotBeSupervisedIsRegisteredAllTheSame(t *testing.T) {
 	t.Parallel()
 	bolt := openStore(t)
@@ -166,7 +166,7 @@ func TestWhatCannotBeSupervisedIsRegisteredAllTheSame(t *testing.T) {
 	}
 }
 
-// What is stored and was not told is told when the call is repeated.
+// If a binding was stored but its task failed, a repeat of the call creates the task.
 func TestABindingThatAgentsWereNotToldIsToldByARepeat(t *testing.T) {
 	t.Parallel()
 	bolt, queue := openStore(t), &fakeQueue{}
@@ -194,7 +194,7 @@ func TestABindingThatAgentsWereNotToldIsToldByARepeat(t *testing.T) {
 	}
 }
 
-// More hosts than one task may have are told in several.
+// A binding of more hosts than a task may have creates several tasks.
 func TestABindingOfManyHostsIsToldInParts(t *testing.T) {
 	t.Parallel()
 	bolt, cfg := openStore(t), testConfig(t)
@@ -208,8 +208,8 @@ func TestABindingOfManyHostsIsToldInParts(t *testing.T) {
 	}
 }
 
-// Whoever binds and unbinds at the same time: in the end there is registered
-// what is bound.
+// After concurrent bindings and unbindings of a process, it is registered on exactly the hosts to
+// which it is bound.
 func TestBindingAndUnbindingAtTheSameTimeAgree(t *testing.T) {
 	t.Parallel()
 	bolt := openStore(t)

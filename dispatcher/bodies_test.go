@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// stuckStore makes no task before it is let go.
+// stuckStore blocks Create until let is closed.
 type stuckStore struct {
 	Store
 	let chan struct{}
@@ -29,9 +29,9 @@ func (s *stuckStore) Create(ctx context.Context, d taskstore.Draft) (procfleet.T
 	return s.Store.Create(ctx, d)
 }
 
-// TestWhatIsWorkedOnIsBounded: while the store lets everybody wait, only so many
-// bodies are in memory, of whatever shape; whoever comes then is told to come
-// again, and what was taken is not lost.
+// TestWhatIsWorkedOnIsBounded verifies that, while the store blocks, the number of request bodies
+// in memory is limited in every dialect. Further requests are rejected with a request to retry,
+// and the requests in progress succeed afterwards.
 func TestWhatIsWorkedOnIsBounded(t *testing.T) {
 	t.Parallel()
 	const callers, taken, size = 12, 3, 300 << 10
@@ -47,7 +47,7 @@ func TestWhatIsWorkedOnIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := testConfig(t)
-			cfg.Timeouts.Accept = time.Minute // a busy machine takes its time to turn the others away
+			cfg.Timeouts.Accept = time.Minute // on a busy machine the rejections may be slow
 			cfg.Limits.SmallBodies = taken * (size + size/10)
 			store := &stuckStore{Store: openStore(t), let: make(chan struct{})}
 			d := startServer(t, cfg, store, &fakeQueue{})

@@ -227,7 +227,7 @@ func TestEveryFamilyTakesCredentialsWhereItsClientsPutThem(t *testing.T) {
 			t.Errorf("%s: %d %s", c.name, a.status, a.text)
 		}
 	}
-	// The ESB reads the body before it asks who calls, the gateway does not.
+	// The ESB reads the body before it authenticates the caller; the gateway authenticates first.
 	if a := d.call(http.MethodPost, v2Path, "{x"); !(refusal{200, 1306000, "Request JSON string is wrong in format, which cannot be analyzed."}).is(a) {
 		t.Errorf("no JSON at the ESB: %s", a.text)
 	}
@@ -242,12 +242,12 @@ func TestEveryFamilyTakesCredentialsWhereItsClientsPutThem(t *testing.T) {
 			t.Errorf("a form that names nobody, %q: %s", body, a.text)
 		}
 	}
-	// Where a header is, what is elsewhere does not count.
+	// If the header is present, credentials in the body are ignored.
 	a := d.call(http.MethodPost, v2Path, with(gseBody(2, "10.0.0.1"), mine), bkapi("bk_app_code", "free")...)
 	if !(refusal{200, 1306000, "Signature and APP Secret"}).is(a) {
 		t.Errorf("half the credentials in the header, the rest in the body: %s", a.text)
 	}
-	// What is open is open.
+	// These paths need no credentials.
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if a := d.call(http.MethodGet, path, ""); a.status != http.StatusOK {
 			t.Errorf("%s: %d", path, a.status)
@@ -522,8 +522,8 @@ func TestATaskIsReadByWhoMadeItAndWhoActsForItsBusiness(t *testing.T) {
 	biz, esb := bearer("biz.s3cret"), bkapi("bk_app_code", "biz", "bk_app_secret", "s3cret", "bk_username", "ann")
 	const none = "GSETASK:20260102030405:6"
 	requestID := regexp.MustCompile(`[0-9a-f]{32}`)
-	// asIfThereWereNone reports whether the answer about a task is that about
-	// one that does not exist.
+	// asIfThereWereNone reports whether the response for a task equals the response for a task
+	// that does not exist.
 	asIfThereWereNone := func(id, method, path, body string, header []string) bool {
 		t.Helper()
 		var texts [2]string
@@ -572,7 +572,7 @@ func TestATaskIsReadByWhoMadeItAndWhoActsForItsBusiness(t *testing.T) {
 			}
 		}
 	}
-	// Pages have what is seen, each once, however small.
+	// Pages of any size contain each visible task exactly once.
 	for _, limit := range []int{1, 2, 100} {
 		var found []string
 		for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
@@ -591,8 +591,8 @@ func TestATaskIsReadByWhoMadeItAndWhoActsForItsBusiness(t *testing.T) {
 	}
 }
 
-// TestWhoIsRefusedForItsHeadersIsRefusedBeforeItsBody sends only headers, and
-// waits with the body until it is asked for.
+// TestWhoIsRefusedForItsHeadersIsRefusedBeforeItsBody sends only headers with
+// "Expect: 100-continue". The dispatcher must reject the request without reading the body.
 func TestWhoIsRefusedForItsHeadersIsRefusedBeforeItsBody(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
@@ -621,7 +621,7 @@ func TestWhoIsRefusedForItsHeadersIsRefusedBeforeItsBody(t *testing.T) {
 	}
 }
 
-// readNotice tells of the first read of a body.
+// readNotice calls read before each read of a body.
 type readNotice struct {
 	io.ReadCloser
 	read func()
@@ -680,8 +680,8 @@ func TestStrangersWhoSendBigBodiesSlowlyKeepNoOthersWaiting(t *testing.T) {
 	<-stranger
 }
 
-// TestAnApplicationThatIsRemovedHearsNoMoreOfTasksThatItWatches, nor does one
-// that lost its right to look or its secret; the others do.
+// An application receives no more events of its watches after it was removed, or lost the right
+// to read or its secret. The watches of other applications continue.
 func TestAnApplicationThatIsRemovedHearsNoMoreOfTasksThatItWatches(t *testing.T) {
 	t.Parallel()
 	store, hints := &scriptedStore{task: aTask(1)}, &scriptedHints{}
@@ -733,9 +733,9 @@ func TestAnApplicationThatIsRemovedHearsNoMoreOfTasksThatItWatches(t *testing.T)
 	watchers["free"].wantEnd()
 }
 
-// TestIdempotencyKeysAreEachApplicationsOwn, by HTTP and by NATS: with the key of
-// another application's task an application makes its own, learns nothing of the
-// other, and is not refused for a body that differs.
+// TestIdempotencyKeysAreEachApplicationsOwn verifies, over HTTP and NATS, that two applications can
+// use one idempotency key: the second one creates a task of its own, receives no data of the other
+// task, and is not rejected for a different body.
 func TestIdempotencyKeysAreEachApplicationsOwn(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Calls that make no task look at who calls as well: for what, and, as GSE's
-// calls are for no business, whether for all of them.
+// Calls that create no task need the right to their action, too. GSE's calls name no business, so
+// the application needs the right for all businesses.
 func TestCallsWithoutATaskAreForThoseWhoMay(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
@@ -31,8 +31,8 @@ func TestCallsWithoutATaskAreForThoseWhoMay(t *testing.T) {
 	}
 }
 
-// Freezing is for those who may register, for a business that they act for;
-// what is frozen and what agents told is of all businesses.
+// Freezing needs the right to register for the business. Freezes and agents' events are data of all
+// businesses, so reading them needs the right for all.
 func TestFreezesAndEventsAreForThoseWhoMay(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
@@ -60,7 +60,7 @@ func TestFreezesAndEventsAreForThoseWhoMay(t *testing.T) {
 	}
 }
 
-// Who reads a business's catalog, or changes it, acts for that business.
+// Reading or changing a business's catalog needs the right for that business.
 func TestTheCatalogueIsForThoseWhoMay(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})

@@ -58,7 +58,7 @@ func operations(t *rapid.T) []procfleet.Operation {
 	return rapid.SliceOfN(operation, 1, 8).Draw(t, "operations")
 }
 
-// process is one process on one place.
+// process is one process on one host.
 type process struct {
 	target procfleet.Target
 	key    string

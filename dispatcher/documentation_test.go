@@ -23,8 +23,8 @@ var describedOnce = sync.OnceValues(func() (*openapitest.Document, error) {
 	return openapitest.Open(text)
 })
 
-// description is the OpenAPI document, against which every testServer checks the
-// answers that it gives, and the requests that it grants.
+// description returns the OpenAPI document. Every testServer checks its responses, and the requests
+// that it accepts, against it.
 func description(t *testing.T) *openapitest.Document {
 	t.Helper()
 	doc, err := describedOnce()
@@ -50,7 +50,7 @@ func asDescribed(doc *openapitest.Document, r *http.Request, body string, a *ans
 	return operation.CheckAnswer(a.status, a.header, []byte(a.text))
 }
 
-// Who must say who they are elsewhere can read all the same how to do it.
+// The description needs no credentials, also if all other calls do.
 func TestTheDescriptionIsOpenToEverybody(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)

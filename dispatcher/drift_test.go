@@ -74,8 +74,8 @@ func TestRemarks(t *testing.T) {
 	}
 }
 
-// fleetOf2 is a store with the process web of business 2, which is bound to
-// the modules web and gone, and where hosts are.
+// fleetOf2 returns a store with the topology of business 2 and its process web, which is bound to
+// the module web and to the missing module gone.
 func fleetOf2(t *testing.T) (*stores.Bolt, *catalog.Template) {
 	t.Helper()
 	store := openStore(t)
@@ -103,8 +103,8 @@ func fleetOf2(t *testing.T) (*stores.Bolt, *catalog.Template) {
 	return store, found[0]
 }
 
-// webReported stores that the agent of a host lives, and what it says of the
-// process web of business 2.
+// webReported stores the presence of a host's agent and its report on the process web of
+// business 2.
 func webReported(t *testing.T, store *stores.Bolt, on string, status procfleet.ProcessStatus) {
 	t.Helper()
 	announced(t, store, on, "")
@@ -188,7 +188,7 @@ func TestDriftIsToldByHostAndCountedByModule(t *testing.T) {
 	}
 }
 
-// The hosts are asked for in pages, and the limit for items holds.
+// The dispatcher reads the hosts in pages, and applies the limit of items to their sum.
 func TestDriftOfManyHosts(t *testing.T) {
 	t.Parallel()
 	store, web := fleetOf2(t)

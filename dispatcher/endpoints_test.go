@@ -125,8 +125,8 @@ func TestEveryEndpointRefusesEveryCallerWithoutTheRight(t *testing.T) {
 	}
 }
 
-// startRefusingServer returns a dispatcher whose dialects answer a failure with
-// its reason and the name of the call, and what is in its store.
+// startRefusingServer returns a dispatcher whose dialects encode an error as its reason and the
+// name of the call. The replacer fills ids of the store's contents into paths and bodies.
 func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
 	t.Helper()
 	cfg := guarded(t)
@@ -183,7 +183,7 @@ func failWithReason(f *dialect.Error, _ string) dialect.Reply {
 	return dialect.Reply{Status: http.StatusTeapot, Body: map[string]string{"refused": reason, "call": f.Call, "problem": f.Problem}}
 }
 
-// callsByKind returns the names of the calls of each endpoint.
+// callsByKind returns the names of the calls of all dialects by the Go type of their endpoint.
 func callsByKind() map[reflect.Type][]string {
 	names := make(map[reflect.Type][]string)
 	for _, d := range dialect.All() {

@@ -31,8 +31,8 @@ func openStore(tb testing.TB) *stores.Bolt {
 	return store
 }
 
-// noted returns a task once it is noted as queued, for which no caller without
-// an idempotency key waits.
+// noted waits until the store has the mark that a task is queued, and returns the task. The
+// dispatcher responds to a request without an idempotency key before it stores this mark.
 func noted(tb testing.TB, store taskstore.Queries, id procfleet.TaskID) (task procfleet.Task) {
 	tb.Helper()
 	testenv.Eventually(tb, patience, func() (is bool) {
@@ -43,7 +43,7 @@ func noted(tb testing.TB, store taskstore.Queries, id procfleet.TaskID) (task pr
 	return task
 }
 
-// fakeQueue takes chunks, or refuses them with err.
+// fakeQueue records published chunks, or rejects them with err.
 type fakeQueue struct {
 	mu        sync.Mutex
 	err       error

@@ -117,8 +117,8 @@ func TestABodyOverTheLimitIsRefusedInTheFormOfItsFamily(t *testing.T) {
 	}
 }
 
-// TestKeysRepeatWhatTheCallerSent: agent ids as they were sent, whoever they
-// are of, and hosts in four parts.
+// The keys of results contain agent ids as the caller sent them, also if they are unknown, and
+// hosts as cloud area, address, namespace and name.
 func TestKeysRepeatWhatTheCallerSent(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
@@ -148,8 +148,8 @@ func TestKeysRepeatWhatTheCallerSent(t *testing.T) {
 	}
 }
 
-// TestTwoItemsWithOneKeyAreTwoItemsUnderOneKey: however the host is named, the
-// second item counts and is the one that is shown.
+// If two items have the same key, by address or by agent id, both are executed, and the result map
+// contains the second one.
 func TestTwoItemsWithOneKeyAreTwoItemsUnderOneKey(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})

@@ -17,7 +17,7 @@ import (
 	"github.com/procfleet/procfleet/internal/bus"
 )
 
-// fakeAgents notes who is told that settings changed.
+// fakeAgents records the hosts that are notified of changed settings.
 type fakeAgents struct {
 	mu   sync.Mutex
 	told []string
@@ -39,7 +39,7 @@ func (a *fakeAgents) heard() []string {
 	return told
 }
 
-// fakeEvents answers with what it has and notes what it was asked.
+// fakeEvents returns page and err, and records the query.
 type fakeEvents struct {
 	page  bus.HostEventPage
 	err   error
@@ -51,7 +51,7 @@ func (e *fakeEvents) HostEvents(_ context.Context, q bus.HostEventQuery) (bus.Ho
 	return e.page, e.err
 }
 
-// coded says in short what came of each target.
+// coded returns key and code of each outcome.
 func coded(outcomes []dialect.TargetOutcome) []string {
 	var words []string
 	for _, o := range outcomes {
@@ -90,7 +90,7 @@ func TestWhatIsFrozenIsKeptAndAgentsAreTold(t *testing.T) {
 	if diff := cmp.Diff([]string{"[0:10.0.0.1 4:10.0.0.4]", "[]"}, agents.heard()); diff != "" {
 		t.Errorf("told are %s", diff)
 	}
-	agents.err = errors.New("the bus is away") // and what was asked for is done all the same
+	agents.err = errors.New("the bus is away") // the dispatcher lifts the freeze nevertheless
 	lifted := ask[dialect.Frozen](d, "freeze", dialect.Freezing{Lift: true, Namespace: "shop", Targets: targets(t, "0:10.0.0.1", "0:10.0.0.2")})
 	if diff := cmp.Diff([]string{"0:10.0.0.1 0", "0:10.0.0.2 829"}, coded(lifted.Outcomes)); diff != "" || lifted.Lifted != 1 {
 		t.Errorf("lifted %d\n%s", lifted.Lifted, diff)

@@ -48,7 +48,7 @@ func startServer(t *testing.T, cfg Config, store Store, queue Queue) *testServer
 	return &testServer{t: t, url: server.URL, store: store, described: description(t)}
 }
 
-// answer is what came back.
+// answer is the response to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -56,8 +56,8 @@ type answer struct {
 	body   map[string]any
 }
 
-// call may be used from any goroutine: what goes wrong fails the test, and is
-// the zero answer.
+// call sends a request and returns the response. If that fails it marks the test as failed. It may
+// be called from any goroutine.
 func (d *testServer) call(method, path, body string, header ...string) answer {
 	d.t.Helper()
 	a, err := d.try(method, path, body, header)
@@ -151,7 +151,7 @@ func esbID(field string) func(answer) any {
 	}
 }
 
-// esbCode says whether an answer is a failure of the given code.
+// esbCode returns a function that reports whether a response is an error with the given code.
 func esbCode(code float64) func(answer) bool {
 	return func(a answer) bool {
 		data, there := a.body["data"]

@@ -27,7 +27,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// producer publishes submissions to dispatchers of its own.
+// producer publishes submissions to dispatchers that it starts itself and shares with no other
+// test.
 type producer struct {
 	*testenv.NATS
 	t       *testing.T
@@ -35,7 +36,7 @@ type producer struct {
 }
 
 // produce starts a broker and, for each of the stores, a dispatcher that
-// takes submissions.
+// receives submissions.
 func produce(t *testing.T, cfg Config, stores ...Store) *producer {
 	t.Helper()
 	p := &producer{NATS: testenv.StartNATS(t), t: t}
@@ -49,8 +50,8 @@ func produce(t *testing.T, cfg Config, stores ...Store) *producer {
 	return p
 }
 
-// dispatcher starts the intake of a dispatcher, on the producer's bus unless
-// cfg has another; stop ends it.
+// dispatcher starts the intake of a dispatcher, on cfg.Submissions or, if it is nil, on the
+// producer's broker. stop ends it.
 func (p *producer) dispatcher(cfg Config, store Store) (stop func()) {
 	p.t.Helper()
 	return p.run(p.intake(cfg, store))
@@ -79,8 +80,8 @@ func (p *producer) run(in *intake) (stop func()) {
 	return stop
 }
 
-// mortal starts a dispatcher with a connection of its own. It is killed by
-// the loss of that: whatever it does from then on reaches nobody.
+// mortal starts a dispatcher with a connection of its own. kill closes the connection, so that
+// nothing that the dispatcher does afterwards reaches the broker.
 func (p *producer) mortal(cfg Config, store Store) (kill, stop func()) {
 	p.t.Helper()
 	conn := testenv.Connect(p.t, p.URL)
@@ -92,8 +93,8 @@ func (p *producer) mortal(cfg Config, store Store) (kill, stop func()) {
 	return conn.Close, p.dispatcher(cfg, store)
 }
 
-// comesAgainAfter has the server give a message to somebody else after so
-// long without a sign of work on it.
+// comesAgainAfter sets the time after which the broker redelivers a message without an
+// acknowledgement or a progress report.
 func (p *producer) comesAgainAfter(wait time.Duration) {
 	p.t.Helper()
 	if err := bus.Ensure(p.t.Context(), p.JS, bus.Options{AckWait: wait}); err != nil {
@@ -122,7 +123,7 @@ func (p *producer) reply() *nats.Msg {
 	return msg
 }
 
-// ask publishes and returns the reply.
+// ask publishes a submission and returns the reply to it.
 func (p *producer) ask(body string, header ...string) *nats.Msg {
 	p.t.Helper()
 	p.publish(body, append(header, "Procfleet-Reply-To", "answers.mine")...)
@@ -170,7 +171,7 @@ func taskCount(t *testing.T, store taskstore.Queries) int {
 	return len(tasks)
 }
 
-// callBodies has a body that each accepting call takes.
+// callBodies are valid bodies by the name of the accepting call.
 var callBodies = map[string]string{
 	"gse.operate_proc_multi": `{"bk_app_code":"shop","proc_operate_req":[` + gseBody(2, "10.0.0.1", "10.0.0.2") + `]}`,
 	"gse.operate_proc":       gseBody(2, "10.0.0.1"),
@@ -225,7 +226,7 @@ func TestAnEventAndARequestMakeEqualTasks(t *testing.T) {
 		v.Task.Deadline = v.Task.Deadline.Add(-time.Duration(v.Task.CreatedAt.UnixNano()))
 		v.Task.ExpiresAt = v.Task.ExpiresAt.Add(-time.Duration(v.Task.CreatedAt.UnixNano()))
 		v.Task.ID, v.Task.Number, v.Task.CreatedAt = "", 0, time.Time{}
-		v.Task.Origin = procfleet.Origin{User: v.Task.Origin.User} // each came its own way
+		v.Task.Origin = procfleet.Origin{User: v.Task.Origin.User} // origins differ by transport
 		return v
 	}
 	for _, shape := range dialect.All() {
@@ -361,7 +362,7 @@ func (p *producer) tune(set func(*jetstream.StreamConfig)) {
 func TestAFailedMessageThatIsTooBigToKeepIsKeptCut(t *testing.T) {
 	t.Parallel()
 	const own = "X-Own"
-	full := int(testenv.StartNATS(t).Conn.MaxPayload()) - 17<<10 // what the stream takes, less some headers
+	full := int(testenv.StartNATS(t).Conn.MaxPayload()) - 17<<10 // the maximum message size, less some headers
 	for _, c := range []struct {
 		name          string
 		body, headers int
@@ -640,11 +641,11 @@ func TestAPoisonedMessageIsIsolatedAndTheOthersAreNot(t *testing.T) {
 	}
 }
 
-// absent is a store that makes no task until it is told to be there.
+// absent is a store whose Create fails until there is set.
 type absent struct {
 	Store
 	fails error // ErrUnavailable if nil
-	// clockless is true if nothing else is answered either.
+	// clockless means that Now fails, too.
 	clockless bool
 	there     atomic.Bool
 	asked     atomic.Int32
@@ -672,7 +673,7 @@ func (s *absent) failure() error {
 	return taskstore.ErrUnavailable
 }
 
-// absences has the ways in which a store can be away.
+// absences returns stores that are unavailable in different ways.
 func absences(t *testing.T) map[string]*absent {
 	t.Helper()
 	return map[string]*absent{
@@ -709,7 +710,7 @@ func TestDispatchersKilledWhileTheStoreIsAwayPoisonNothing(t *testing.T) {
 	}
 }
 
-// deadly is a store that keeps those who ask it waiting.
+// deadly is a store that blocks every Create until over is closed.
 type deadly struct {
 	Store
 	asked atomic.Int32
@@ -731,7 +732,7 @@ func TestAMessageThatKillsDispatchersIsIsolated(t *testing.T) {
 	p.publish(nativeBody("0:10.0.0.1"))
 	for n := range int32(natsintake.MaxDeliveries) {
 		kill, _ := p.mortal(testConfig(t), store)
-		// On a busy machine a dispatcher may be given the message twice before it is killed.
+		// On a busy machine a dispatcher may receive the message twice before it is killed.
 		tried := func() bool { return store.asked.Load() > n || p.messages(bus.StreamSubmitFailed) == 1 }
 		testenv.Eventually(t, patience, tried, "the message was tried")
 		kill()
@@ -903,8 +904,7 @@ func TestATraceGoesOnFromTheProducer(t *testing.T) {
 	}
 }
 
-// A message that cannot be understood costs its producer an answer, and
-// nobody else anything.
+// An invalid message is rejected with a reply, and does not affect other messages.
 func FuzzSubmission(f *testing.F) {
 	f.Add([]byte(nativeBody("0:10.0.0.1")), "native", "key", "answers.a", "2126-11-21T05:35:22Z", "{}")
 	f.Add([]byte(gseBody(0, "10.0.0.1")), "gse.operate_proc_v2", "", "procfleet.agent.0.x", "", "{")

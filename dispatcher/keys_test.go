@@ -142,7 +142,7 @@ func entries(t *rapid.T, d *testServer, call string, id any) (codes map[string]f
 	return codes
 }
 
-// finish gives some items of a task their results.
+// finish records results for some items of a task.
 func finish(t *rapid.T, store *stores.Bolt, id procfleet.TaskID) {
 	task, err := store.Task(t.Context(), id)
 	if err != nil {
@@ -159,8 +159,8 @@ func finish(t *rapid.T, store *stores.Bolt, id procfleet.TaskID) {
 	}
 }
 
-// TestResultsHaveExactlyTheKeysThatWereAskedFor from the first poll on, whoever
-// reads them, and whatever has come of them since.
+// The result map of a task has exactly the requested keys, from the first poll on, in every dialect
+// and in every state of the items.
 func TestResultsHaveExactlyTheKeysThatWereAskedFor(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)

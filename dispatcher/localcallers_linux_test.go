@@ -137,7 +137,7 @@ func TestWhoClosesAtOnceIsNotTakenForRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Connections are accepted in their order: this one comes after all others.
+	// Connections are accepted in order: when this request succeeds, all others are accepted.
 	if a := front.tryAs(0, http.MethodGet, "/v1/tasks", ""); a.status != http.StatusOK {
 		t.Fatalf("root: %d %s", a.status, a.text)
 	}

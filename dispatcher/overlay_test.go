@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// leftOut is a GSE operation on ns:web whose spec is as given, "" for none.
+// leftOut returns a GSE operation on ns:web with the given spec; "" omits the spec.
 func leftOut(op int, spec string, ips ...string) string {
 	hosts := make([]string, len(ips))
 	for i, ip := range ips {
@@ -26,7 +26,7 @@ func leftOut(op int, spec string, ips ...string) string {
 	return fmt.Sprintf(`{"meta":{"namespace":"ns","name":"web"},"op_type":%d,"hosts":[%s]%s}`, op, strings.Join(hosts, ","), spec)
 }
 
-// supervised is a registration that a test can tell from others, with fields
+// supervised returns a spec with the given start command, by which tests identify it, and with fields
 // that no GSE request has.
 func supervised(start string) procfleet.ProcessSpec {
 	s := commanded("web", start)
@@ -141,8 +141,8 @@ func registration(t *testing.T, store Store, on string) procfleet.ProcessSpec {
 	return found[0].Spec
 }
 
-// What is registered may have been replaced between the look and the task: a
-// request that says nothing new must not bring the old spec back.
+// Another request may replace the registration after the dispatcher has read it. A start without a
+// changed member must not register the old spec again.
 func TestAStartThatSaysNothingNewRegistersNothing(t *testing.T) {
 	t.Parallel()
 	store := &registryCalls{Store: openStore(t)}
@@ -211,8 +211,8 @@ func TestWhatNeitherTheRequestNorARegistrationHasIsMissing(t *testing.T) {
 	}
 }
 
-// What is registered may change between a request and its repeat; it is the
-// same request, also for a dispatcher that does not complete requests.
+// The registration may change between a request and its repeat. The repeat still finds its task, also
+// at a dispatcher of a release that does not complete specs from registrations.
 func TestARepeatThatLeavesMembersOutFindsItsTask(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(t *testing.T, store *stores.Bolt){

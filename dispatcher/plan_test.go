@@ -14,7 +14,7 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// planOf asks what would be done of a body.
+// planOf returns the plan for a request body.
 func planOf(d *testServer, body string, header ...string) (p v1.Plan) {
 	d.t.Helper()
 	a := d.call(http.MethodPost, nativePath+"?plan=true", body, header...)

@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/internal/stores"
 )
 
-// reported stores what the agent of a host says of ns:name.
+// reported stores an agent's report on the process ns:name.
 func reported(t *testing.T, store *stores.Bolt, on, agentID, name string) {
 	t.Helper()
 	err := store.Report(t.Context(), []catalog.Report{{
@@ -27,7 +27,7 @@ func reported(t *testing.T, store *stores.Bolt, on, agentID, name string) {
 	}
 }
 
-// seen says in short what an entry knows.
+// seen returns a short text of an entry.
 func seen(e *dialect.ProcessEntry) string {
 	words := []string{e.Target.Key()}
 	if e.Registration != nil {

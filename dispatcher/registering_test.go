@@ -42,7 +42,7 @@ func announced(t *testing.T, store *stores.Bolt, name, agentID string) {
 	}
 }
 
-// commanded is a spec that a test can tell from others.
+// commanded returns a spec with the given start command, by which tests identify it.
 func commanded(name, start string) procfleet.ProcessSpec {
 	s := spec(name)
 	s.Control.Start = start
@@ -75,7 +75,7 @@ func startOf(t *testing.T, store Store, name, on string) string {
 	return found[0].Spec.Control.Start
 }
 
-// codes are the codes of outcomes, in order; what a success says is checked.
+// codes returns the codes of outcomes in order, and verifies the messages of successes.
 func codes(t *testing.T, outcomes []dialect.TargetOutcome) string {
 	t.Helper()
 	var all []string
@@ -162,7 +162,7 @@ func TestNoCallHasMoreTargetsThanARequestMay(t *testing.T) {
 	}
 }
 
-// What is unregistered is released first, with the spec that was registered.
+// Unregistering first releases the process on its agents, with the registered spec.
 func TestUnregisteringReleases(t *testing.T) {
 	t.Parallel()
 	store, queue := openStore(t), &fakeQueue{}
@@ -192,7 +192,7 @@ func TestUnregisteringReleases(t *testing.T) {
 	}
 }
 
-// A registration goes only when its release is durable.
+// A registration is removed only after the task of its release is stored and queued.
 func TestWhatCannotBeReleasedStaysRegistered(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]struct {
@@ -273,7 +273,7 @@ func TestOfSeveralSpecsForAProcessTheLastIsRegistered(t *testing.T) {
 	}
 }
 
-// registryCalls counts what acceptance asks of the registry.
+// registryCalls records the calls of the catalog during the acceptance of a request.
 type registryCalls struct {
 	Store
 	definitions [][]catalog.Definition
@@ -331,8 +331,8 @@ func TestWhatCannotBeRegisteredIsTakenBack(t *testing.T) {
 	}
 }
 
-// The order is: stored, registered, queued. Whoever sees a task run finds its
-// registration.
+// The dispatcher stores the task, registers its processes and then queues it. So when a task runs,
+// its registrations exist.
 func TestRegisteredBeforeQueued(t *testing.T) {
 	t.Parallel()
 	store, queue := openStore(t), &fakeQueue{}

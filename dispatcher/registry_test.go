@@ -141,8 +141,7 @@ func TestWithoutTargetsAndRegistrationsTheCallerIsToldWhichProcess(t *testing.T)
 	}
 }
 
-// What is registered may change between a request and its repeat; it is the
-// same request.
+// The registration may change between a request and its repeat. The repeat still finds its task.
 func TestARepeatByRegistrationIsTheSameTask(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
@@ -163,8 +162,8 @@ func TestARepeatByRegistrationIsTheSameTask(t *testing.T) {
 	}
 }
 
-// A caller who lost the answer gets it from a repeat, also if by then there is
-// nothing, or too much, of which a task could be made.
+// A caller that lost the response receives it by a repeat, also if by then no process, or too many
+// processes, are registered for a new task.
 func TestARepeatFindsItsTaskWhateverIsRegisteredByNow(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

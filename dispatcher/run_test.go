@@ -66,7 +66,7 @@ func TestRunEndsAlthoughARequestDoesNot(t *testing.T) {
 	queue := &fakeQueue{}
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	queue.onPublish = func() { close(inside); <-goOn }
-	cfg := Config{Log: testenv.Silent()} // the request goes on after the test
+	cfg := Config{Log: testenv.Silent()} // the request continues after the end of the test
 	cfg.Timeouts.Drain = time.Millisecond
 	front, stop, ended := run(t, cfg, queue)
 	cut := make(chan error, 1)
@@ -85,8 +85,8 @@ func TestRunEndsAlthoughARequestDoesNot(t *testing.T) {
 	close(goOn)
 }
 
-// run runs a dispatcher on a free port. Before the test ends, ended must give
-// what Run returned after stop.
+// run runs a dispatcher on a free port. stop ends it, and ended then receives the error that Run
+// returned. The test must stop it.
 func run(t *testing.T, cfg Config, queue Queue) (front *testServer, stop context.CancelFunc, ended <-chan error) {
 	t.Helper()
 	bound := make(chan net.Addr, 1)
@@ -129,8 +129,8 @@ func TestHealthReadinessAndMetrics(t *testing.T) {
 	}
 }
 
-// Many clients write a whole body before they read: they too must see why it
-// was refused.
+// Many clients write the whole body before they read the response. They must receive the reason of a
+// rejection, too.
 func TestACallerWhoSendsTooMuchCanReadTheAnswer(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
@@ -196,7 +196,7 @@ func TestARepeatedMessageIsWrittenOncePerSecond(t *testing.T) {
 	}
 }
 
-// closing closes what a test opened.
+// closing closes c and fails the test on an error.
 func closing(t *testing.T, c io.Closer) {
 	t.Helper()
 	if err := c.Close(); err != nil {

@@ -28,8 +28,8 @@ func catalogued(t *testing.T, store catalog.Templates, n int) {
 	}
 }
 
-// A caller that asks for all pages at once got the first 200, and no hint that
-// there were more but the count.
+// A search without a limit returns all processes. In an earlier release it returned only the first
+// 200.
 func TestASearchWithoutALimitAnswersEveryProcess(t *testing.T) {
 	t.Parallel()
 	const all = 2*catalog.MaxTemplatePage + 100

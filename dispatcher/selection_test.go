@@ -257,8 +257,8 @@ func TestASelectedStartRegistersWhatTheCatalogueSays(t *testing.T) {
 	}
 }
 
-// What is stored with the task is what was selected at acceptance: neither a
-// later catalog nor a repeat changes it.
+// A task keeps the processes that were selected at its acceptance: neither a later change of the
+// catalog nor a repeat of the request changes them.
 func TestARepeatOfASelectionIsTheSameTaskWhateverTheCatalogueIsByNow(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)

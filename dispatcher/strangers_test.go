@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// heldBytes counts what handlers have read of bodies and not yet let go.
+// heldBytes counts the bytes of request bodies that running handlers have read.
 type heldBytes struct{ now, most atomic.Int64 }
 
 func (h *heldBytes) add(n int) {
@@ -23,7 +23,7 @@ func (h *heldBytes) add(n int) {
 	}
 }
 
-// countedBody adds what is read of it.
+// countedBody adds the bytes that are read from it to held.
 type countedBody struct {
 	io.ReadCloser
 	held *heldBytes
@@ -37,9 +37,9 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestHalfSentBodiesOfStrangersTakeLittle: callers who name themselves in their
-// bodies declare much, send some of it, and then nothing. What is held of them
-// is bounded, callers who are known go on, and the connections are ended.
+// In TestHalfSentBodiesOfStrangersTakeLittle callers with credentials in their bodies declare large
+// bodies, send a part, and then nothing. The dispatcher must bound the memory for these parts, serve
+// authenticated callers meanwhile, and close the connections.
 func TestHalfSentBodiesOfStrangersTakeLittle(t *testing.T) {
 	t.Parallel()
 	const strangers, room = 400, 4 << 20
@@ -98,8 +98,8 @@ func TestHalfSentBodiesOfStrangersTakeLittle(t *testing.T) {
 	}
 }
 
-// TestACallerThatSendsSlowlyDoesNotKeepOthersWaiting: one who is known has the
-// only room for a large body, sends half of it, and then nothing.
+// In TestACallerThatSendsSlowlyDoesNotKeepOthersWaiting an authenticated caller occupies the only slot
+// for a large body, sends half of it, and then nothing.
 func TestACallerThatSendsSlowlyDoesNotKeepOthersWaiting(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)

@@ -13,8 +13,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// slowReader is a caller who takes an answer piece by piece, and looks how far
-// the store was read when a piece comes.
+// slowReader is a response writer that calls piece for each part of the response.
 type slowReader struct {
 	header http.Header
 	piece  func(p []byte)
@@ -47,16 +46,15 @@ func (s *chunkCounter) chunks() (n int) {
 	return n
 }
 
-// TestAResultMapIsStreamedInOnePass: by every call that answers with all
-// results of a task, each chunk is read once, and no more of them are in memory
-// than are about to be sent.
+// TestAResultMapIsStreamedInOnePass verifies that every call that returns all results of a task reads
+// each chunk once, and only a few chunks before it sends their results.
 func TestAResultMapIsStreamedInOnePass(t *testing.T) {
 	t.Parallel()
 	const (
 		chunks = 40
-		// ahead is how many chunks may have been read and not sent: what is
-		// rendered is held until there are 64 KiB of it, which is that of four
-		// chunks without results, and two more are on the way.
+		// ahead is the maximum number of chunks that were read and not sent: the response is
+		// buffered in parts of 64 KiB, which is four chunks without results, and two more chunks
+		// are read ahead.
 		ahead = 4 + 2
 	)
 	store := &chunkCounter{Store: openStore(t)}
@@ -87,7 +85,7 @@ func TestAResultMapIsStreamedInOnePass(t *testing.T) {
 				}
 				items += strings.Count(string(p), `"handling","content"`)
 			}}, r)
-			if items < len(hosts)-chunks { // but those that are cut where a piece ends
+			if items < len(hosts)-chunks { // an entry that is split between two parts is not counted
 				t.Errorf("%s: %d entries, want %d", call.Name, items, len(hosts))
 			}
 			for n, times := range store.read {
@@ -102,13 +100,13 @@ func TestAResultMapIsStreamedInOnePass(t *testing.T) {
 	}
 }
 
-// pollBody asks for all results of a task in the words of every shape.
+// pollBody returns a request for all results of a task that is valid in every dialect.
 func pollBody(id any) string {
 	return fmt.Sprintf(`{"bk_biz_id":1,"task_id":%[1]q,"bk_gse_taskid":%[1]q,"params":{"bk_gse_taskid":%[1]q}}`, id)
 }
 
-// TestAResultMapThatIsCutDoesNotLookWhole: when the request ends while its
-// answer is read slowly, what was sent is cut off, not ended as if it were all.
+// If a request is canceled while its response is being sent, the response must end as incomplete JSON,
+// so that no client reads it as the whole result map.
 func TestAResultMapThatIsCutDoesNotLookWhole(t *testing.T) {
 	t.Parallel()
 	dispatcher, err := New(testConfig(t), openStore(t), &fakeQueue{})

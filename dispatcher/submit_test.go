@@ -300,8 +300,8 @@ func TestARepeatTakesNothingBack(t *testing.T) {
 	onlyTask(t, store, procfleet.TaskAccepted)
 }
 
-// The first dispatcher is still trying to queue when a repeat at another one
-// succeeds; when it gives up it must not take back what was answered.
+// A repeat at another dispatcher succeeds while the first dispatcher still tries to queue the task.
+// When the first dispatcher gives up, it must not reject the task of the successful repeat.
 func TestAGivenUpAcceptanceDoesNotTakeARepeatsTaskBack(t *testing.T) {
 	t.Parallel()
 	store, sub := openStore(t), submission(t, procfleet.ActionStart, 1)
@@ -320,8 +320,8 @@ func TestAGivenUpAcceptanceDoesNotTakeARepeatsTaskBack(t *testing.T) {
 	onlyTask(t, store, procfleet.TaskAccepted)
 }
 
-// A repeat finds a task, and before it has queued it the first dispatcher
-// takes it back: the repeat makes the task anew.
+// If the first dispatcher rejects a task after a repeat has found it and before the repeat has queued
+// it, the repeat creates a new task.
 func TestARepeatOutlivesTheTaskThatItFound(t *testing.T) {
 	t.Parallel()
 	store, queue := openStore(t), &fakeQueue{}

@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// cmdbHeaders are those without which the CMDB answers nobody.
+// cmdbHeaders returns the headers that the CMDB requires of every request.
 func cmdbHeaders() []string { return []string{"BK_USER", "admin", "HTTP_BLUEKING_SUPPLIER_ID", "0"} }
 
 // cmdb makes a call below /api/v3/proc/ and checks the envelope around the
@@ -101,7 +101,7 @@ func TestPathsOfTheCMDBAreTheDialectsOwn(t *testing.T) {
 		"GET /api/v3/proc/search/0/2", "POST /api/v3/proc/module/0/2/1", "OPTIONS /api/v3/proc/0/2/1/x/y/z", "GET /api/v2/proc/0/2",
 	} {
 		method, path, _ := strings.Cut(way, " ")
-		a := d.call(method, path, "") // without headers: there is nothing to be asked
+		a := d.call(method, path, "") // a missing path is reported before missing headers
 		if a.status != http.StatusNotFound || a.body["bk_error_code"] != 1199019.0 || a.body["result"] != false {
 			t.Errorf("%s: %d %s", way, a.status, a.text)
 		}
@@ -144,7 +144,7 @@ func TestTheCMDBsHeadersAreNeeded(t *testing.T) {
 	}
 }
 
-// emptyHanded is a store that cannot be asked about the catalog.
+// emptyHanded is a store whose catalog calls fail.
 type emptyHanded struct {
 	Store
 	err error
@@ -242,15 +242,15 @@ func TestAnApplicationIsLimitedInTheCatalogue(t *testing.T) {
 	d.cmdb(403, 9900403, http.MethodPost, "search/0/2", "{}", writer...)
 }
 
-// topologyAway is away as soon as somebody asks where modules are.
+// topologyAway is a store that cannot read topologies.
 type topologyAway struct{ Store }
 
 func (topologyAway) Topology(context.Context, catalog.Business) (*catalog.Topology, error) {
 	return nil, taskstore.ErrUnavailable
 }
 
-// A binding that is stored while agents cannot be told of it is a failure that
-// says so, and the same call again mends it.
+// If a binding is stored but no task for the agents can be created, the call fails with a message that
+// says so, and a repeat of the call succeeds.
 func TestABindingOfWhichAgentsAreNotToldStands(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)

@@ -62,7 +62,7 @@ func TestProcessesAreSavedByName(t *testing.T) {
 	if diff := cmp.Diff([]string{"a  <nil> a []", "b 80 <nil> b [cache web]", "c  <nil> c []"}, found); diff != "" || list.body["total"] != 3.0 {
 		t.Errorf("the catalogue is %s:\n%s", list.text, diff)
 	}
-	// What is listed can be sent back.
+	// The list of processes is a valid request that changes nothing.
 	again := fmt.Sprintf(`{"processes":%s}`, text(t, list.body["processes"]))
 	if got := saved(t, d.call(http.MethodPut, catalogueOf2, again)); !slices.Equal(got, []string{"a unchanged []", "b unchanged []", "c unchanged []"}) {
 		t.Errorf("what was listed, sent back, is %v", got)
@@ -99,7 +99,7 @@ func TestTheCatalogueIsListedAsAskedFor(t *testing.T) {
 	}
 }
 
-// One that is refused keeps all others from being made, and says which it is.
+// If one process is rejected, none is stored, and the error names the process.
 func TestProcessesAreSavedTogetherOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
@@ -121,7 +121,7 @@ func TestProcessesAreSavedTogetherOrNotAtAll(t *testing.T) {
 	}
 }
 
-// Whoever saves the same names at the same time makes each once.
+// Concurrent requests that save the same names create each process once.
 func TestNamesThatManySaveAreMadeOnce(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
@@ -151,7 +151,8 @@ func TestNamesThatManySaveAreMadeOnce(t *testing.T) {
 	}
 }
 
-// overtakenStore lets somebody else act between looking up and editing.
+// overtakenStore calls before between the dispatcher's lookup of names and its edit, as a concurrent
+// request would.
 type overtakenStore struct {
 	Store
 	before func(round int)
@@ -185,9 +186,9 @@ func TestWhoIsOvertakenLooksAgain(t *testing.T) {
 	var id int64
 	store.before = func(round int) {
 		switch round {
-		case 1: // somebody makes what was not there
+		case 1: // another request creates the missing process
 			id = edit(catalog.Edit{Set: named})
-		case 2: // and takes away what was
+		case 2: // and removes it again
 			remove(id)
 		}
 	}
@@ -196,7 +197,7 @@ func TestWhoIsOvertakenLooksAgain(t *testing.T) {
 	if got := saved(t, d.call(http.MethodPut, catalogueOf2, body)); !slices.Equal(got, []string{"a created []"}) || store.rounds != 3 {
 		t.Errorf("after %d rounds: %v", store.rounds, got)
 	}
-	// Against somebody who never rests it gives up.
+	// The dispatcher gives up if another request changes the process in every round.
 	present := d.call(http.MethodGet, catalogueOf2, "").body["processes"].([]any)[0].(map[string]any)["id"].(float64)
 	id = int64(present)
 	store.before = func(int) {

@@ -59,7 +59,7 @@ func TestATopologyIsReplacedChangedAndShown(t *testing.T) {
 	}
 	versioned(t, d.call(http.MethodPut, topologyPath, "sets: [{name: s2}]", "Content-Type", "text/yaml", "If-Match", `"4"`), 5)
 	versioned(t, d.call(http.MethodPut, topologyPath+"?auto_register=true", "set,module,host\ns3,web,0:10.0.0.1\n", "Content-Type", "text/csv; charset=utf-8"), 6)
-	versioned(t, d.call(http.MethodPut, topologyPath, `{"sets":[]}`), 7) // and what is registered stays as it is
+	versioned(t, d.call(http.MethodPut, topologyPath, `{"sets":[]}`), 7) // registrations stay unchanged
 	shown(`{"version":7,"auto_register":true,"sets":[],"without_agent":[],"without_module":["0:10.0.0.1","0:10.0.0.9"]}`)
 	if got := d.call(http.MethodGet, topologyPath+"?account=acme", ""); got.body["version"] != 0.0 {
 		t.Errorf("the business of another account is %s", got.text)
@@ -89,8 +89,7 @@ func TestAChangeOfATopologyIsRefusedAsAWhole(t *testing.T) {
 	}
 }
 
-// A change that names no version is made of what there is, whoever changes that
-// at the same time.
+// A change without a version applies to the current topology. Concurrent changes are not lost.
 func TestChangesOfATopologyAtTheSameTimeAllCount(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
@@ -119,7 +118,7 @@ func TestChangesOfATopologyAtTheSameTimeAllCount(t *testing.T) {
 	}
 }
 
-// Who may act for one business sees nothing of others, nor of their hosts.
+// An application with the right for one business cannot read other businesses or their hosts.
 func TestATopologyIsOfThoseWhoMayActForTheBusiness(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
@@ -151,8 +150,8 @@ func TestATopologyIsOfThoseWhoMayActForTheBusiness(t *testing.T) {
 	}
 }
 
-// Hosts are looked up a thousand at a time, and what has no module is told of a
-// thousand hosts.
+// The dispatcher looks up hosts in batches of a thousand, and lists at most a thousand hosts without a
+// module.
 func TestHostsOfManyModulesAreComparedWithAllAgents(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)

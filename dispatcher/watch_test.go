@@ -271,7 +271,7 @@ func TestWhoJoinsLaterSeesTheTaskAsItStandsThen(t *testing.T) {
 	d := openWindow(t, testConfig(t), store, func(timing *watchTiming) { timing.gap = 0 })
 	first := d.view(aTask(0).ID)
 	first.want("snapshot", 1)
-	store.set(aTask(2)) // nobody says so
+	store.set(aTask(2)) // without a hint
 	d.view(aTask(0).ID).want("snapshot", 2)
 	first.want("progress", 2)
 }
@@ -349,7 +349,7 @@ func TestADispatcherThatStopsEndsItsStreamsInGoodOrder(t *testing.T) {
 	}
 }
 
-// smallBuffers is a listener whose connections take little that is not read.
+// smallBuffers is a listener whose connections have small send buffers.
 type smallBuffers struct{ net.Listener }
 
 func (l smallBuffers) Accept() (net.Conn, error) {
@@ -392,7 +392,7 @@ func TestAReaderThatReadsNothingIsDroppedAndHoldsNobodyUp(t *testing.T) {
 		done := 1 + i%2
 		store.set(bulky(done))
 		hints.hint(false)
-		for _, v := range others { // who wait for nobody
+		for _, v := range others { // the slow reader does not delay them
 			v.want("progress", done)
 		}
 	}
@@ -408,7 +408,7 @@ func TestAReaderThatReadsNothingIsDroppedAndHoldsNobodyUp(t *testing.T) {
 	}, "the metrics to say that nobody watches")
 }
 
-// readNothing opens a stream and takes only its first bytes.
+// readNothing opens a stream and reads only its first bytes.
 func readNothing(t *testing.T, addr net.Addr) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr.String())
@@ -441,7 +441,7 @@ func TestAReaderThatReadsNothingDoesNotHoldUpADispatcherThatStops(t *testing.T) 
 	other := s.view(aTask(0).ID)
 	other.want("snapshot", 0)
 	testenv.Eventually(t, patience, func() bool { return hints.followers() == 1 }, "the task to be followed")
-	for i := range 20 { // more than the connection takes
+	for i := range 20 { // more than the buffers of the connection
 		store.set(bulky(1 + i%2))
 		hints.hint(false)
 		other.want("progress", 1+i%2)

@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// nullWriter takes everything at once.
+// nullWriter is a response writer that discards everything.
 type nullWriter struct{ header http.Header }
 
 func (w nullWriter) Header() http.Header         { return w.header }
@@ -20,9 +20,8 @@ func (w nullWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w nullWriter) WriteHeader(int)             {}
 func (w nullWriter) Flush()                      {}
 
-// BenchmarkAChangeSeenByWatchers is one change of a task: hint, read, encoding,
-// and the write to each watcher, without sockets. What a watcher keeps in
-// memory beside its connection is reported as B/watcher.
+// BenchmarkAChangeSeenByWatchers measures one change of a task: hint, read, encoding, and the write to
+// each watcher, without sockets. B/watcher is the memory of a watcher without its connection.
 func BenchmarkAChangeSeenByWatchers(b *testing.B) {
 	for _, watchers := range []int{1, 100, 1000, 10_000} {
 		b.Run(fmt.Sprint(watchers), func(b *testing.B) { benchmarkChange(b, watchers) })
@@ -98,7 +97,7 @@ func awaitSeen(seen <-chan struct{}, n int) {
 	}
 }
 
-// countingWriter says that an event came.
+// countingWriter sends to seen for each event that is written.
 type countingWriter struct {
 	nullWriter
 	seen chan<- struct{}

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// patience is how long a test waits for what must come.
+// patience is the maximum time that a test waits for an expected event.
 const patience = 30 * time.Second
 
 // aTask is a task of ten items, of which some are done.
@@ -47,7 +47,7 @@ func aTask(done int) procfleet.Task {
 
 // scriptedStore has one task, which a test changes at will.
 type scriptedStore struct {
-	Store // for what is not asked for here: nil
+	Store // nil: the tests call no other method
 
 	mu    sync.Mutex
 	task  procfleet.Task
@@ -184,7 +184,7 @@ type viewer struct {
 	resp   *http.Response
 	lines  *bufio.Scanner
 	cancel context.CancelFunc
-	still  int // comments seen
+	still  int // comments received
 }
 
 func eventsPath(id procfleet.TaskID) string { return "/v1/tasks/" + string(id) + "/events" }

@@ -17,7 +17,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// startBroker starts a NATS server that can be asked for its subscriptions.
+// startBroker starts a NATS server in this process, so that tests can count its subscriptions.
 func startBroker(t *testing.T) *server.Server {
 	t.Helper()
 	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})

@@ -58,15 +58,15 @@ func (s *signing) page() string {
 	return rec.Body.String()
 }
 
-// by is a signature of a message by a host.
+// by returns the header with the signature of host h for a message.
 func by(ring *fleetkey.Ring, h procfleet.Host, m fleetkey.Message) nats.Header {
 	header := nats.Header{}
 	ring.Host(h.String()).Sign(header, &m)
 	return header
 }
 
-// badly are signatures of a message by whoever is not the agent of a host, each
-// with the reason for which the message is refused.
+// badly returns signatures of a message that do not authenticate the agent of host h, by the
+// reason of the rejection.
 func (s *signing) badly(h procfleet.Host, m fleetkey.Message) map[string][]nats.Header {
 	other, as, to := host(77), m, m
 	as.Purpose, to.Answers = agentproto.TypeEvent, "another question"

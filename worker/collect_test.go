@@ -103,7 +103,7 @@ func TestAnnouncementsAreStoredAndAnswered(t *testing.T) {
 	if ps, err := e.store.Presences(t.Context(), hosts(1)); err != nil || !ps[0].Host.IsZero() {
 		t.Errorf("after leaving: %+v, %v", ps, err)
 	}
-	// What is no announcement does not stop the next one.
+	// Invalid announcements do not stop the next valid one.
 	for _, text := range []string{"", "{", `{"type":"procfleet.agent.v1.presence","host":"7:10.0.0.1","instance":"x"}`} {
 		if err := e.Conn.Publish(agentproto.PresenceSubject(0), []byte(text)); err != nil {
 			t.Fatal(err)
@@ -112,7 +112,7 @@ func TestAnnouncementsAreStoredAndAnswered(t *testing.T) {
 	announce(false)
 }
 
-// One message that the store does not take must not keep the others out.
+// A message that the store rejects must not prevent the storage of other messages.
 func TestResultsThatCannotBeStoredAreIsolated(t *testing.T) {
 	t.Parallel()
 	s := newSigning(t)

@@ -85,7 +85,7 @@ func TestARepeatWithAResultIsTheAgentsResult(t *testing.T) {
 	e.eventually(func() bool { return e.store.settled(id) }, "the end is told")
 }
 
-// results has an agent answer with the results of all that it is asked for.
+// results is an agent that replies with a result for every item of the command.
 func results(_ int, c *agentproto.Command) *agentproto.Reply {
 	reply := &agentproto.Reply{}
 	for _, item := range c.Items {
@@ -172,8 +172,8 @@ func TestAWholeRefusal(t *testing.T) {
 	})
 }
 
-// TestACommandThatMayHaveBeenAcceptedIsNotReportedAsRefused: the reply to the
-// first request was lost, and every repeat came too late.
+// In TestACommandThatMayHaveBeenAcceptedIsNotReportedAsRefused the reply to the first request
+// is lost, and the agent receives every repeat after accept_before.
 func TestACommandThatMayHaveBeenAcceptedIsNotReportedAsRefused(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -192,7 +192,8 @@ func TestACommandThatMayHaveBeenAcceptedIsNotReportedAsRefused(t *testing.T) {
 
 func TestARefusedInstanceIsReplacedByTheOneThatIsAnnounced(t *testing.T) {
 	t.Parallel()
-	// An answer that is late would leave it open what the former instance did.
+	// With shorter times a slow machine would repeat the request, and the outcome on the former
+	// instance would be unknown.
 	e := start(t, unswept, func(cfg *worker.Config) {
 		cfg.Timing.Deliver.AcceptWindow = 10 * time.Second
 		cfg.Timing.Deliver.Again = [2]time.Duration{9 * time.Second, 9 * time.Second}
@@ -297,7 +298,7 @@ func TestNoReplyBecomesUnreachableOnlyAfterTheLastAcceptBefore(t *testing.T) {
 			t.Errorf("given up at %v, while the agent might accept until %v", r.FinishedAt, c.AcceptBefore)
 		}
 	}
-	// The thawed agent's own word counts after all, once.
+	// The result of the resumed agent replaces the server's result, once.
 	e.publish(id, host(1), succeeded(0))
 	if late := e.waitState(id, 0, procfleet.StateSucceeded); !late.Late {
 		t.Error("result is not marked late")
@@ -337,8 +338,8 @@ func TestALateAnswerToAnEarlierRequestCounts(t *testing.T) {
 	e.waitState(id, 0, procfleet.StateDelivered)
 }
 
-// A worker that looks at a host when its time is up, and for long since the
-// store is slow, has the host's answer by then.
+// When the time of a host is over, the worker reads the host's presence from the store. A reply
+// that arrives during a slow read still counts.
 func TestAReplyThatArrivedWhileTheStoreWasSlowCounts(t *testing.T) {
 	t.Parallel()
 	last, looking, looked := make(chan *nats.Msg, 1), make(chan struct{}), make(chan struct{})
@@ -364,11 +365,12 @@ func TestAReplyThatArrivedWhileTheStoreWasSlowCounts(t *testing.T) {
 	e.agent(host(2), accept)
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	msg := <-last
-	<-looking // whether there was a reply
+	<-looking // the worker reads the presence of host 1
 	release := sync.OnceFunc(func() { close(looked) })
 	t.Cleanup(release)
 	(&fakeAgent{t: t, instance: "i1"}).respond(msg, &agentproto.Reply{Items: []agentproto.ReplyItem{{Item: 0}}})
-	// Answers come in order: once a later one was taken, this one has come.
+	// Replies arrive in order: after the worker has processed the later reply of host 2, it has
+	// received this one.
 	e.waitState(e.submit(time.Minute, chunk(procfleet.ActionStart, host(2))), 0, procfleet.StateDelivered)
 	release()
 	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "the chunk is done")
@@ -377,7 +379,8 @@ func TestAReplyThatArrivedWhileTheStoreWasSlowCounts(t *testing.T) {
 	}
 }
 
-// What agents said to a worker that was stopped is heard only after it goes on.
+// A worker that was suspended by the kernel receives the replies of agents only after it
+// resumes.
 func TestASuspendedWorkerDoesNotGiveUpHosts(t *testing.T) {
 	t.Parallel()
 	var asked, looks atomic.Int32
@@ -394,14 +397,14 @@ func TestASuspendedWorkerDoesNotGiveUpHosts(t *testing.T) {
 		case hosts[0] == host(1):
 			looks.Add(1)
 		default:
-			<-time.After(stopped) // until host 1 should have been looked at
+			<-time.After(stopped) // until the time of host 1 is over
 		}
 	}
 	e.agent(host(2), func(n int, _ *agentproto.Command) *agentproto.Reply {
 		if n < 2 {
 			return nil
 		}
-		return &agentproto.Reply{Refused: agentproto.RefusedExpired} // has the worker look at this host alone
+		return &agentproto.Reply{Refused: agentproto.RefusedExpired} // makes the worker read the presence of this host alone
 	})
 	e.startWorker(unswept)
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, hosts(2)...))
@@ -488,7 +491,7 @@ func TestAReinstalledAgentGetsNoCommandsThatItsPredecessorMayHaveAccepted(t *tes
 
 func TestManyItemsOfOneHostGoInPartsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	// A part that is answered late must not go twice.
+	// A late reply must not cause a second request for the same part.
 	e := start(t, unswept, func(c *worker.Config) { c.Timing.Deliver.Again = [2]time.Duration{patience, patience} })
 	inFlight := make(chan struct{}, 1)
 	a := e.agent(host(1), func(n int, c *agentproto.Command) *agentproto.Reply {

@@ -121,7 +121,7 @@ func TestWithADurableStore(t *testing.T) {
 		for _, h := range hosts(3) {
 			told := map[int]bool{}
 			d.announce(d.agent(h, func(n int, c *agentproto.Command) *agentproto.Reply {
-				if item := c.Items[0].Item; !told[item] { // a repeat may come when the test is over
+				if item := c.Items[0].Item; !told[item] { // a repeated command may arrive after the end of the test
 					told[item] = true
 					d.publish(procfleet.TaskID(c.Task), h, succeeded(item))
 				}

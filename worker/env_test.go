@@ -67,8 +67,8 @@ func quick() worker.Timing {
 	}
 }
 
-// unswept leaves chunks to those who published them, so that none is
-// delivered twice because the test was slow.
+// unswept disables the sweep's repair of queued chunks, so that a slow test does not deliver a
+// chunk twice.
 func unswept(cfg *worker.Config) {
 	cfg.Timing.Sweep.DispatchAfter, cfg.Timing.Sweep.RequeueAfter = time.Hour, time.Hour
 }

@@ -26,7 +26,7 @@ type fakeStore struct {
 	calls      map[string]int
 	reports    map[procfleet.Host]catalog.Report
 	registered map[catalog.Process]procfleet.ProcessSpec
-	asked      map[catalog.Process]time.Time // for what is registered
+	asked      map[catalog.Process]time.Time // the request times of the entries of registered
 	freezes    map[procfleet.Host][]catalog.Freeze
 	groups     map[procfleet.Host][]catalog.HostGroups
 	// unconfirmed is how many calls of Record have their effect and fail.
@@ -556,7 +556,7 @@ func (s *fakeStore) allRegistered() map[catalog.Process]string {
 	return all
 }
 
-// Register keeps what is registered, unless it was asked for before.
+// Register replaces only registrations that were requested earlier.
 func (s *fakeStore) Register(_ context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
 	if err := s.enter("Register"); err != nil {
 		return nil, err
@@ -607,7 +607,7 @@ func (s *fakeStore) GroupsOf(_ context.Context, hosts []procfleet.Host) ([][]cat
 	return each(hosts, s.groups), nil
 }
 
-// each returns what is known of each host, in order.
+// each returns the entries of the hosts in order, and the zero value for a missing one.
 func each[V any](hosts []procfleet.Host, known map[procfleet.Host]V) []V {
 	all := make([]V, len(hosts))
 	for i, h := range hosts {
@@ -616,14 +616,14 @@ func each[V any](hosts []procfleet.Host, known map[procfleet.Host]V) []V {
 	return all
 }
 
-// reported is what the agent of a host reported last.
+// reported returns the last report of a host's agent.
 func (s *fakeStore) reported(host procfleet.Host) catalog.Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reports[host]
 }
 
-// present sets what the store says of a host's agent.
+// present sets the presence of a host's agent.
 func (s *fakeStore) present(host procfleet.Host, instance string, edit ...func(*taskstore.Presence)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -296,8 +296,8 @@ func TestACallbackIsGivenUpThoughTheClockSteppedBack(t *testing.T) {
 	}
 }
 
-// TestACallbackThatIsLeftHasNoSecondEvent is a worker that takes over after
-// another published the event.
+// In TestACallbackThatIsLeftHasNoSecondEvent a second worker continues the notification of a
+// task whose event the first worker has published.
 func TestACallbackThatIsLeftHasNoSecondEvent(t *testing.T) {
 	t.Parallel()
 	e := start(t)

@@ -102,7 +102,8 @@ func TestAnAgentOfTheReleaseBeforeGetsTheAcknowledgementOfAStreamOnceStored(t *t
 	e := start(t)
 	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
 	msg := e.oldResults("s", id, host(1), succeeded(0))
-	// The worker gives no reply while the store is unavailable; its metrics count those without reply.
+	// While the store is unavailable the worker does not reply; its metrics count the messages
+	// without a reply.
 	e.store.setUnavailable(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()

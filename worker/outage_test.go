@@ -77,7 +77,7 @@ func TestABrokerRestartFailsNoHost(t *testing.T) {
 	silentOne.mu.Lock()
 	silentOne.reply = accept
 	silentOne.mu.Unlock()
-	for n := 2; n <= 3; n++ { // agents come back later than the worker
+	for n := 2; n <= 3; n++ { // agents reconnect later than the worker
 		(&fakeAgent{t: t, conn: e.Conn, host: host(n), reply: accept}).listen()
 	}
 	e.waitState(before, 0, procfleet.StateDelivered)
@@ -121,7 +121,7 @@ func TestAnotherWorkerFinishesWhatADeadOneLeft(t *testing.T) {
 	}
 }
 
-// mortal runs a worker that is cut off and stands still when it reaches a point.
+// mortal runs a worker that loses its connection and blocks when it reaches the point.
 func (e *env) mortal(point string, died chan<- struct{}) {
 	e.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

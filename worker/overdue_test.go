@@ -10,8 +10,8 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// overdue stores a task whose items were all accepted and whose deadline has
-// passed for as long as given.
+// overdue stores a task whose items were all accepted by agents, and whose deadline was the
+// given time ago.
 func (e *env) overdue(since time.Duration, chunks ...procfleet.Chunk) procfleet.TaskID {
 	task := e.store.create(procfleet.BigLane(0), time.Hour, chunks...)
 	e.store.change(task.ID, func(f *fakeTask) {

@@ -76,7 +76,8 @@ func TestAPauseEndsRequestsToHostsThatDoNotReply(t *testing.T) {
 	}
 }
 
-// The sweep must not be needed: it looks for lost chunks only after a while.
+// The worker must publish the chunk itself: the sweep searches for lost chunks only after a
+// while.
 func TestAChunkIsNotLostIfItsTaskIsResumedWhileAWorkerDropsIt(t *testing.T) {
 	t.Parallel()
 	e := start(t, unswept)

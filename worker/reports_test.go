@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// report publishes what the agent of a host says of its processes.
+// report publishes a report of a host's agent on its processes.
 func (e *env) report(n int, number int64, processes ...agentproto.ManagedProcess) {
 	e.t.Helper()
 	data, err := agentproto.Encode(&agentproto.Processes{

@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// askSettings asks as the agent of a host does, until it is answered.
+// askSettings requests the settings of a host as its agent does, until it receives a reply.
 func (e *env) askSettings(h procfleet.Host) agentproto.SettingsReply {
 	e.t.Helper()
 	data, err := agentproto.Encode(&agentproto.SettingsRequest{
@@ -107,7 +107,7 @@ func TestAQuestionOfAnotherAreaIsNotAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.askSettings(host(2)) // comes after
+	e.askSettings(host(2)) // is processed after the invalid requests
 	if n, _, err := inbox.Pending(); err != nil || n != 0 {
 		t.Errorf("%d answers (%v)", n, err)
 	}

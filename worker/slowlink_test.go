@@ -81,11 +81,11 @@ func startSlowLink(t *testing.T) *env {
 	return e
 }
 
-// slowlyGiven is how many messages a test on a slow link gives, one after the
-// other, in as many moments of requests of half a second.
+// slowlyGiven is the number of messages that a test on a slow link publishes, one after the
+// other. Each arrives at another time within the worker's pull requests of half a second.
 const slowlyGiven = 12
 
-// givenOnce demands that next to no message had to be given out again.
+// givenOnce fails if the broker redelivered more than a quarter of the messages.
 func givenOnce(t *testing.T, consumer jetstream.Consumer, err error) {
 	t.Helper()
 	if err != nil {
@@ -96,8 +96,8 @@ func givenOnce(t *testing.T, consumer jetstream.Consumer, err error) {
 	}
 }
 
-// What the server gives to a request for chunks that just ends must still find
-// its reader. It was lost, and came again only as late as from a dead worker.
+// A worker must process a chunk that the broker delivers just when the pull request expires.
+// Otherwise the chunk is redelivered only after the ack wait, as if the worker had died.
 func TestChunksGivenAtTheEndOfARequestAreNotLostOnASlowLink(t *testing.T) {
 	t.Parallel()
 	e := startSlowLink(t)

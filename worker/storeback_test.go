@@ -12,8 +12,8 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// TestAStoreIsNotCalledBackBeforeItAnswered: a lease that ended meanwhile is
-// given back in vain, which says nothing good of the store.
+// TestAStoreIsNotCalledBackBeforeItAnswered verifies that the worker does not log the store as
+// recovered when it drops the release of an expired lease without a successful call.
 func TestAStoreIsNotCalledBackBeforeItAnswered(t *testing.T) {
 	t.Parallel()
 	log, hook := test.NewNullLogger()

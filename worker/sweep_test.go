@@ -28,8 +28,8 @@ func TestTheSweepPublishesWhatADispatcherLeft(t *testing.T) {
 	}, "task is noted as dispatched")
 }
 
-// A dispatcher that died between storing and registering leaves both. What was
-// registered since then is newer, and what was registered before is not.
+// A dispatcher that died between storing and registering leaves both to the sweep. The sweep
+// replaces older registrations, but not registrations that were made after the task.
 func TestTheSweepRegistersWhatADispatcherLeft(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -37,7 +37,7 @@ func TestTheSweepRegistersWhatADispatcherLeft(t *testing.T) {
 	second, unnamed, absent := c.Specs[0], c.Specs[0], procfleet.ProcessSpec{Namespace: "test", Name: "app", Unregistered: true}
 	second.Control.Start, unnamed.Namespace, unnamed.Name = "second", "", ""
 	c.Specs = append(c.Specs, second, unnamed, absent)
-	c.Items[3].Spec = 1                     // asked for last
+	c.Items[3].Spec = 1                     // the later spec for host 3
 	c.Items[4].Spec, c.Items[5].Spec = 2, 3 // neither is a spec to keep
 	app := func(n int) catalog.Process { return catalog.Process{Host: host(n), Namespace: "test", Name: "app"} }
 	older, newer := c.Specs[0], c.Specs[0]

@@ -217,7 +217,7 @@ func TestASignatureIsThatOfTheKey(t *testing.T) {
 	}
 }
 
-// BenchmarkVerifyKnown is what a call costs whose secret is known: a digest
+// BenchmarkVerifyKnown measures the verification of a secret that was verified before: a digest
 // and one comparison in constant time.
 func BenchmarkVerifyKnown(b *testing.B) {
 	r, _, _ := registryOf(b, "a")
@@ -233,8 +233,8 @@ func BenchmarkVerifyKnown(b *testing.B) {
 	}
 }
 
-// TestASecretThatGoesOnIsAnotherOne: secrets have a longest length, and one
-// that begins like a good one of this length is none.
+// TestASecretThatGoesOnIsAnotherOne verifies that a secret of the maximum length with further
+// characters appended is rejected, not truncated.
 func TestASecretThatGoesOnIsAnotherOne(t *testing.T) {
 	t.Parallel()
 	path, secret := filepath.Join(t.TempDir(), "apps.yaml"), strings.Repeat("s", maxSecret)

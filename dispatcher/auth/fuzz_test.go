@@ -23,7 +23,7 @@ func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Body: io.NopCloser(bytes.NewReader(a))}, nil
 }
 
-// FuzzLogin reads what a login server may answer.
+// FuzzLogin decodes arbitrary responses of a login server.
 func FuzzLogin(f *testing.F) {
 	f.Add([]byte(`{"result":true,"data":{"bk_username":"ann"}}`))
 	f.Add([]byte(`{"result":false,"data":[]}`))

@@ -89,8 +89,8 @@ func TestWhatIsRememberedOfTokensEndsAndHasBounds(t *testing.T) {
 	}
 }
 
-// TestTokensThatNobodyWaitsForAreNotPiledUp has callers go away while the
-// login server takes its time.
+// In TestTokensThatNobodyWaitsForAreNotPiledUp callers disconnect while the login server is
+// slow.
 func TestTokensThatNobodyWaitsForAreNotPiledUp(t *testing.T) {
 	t.Parallel()
 	held := make(chan struct{})

@@ -94,7 +94,7 @@ func TestOneOperationIsTheSameInEveryShape(t *testing.T) {
 			t.Errorf("%s (-native +%s):\n%s", call, call, diff)
 		}
 	}
-	// These can say less. What they say is the same.
+	// These calls have fewer members. The members that they have decode into the same values.
 	owned := strings.NewReplacer(`"op_type":7`, `"op_type":1`, `"proc_name"`, `"proc_owner":"me","proc_name"`).Replace(jobOp)
 	less := map[string]struct {
 		body string
@@ -111,7 +111,7 @@ func TestOneOperationIsTheSameInEveryShape(t *testing.T) {
 			o.Process = procfleet.ProcessSpec{ProcName: p.ProcName, SetupPath: p.SetupPath, PidPath: p.PidPath, Account: p.Account, Limits: p.Limits}
 		}},
 		"job.manage_proc": {owned, func(o *procfleet.Operation) {
-			o.Action, o.Process.Contact = "", "" // it registers, and knows whom to ask
+			o.Action, o.Process.Contact = "", "" // it registers, and has a contact
 		}},
 	}
 	for _, call := range []string{"operate_proc", "manage_proc"} {
@@ -213,7 +213,7 @@ func TestEveryDialectWordsEveryFailure(t *testing.T) {
 					t.Errorf("%s %d kind %d looks like a success: %d %s", d.Name, i, kind, reply.Status, text)
 				}
 				internal := kind == Internal
-				if d.Name == "cmdb" { // whose server says so also when what it keeps things in is away
+				if d.Name == "cmdb" { // the CMDB returns 500 for an unavailable database, too
 					internal = internal || kind == Unavailable || kind == StoreFull || kind == OutcomeUnknown
 				}
 				if (reply.Status == http.StatusInternalServerError) != internal {
@@ -332,8 +332,8 @@ func TestABodyOfElementsWithoutEndIsRefusedBeforeItIsDecoded(t *testing.T) {
 	}
 }
 
-// FuzzDecode feeds every call. No input may panic; what is refused is refused
-// with a failure; what an accepting call lets through is within bounds.
+// FuzzDecode passes arbitrary input to the decoder of every call. No decoder may panic. It rejects
+// input only with an [*Error], and the operations that it returns are within the limits.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{
 		`{"proc_operate_req":[{"meta":{"namespace":"n","name":"m","labels":{"a":1}},"op_type":0,"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}],"spec":{"identity":{"proc_name":"p","setup_path":"/s"}}}]}`,
@@ -408,8 +408,8 @@ func checkDecode(t *testing.T, call Call, r *Request) {
 	}
 }
 
-// refusal decodes a request, checks what came of it, and returns why it was
-// refused, if it was.
+// refusal decodes a request, checks the decoded value, and returns the error of a rejected
+// request.
 func refusal(t *testing.T, call Call, r *Request) error {
 	t.Helper()
 	var err error
@@ -537,7 +537,7 @@ func checkTopology(t *testing.T, call string, invalid error, complete bool) {
 	}
 }
 
-// checkNamed: what gets through could be made as it stands.
+// checkNamed verifies that decoded templates are valid for storage.
 func checkNamed(t *testing.T, call string, q *NamedTemplates) {
 	t.Helper()
 	err := q.Business.Validate()
@@ -549,8 +549,8 @@ func checkNamed(t *testing.T, call string, q *NamedTemplates) {
 	}
 }
 
-// checkQuestion: what gets through asks for something, somewhere, and each
-// place has a key.
+// checkQuestion verifies that a decoded query is valid and complete and has targets, each with a
+// key.
 func checkQuestion(t *testing.T, call string, targets []procfleet.Target, invalid error, complete bool) {
 	t.Helper()
 	if invalid != nil || !complete || len(targets) == 0 {
@@ -563,7 +563,7 @@ func checkQuestion(t *testing.T, call string, targets []procfleet.Target, invali
 	}
 }
 
-// checkFreezing: what gets through is about something, and for a time that may be.
+// checkFreezing verifies that a decoded freeze has a target and a permitted duration.
 func checkFreezing(t *testing.T, call string, q *Freezing) {
 	t.Helper()
 	if q.Everywhere() {
@@ -576,7 +576,7 @@ func checkFreezing(t *testing.T, call string, q *Freezing) {
 	}
 }
 
-// checkEdits: what gets through could be stored, but for what is there.
+// checkEdits verifies that decoded edits are valid, except that a template may be missing.
 func checkEdits(t *testing.T, call string, q *TemplateEdits) {
 	t.Helper()
 	err := catalog.ValidateEdits(q.Edits)

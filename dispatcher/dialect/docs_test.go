@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Every request in the API's documentation is one that its call accepts.
+// Every call accepts the example requests of its documentation.
 func TestDocumentedRequestsAreAccepted(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/reference/api*.md")
@@ -55,7 +55,7 @@ func TestDocumentedRequestsAreAccepted(t *testing.T) {
 	}
 }
 
-// Whoever publishes an operation must name the call whose body it is.
+// A producer names the call of a published operation; the documentation must contain the names.
 func TestEveryAcceptingCallIsNamedForProducers(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/how-to/submit-operations.md")

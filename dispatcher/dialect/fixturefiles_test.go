@@ -8,8 +8,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// answer decodes a question, reads what the fixture has beside it, and encodes
-// the answer. A question that is refused needs no file.
+// answer decodes a query, reads the fixture's file with the results, and encodes the response. A
+// query that is rejected needs no file.
 func answer[Q, A any](
 	t *testing.T, f *fixture, r *Request,
 	decode func(*Request) (Q, error), encode func(*Q, A, string) Reply, read func(*testing.T, *fixture, *Q) A,
@@ -139,7 +139,8 @@ func frozenFile(t *testing.T, f *fixture, q *Freezing) Frozen {
 	return done
 }
 
-// beside gives every answer the target of its question, unless it has one.
+// beside sets the target of every result without a target to the target of the query at the same
+// position.
 func beside[A any](t *testing.T, asked []procfleet.Target, found []A, target func(*A) *procfleet.Target) {
 	t.Helper()
 	if len(found) != len(asked) {

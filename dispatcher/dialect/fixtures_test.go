@@ -30,10 +30,10 @@ const (
 	testRequestID = "0123456789abcdef0123456789abcdef"
 )
 
-// A fixture is a folder testdata/<dialect>/<case> with what comes in:
+// A fixture is a folder testdata/<dialect>/<case> with these input files:
 //
-//	request.json   the call or path, method, query, headers and body; of calls
-//	               that have wildcards the path
+//	request.json   the call or path, method, query, headers and body; the path
+//	               for calls whose path has wildcards
 //	results.json   items, for calls that answer with results
 //	tasks.json     tasks, for calls that answer with tasks
 //	hosts.json     agents, for calls that answer with hosts
@@ -42,21 +42,21 @@ const (
 //	entries.json   entries, per target or of a page, and the page's total
 //	agents.json    the agent per target, null for none
 //	bound.json     whether each agent id was bound
-//	frozen.json    what came of freezing or lifting
-//	freezes.json   what is frozen
-//	events.json    what agents told
-//	edited.json    what became of the edits of processes in the catalog
-//	existed.json   whether the process that is deleted was there
+//	frozen.json    the outcome of freezing or lifting
+//	freezes.json   the current freezes
+//	events.json    events of agents
+//	edited.json    the outcomes of edits of processes in the catalog
+//	existed.json   whether the deleted process existed
 //	template.json  the process of the catalog, null for none
-//	plan.json      what would be done, for requests that are only planned
-//	topology.json  a topology, or the version that one has now
+//	plan.json      the plan, for requests with plan=true
+//	topology.json  a topology, or its new version
 //	templates.json a page of the catalog, and its total
-//	saved.json     what became of processes that were saved by name
-//	drift.json     how a process of the catalog stands on hosts
+//	saved.json     the outcomes of processes that were saved by name
+//	drift.json     the state of a process of the catalog on hosts
 //
-// A target in these is taken from the question where it is left out.
+// A result without a target has the target of the query at the same position.
 //
-// and what must come of it, rewritten by -update:
+// The folder also has the expected output, which -update rewrites:
 //
 //	decoded.json   the submission or query; absent if it must be refused
 //	response.json  status, location and body
@@ -82,7 +82,7 @@ type fixtureRequest struct {
 	Text               string          `json:"text"` // instead of a body that is JSON
 }
 
-// request is what comes to the place.
+// request returns the request as the dispatcher passes it to the call of the place.
 func (f *fixtureRequest) request(t *testing.T, at place) *Request {
 	t.Helper()
 	query, err := url.ParseQuery(f.Query)
@@ -153,8 +153,8 @@ func (f *fixture) read(t *testing.T, name string, into any) {
 	}
 }
 
-// place is where a request comes to: one of the dialect's families, and the
-// call there; without one, missing says what there is not.
+// place is the destination of a request: a family of the dialect's paths, and the call. If there
+// is no call, missing says whether the path or the method is unknown.
 type place struct {
 	family      int
 	credentials func(*Request) (Credentials, error)
@@ -164,7 +164,7 @@ type place struct {
 	missing     Kind
 }
 
-// place finds the call by its name or by the path.
+// place returns the destination of the request, found by the call's name or by the path.
 func (f *fixtureRequest) place(t *testing.T, d *Dialect) place {
 	t.Helper()
 	if f.Path == "" {
@@ -213,7 +213,7 @@ func (f *fixtureRequest) place(t *testing.T, d *Dialect) place {
 	return *found
 }
 
-// wildcards are what the path has for those of its pattern.
+// wildcards returns the values of the pattern's wildcards in the request's path.
 func wildcards(r *http.Request) map[string]string {
 	found := make(map[string]string)
 	for _, name := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(r.Pattern, -1) {
@@ -369,8 +369,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 	return nil, Reply{}, nil
 }
 
-// sameInParts checks that an answer which is written part by part is the one
-// that is written at once.
+// sameInParts verifies that a response written in parts equals the response written at once.
 func sameInParts(t *testing.T, use SearchTemplates, q *TemplateSearch, p templatePage, whole Reply) {
 	t.Helper()
 	var parts bytes.Buffer

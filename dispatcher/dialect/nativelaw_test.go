@@ -16,9 +16,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// The law: whatever a published call can ask for, the native API can ask for
-// as well. What every fixture of the other dialects decodes into is written in
-// the native form, decoded again, and must be the same.
+// The native API can express every request of the other dialects. The test decodes every fixture
+// of the other dialects, encodes the result in the native form, decodes it again, and compares.
 func TestTheNativeFormCanSayWhatEveryDialectSays(t *testing.T) {
 	t.Parallel()
 	said := 0
@@ -61,8 +60,8 @@ func catalogued(endpoint Endpoint) bool {
 	return false
 }
 
-// decodeAsked decodes what a request asks for. It is not ok for requests that
-// are refused, and for those that only name a task.
+// decodeAsked decodes a request. ok is false for a rejected request and for a request that only
+// names a task.
 func decodeAsked(t *testing.T, endpoint Endpoint, r *Request) (decoded any, ok bool) {
 	t.Helper()
 	var err error
@@ -191,8 +190,8 @@ func naming(targets []procfleet.Target, body map[string]any) map[string]any {
 	return body
 }
 
-// who is the machine that a target names. Where a call names neither an
-// address nor an agent, its words for that stand for an agent that nobody has.
+// who returns the host or agent that a target names. For a target with neither an address nor an
+// agent id it returns the label, as if it were an unknown agent's id.
 func who(t procfleet.Target) (name string, isHost bool) {
 	switch {
 	case !t.Host.IsZero():
@@ -203,8 +202,8 @@ func who(t procfleet.Target) (name string, isHost bool) {
 	return t.Label, false
 }
 
-// bindable are both names of each host. A host without an address is never
-// bound: published calls answer just that, and the native one refuses it.
+// bindable returns the targets that have an address, without labels. A target without an address
+// is never bound: published calls report that, and the native call rejects it.
 func bindable(q AgentBinding) []procfleet.Target {
 	var targets []procfleet.Target
 	for _, target := range q.Targets {
@@ -215,9 +214,8 @@ func bindable(q AgentBinding) []procfleet.Target {
 	return targets
 }
 
-// meaning is what a question asks for, however it was said: who is meant and
-// not how that was written, and no difference between what is empty and what
-// is not there.
+// meaning returns a decoded request in a form in which requests of different dialects compare as
+// equal: targets by host or agent, not by spelling, and without empty members.
 func meaning(t *testing.T, asked any) any {
 	t.Helper()
 	if binding, ok := asked.(AgentBinding); ok { // which is about both names of a host
@@ -242,8 +240,8 @@ func essential(said any) any {
 				delete(v, name)
 			}
 		}
-		// What a published call leaves out the server completes from what is
-		// registered; the native form says all of it, or only that it is registered.
+		// The server completes missing members of a published call from the registration. The
+		// native form contains the whole spec, or refers to the registration.
 		delete(v, "over")
 		if targets, ok := v["targets"].([]any); ok {
 			v["targets"] = names(targets)
@@ -272,7 +270,7 @@ func essential(said any) any {
 	return said
 }
 
-// names are who targets are, hosts first.
+// names returns the hosts and agents of targets, sorted.
 func names(targets []any) []string {
 	var named []string
 	for _, target := range targets {

@@ -7,7 +7,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// TestACallbacksSecretsAreNotShown: who may read a task is not only who made it.
+// A task is readable not only for the caller that created it, so responses must omit the secrets in
+// its callback URL.
 func TestACallbacksSecretsAreNotShown(t *testing.T) {
 	t.Parallel()
 	task := procfleet.Task{Callback: "https://ops:secret@shop.example/done?token=secret#secret"}

@@ -47,7 +47,7 @@ func TestATextThatIsLargerThanAnyTopologyIsRefused(t *testing.T) {
 	}
 }
 
-// What is said in one form means the same in the others.
+// The same topology in any of the forms decodes into the same value.
 func TestATopologyMeansTheSameInEveryForm(t *testing.T) {
 	t.Parallel()
 	want, err := decodedTopology("application/json", `{"sets":[
@@ -78,8 +78,8 @@ func TestATopologyMeansTheSameInEveryForm(t *testing.T) {
 	}
 }
 
-// Of a file of several documents only the first would be read, and the sets of
-// the others taken away.
+// If a file with several documents were accepted, only the first would be read, and the sets of the
+// others would be removed.
 func TestATopologyOfSeveralYAMLDocumentsIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, several := range map[string]bool{

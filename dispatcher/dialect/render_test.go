@@ -86,8 +86,8 @@ type contentExt struct {
 	LastExit *procfleet.LastExit `json:"lastExit,omitempty"`
 }
 
-// What is rendered by hand must be what encoding/json makes of the struct that
-// declares the shape, with every member set, with none, and with one at a time.
+// The hand-written encoders must produce the same JSON as encoding/json does for the struct that
+// declares the form, with every member set, with none, and with one at a time.
 func TestRenderedMembersAreThoseThatAreDeclared(t *testing.T) {
 	t.Parallel()
 	t.Run("content", contentsAreThoseThatAreDeclared)
@@ -164,7 +164,7 @@ func itemResults(t *testing.T) []procfleet.ItemResult {
 	return all
 }
 
-// note records the fields of v, and of everything in it, that are not zero.
+// note records the nonzero fields of v and of all nested values.
 func note(seen map[string]bool, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -209,7 +209,7 @@ func sameAsDeclared[T any](t *testing.T, render func(*T) rendered) {
 	}
 }
 
-// set gives v and everything in it a value that is not zero.
+// set sets v and all nested values to nonzero values.
 func set(t *testing.T, v reflect.Value) {
 	t.Helper()
 	if v.Type() == reflect.TypeFor[time.Time]() {
@@ -275,7 +275,7 @@ func FuzzRenderedFloat(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, v float64) {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return // encoding/json refuses what is null here
+			return // encoding/json rejects null here
 		}
 		want, err := appendJSON(nil, map[string]float64{"v": v})
 		if err != nil {

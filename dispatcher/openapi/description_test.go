@@ -14,7 +14,8 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/openapi/openapitest"
 )
 
-// Whoever adds a dialect, a family of paths or a call reads here what to write.
+// For a new dialect, family of paths or call without a description, this test fails with the missing
+// text.
 func TestEveryCallIsDescribed(t *testing.T) {
 	t.Parallel()
 	for _, d := range dialect.All() {
@@ -84,8 +85,8 @@ func TestEveryDescriptionIsOfADialect(t *testing.T) {
 	}
 }
 
-// Every path and method of the dialects is in the document, by itself or beside
-// the path that stands for it, except a GET that nothing could be said with.
+// The document contains every path and method of the dialects, as an operation or as an equivalent
+// path of one, except GET for calls whose required members a query string cannot contain.
 func TestEveryPathOfEveryCallIsFound(t *testing.T) {
 	t.Parallel()
 	api, doc := document(t)
@@ -122,8 +123,8 @@ func TestEveryPathOfEveryCallIsFound(t *testing.T) {
 	}
 }
 
-// The failures that calls have come from the dialects; those of paths and
-// methods, and of published operations, are the only ones that no call has.
+// Every kind of error is described. Only the errors for unknown paths and methods and for published
+// operations belong to no call.
 func TestEveryKindOfFailureIsDescribed(t *testing.T) {
 	t.Parallel()
 	for kind := dialect.Internal; kind <= dialect.Forbidden; kind++ {
@@ -135,7 +136,7 @@ func TestEveryKindOfFailureIsDescribed(t *testing.T) {
 	}
 }
 
-// What the examples show is what the schemas say.
+// The examples match the schemas.
 func TestExamplesAreAsDescribed(t *testing.T) {
 	t.Parallel()
 	api, doc := document(t)
@@ -193,8 +194,8 @@ func asJSON(t *testing.T, value any) []byte {
 	return text
 }
 
-// An answer that lacks a member, has one too many, or one of another type is
-// refused, and so is a status that is not described: of every call.
+// For every call, the check of the description fails for a response with a missing member, an extra
+// member or a member of another type, and for an undescribed status.
 func TestABrokenAnswerIsNoticed(t *testing.T) {
 	t.Parallel()
 	_, doc := document(t)
@@ -231,7 +232,7 @@ func TestABrokenAnswerIsNoticed(t *testing.T) {
 	}
 }
 
-// spoilt are answers that are wrong in one place each.
+// spoilt returns copies of a response that each have one error.
 func spoilt(t *testing.T, answer json.RawMessage) map[string][]byte {
 	t.Helper()
 	wrong := make(map[string][]byte)
@@ -271,8 +272,7 @@ func spoilt(t *testing.T, answer json.RawMessage) map[string][]byte {
 	return wrong
 }
 
-// Requests are taken as the decoders take them; what no decoder takes, the
-// description refuses as well.
+// A request that the decoders reject does not match the description.
 func TestABrokenRequestIsNoticed(t *testing.T) {
 	t.Parallel()
 	_, doc := document(t)
@@ -303,8 +303,8 @@ func TestABrokenRequestIsNoticed(t *testing.T) {
 	}
 }
 
-// A word that is none of JSON Schema's would say nothing, and nobody would
-// notice.
+// A misspelled JSON Schema keyword would be ignored by every validator, so the test accepts only
+// known keywords.
 func TestSchemasHaveOnlyWordsThatMeanSomething(t *testing.T) {
 	t.Parallel()
 	known := []string{

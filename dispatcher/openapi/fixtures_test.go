@@ -45,7 +45,7 @@ var documentOnce = sync.OnceValues(func() (made madeDocument, err error) {
 // recorded is a fixture of a dialect: a request and the answer to it.
 type recorded struct {
 	name      string
-	operation *openapitest.Operation // nil: what was asked for does not exist, or cannot be said so
+	operation *openapitest.Operation // nil: the path does not exist, or the description omits the request
 	accepted  bool
 	path      string
 	query     url.Values

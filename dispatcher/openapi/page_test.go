@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// parsed is the page of all dialects, as a browser takes it.
+// parsed returns the page of all dialects, parsed as in a browser.
 func parsed(t *testing.T) (*API, *html.Node) {
 	t.Helper()
 	api, _ := document(t)
@@ -44,8 +44,8 @@ func words(n *html.Node) string {
 	return all.String()
 }
 
-// A page that fetches nothing works where nothing else can be reached, and
-// tells nobody who reads it.
+// The page loads no other resources: it works without access to the internet, and reveals its
+// readers to no other server.
 func TestThePageFetchesNothing(t *testing.T) {
 	t.Parallel()
 	_, root := parsed(t)
@@ -123,7 +123,7 @@ func TestEveryCallHasItsPlaceOnThePage(t *testing.T) {
 	}
 }
 
-// Nobody could know otherwise that one of two members is needed.
+// The page must say that one of two members is required: the list of members does not show it.
 func TestThePageSaysWhichMembersDoForOneAnother(t *testing.T) {
 	t.Parallel()
 	_, root := parsed(t)

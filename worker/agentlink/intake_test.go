@@ -84,7 +84,7 @@ func TestAgentsReturnAsARampWhenTheStoreIsBack(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// One attempt per pause of 3 s less 10 %, and those that found the breaker closed at first.
+		// One attempt per pause of 3 s less 10 %, and the attempts before the breaker first opened.
 		if most := agents/100 + int(outage/(2700*time.Millisecond)); attempts > most {
 			t.Errorf("%d attempts while the store was unavailable, at most %d are allowed", attempts, most)
 		}

@@ -87,8 +87,8 @@ func TestASpecReachesAgentsWhole(t *testing.T) {
 	}
 }
 
-// The status has the same fields on both sides; what goes through the
-// translation must come out whole.
+// The status has the same fields in agentproto and in procfleet; the translation must preserve
+// all of them.
 func TestAStatusComesFromAgentsWhole(t *testing.T) {
 	t.Parallel()
 	wire := filled[agentproto.Status]()

@@ -16,7 +16,7 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// distantStore takes a second for each lookup, and has no task.
+// distantStore needs a second for each lookup, and contains no task.
 type distantStore struct {
 	Store
 	lookups atomic.Int32

@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// FuzzReply replies to a command with anything. Nothing is recorded of an item
-// that was not requested, or twice of one that was.
+// FuzzReply replies to a command with arbitrary data. The worker must record nothing for an item
+// that it did not request, and at most one result for each requested item.
 func FuzzReply(f *testing.F) {
 	f.Add(0, 1, []byte(`{"type":"procfleet.agent.v1.reply","instance":"i","items":[{"item":10},{"item":11,"result":{"item":11,"code":0,"reason":"succeeded"}}]}`))
 	f.Add(0, 1, []byte(`{"type":"procfleet.agent.v1.reply","instance":"i","items":[{"item":10},{"item":10}]}`))

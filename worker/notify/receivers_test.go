@@ -50,8 +50,8 @@ func TestWhatIsAllowedOpensNothingElse(t *testing.T) {
 	}
 }
 
-// Every spelling of a loopback address ends in a connection to loopback if
-// nothing is refused: the test server sees none of them.
+// Every spelling in the test would connect to the loopback address if it were permitted. The
+// test server must receive no connection.
 func TestACallbackReachesNoLocalServer(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s was reached", r.Host) }))

@@ -9,7 +9,7 @@ import (
 	"github.com/procfleet/procfleet/worker/agentlink"
 )
 
-// FuzzResendReply replies to a resend request with anything. It says nothing of an
+// FuzzResendReply replies to a resend request with arbitrary data. The reply must not affect an
 // item that was not in the request.
 func FuzzResendReply(f *testing.F) {
 	f.Add(0, []byte(`{"type":"procfleet.agent.v1.resend_reply","unknown":[10,12],"running":[11]}`))
