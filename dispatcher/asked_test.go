@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// plainDialect is a dialect that says everything as it is inside, so that tests of
-// what dispatchers do need none of the published shapes.
+// plainDialect is a dialect whose requests and responses are the internal types in JSON, so that
+// tests of the dispatcher do not depend on a published form.
 func plainDialect() dialect.Dialect {
 	call := func(name string, endpoint dialect.Endpoint) dialect.Call {
 		return dialect.Call{Name: "plain." + name, Paths: []string{"/" + name}, Methods: []string{http.MethodPost}, Endpoint: endpoint}

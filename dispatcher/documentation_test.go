@@ -34,8 +34,8 @@ func description(t *testing.T) *openapitest.Document {
 	return doc
 }
 
-// asDescribed says what of a request that was granted, or of the answer, is
-// not as described.
+// asDescribed returns an error if an accepted request or the response to a request does not match
+// the description.
 func asDescribed(doc *openapitest.Document, r *http.Request, body string, a *answer) error {
 	operation := doc.Find(r.Method, r.URL.Path)
 	if operation == nil {

@@ -128,7 +128,7 @@ func nativeBody(host string) string {
 	return fmt.Sprintf(`{"action":"status","process":{"namespace":"ns","name":"web","proc_name":"nginx"},"hosts":[%q]}`, host)
 }
 
-// Every shape says whether it accepted in its own way.
+// Every published form reports acceptance in its own way.
 var shapes = []struct {
 	name     string
 	path     string

@@ -795,7 +795,7 @@ func TestAMessageThatComesAgainIsTheSameTaskAndToldAgain(t *testing.T) {
 	}
 }
 
-// A producer that gave no key must not hear of a conflict of keys.
+// A producer that sent no idempotency key must not receive a conflict of keys.
 func TestAMessageWithoutAKeyConflictsWithNothing(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)

@@ -114,8 +114,8 @@ func TestOtherAccountsMayCallWhereTheyAreAllowed(t *testing.T) {
 	}
 }
 
-// TestWhoClosesAtOnceIsNotTakenForRoot: of a socket that no process holds any
-// more the kernel says that root owns it.
+// A caller that closes its connection at once must not be authenticated as root: the kernel reports
+// root as the owner of a socket that no process has open.
 func TestWhoClosesAtOnceIsNotTakenForRoot(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)

@@ -136,7 +136,7 @@ func TestACallerThatSendsSlowlyDoesNotKeepOthersWaiting(t *testing.T) {
 	}
 }
 
-// announcedBody says when the reading of it has begun.
+// announcedBody reports the first read of the body.
 type announcedBody struct {
 	io.ReadCloser
 	begun func()

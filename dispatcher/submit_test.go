@@ -179,7 +179,7 @@ func TestAStoreThatFailedBeforeItHadTheTaskDidNothing(t *testing.T) {
 	}
 }
 
-// unconfirmed is a store that makes a task and fails all the same.
+// unconfirmed is a store that creates a task and returns an error, as if the reply were lost.
 type unconfirmed struct {
 	Store
 	begin func(context.Context, procfleet.TaskID, int) (taskstore.Begun, error) // of a worker that is faster; nil without

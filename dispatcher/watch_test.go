@@ -458,7 +458,7 @@ func TestAReaderThatReadsNothingDoesNotHoldUpADispatcherThatStops(t *testing.T) 
 	}
 }
 
-// bulky is aTask, of which much is to be said.
+// bulky returns aTask with a long text, so that its events are large.
 func bulky(done int) procfleet.Task {
 	task := aTask(done)
 	task.Callback = "http://" + strings.Repeat("x", 30_000)

@@ -48,7 +48,7 @@ func (s *signing) counted(messageType, reason string, n int) bool {
 	return s.says(fmt.Sprintf("procfleet_worker_messages_refused_total{reason=%q,type=%q} %d\n", reason, agentproto.ShortType(messageType), n))
 }
 
-// says reports whether the metrics have a line.
+// says reports whether the metrics page contains a line.
 func (s *signing) says(line string) bool { return strings.Contains(s.page(), line) }
 
 // page returns the metrics as text.
@@ -129,11 +129,10 @@ func TestAnUnsignedSettingsRequestGetsNoReply(t *testing.T) {
 	}
 }
 
-// TestOnlyTheAgentOfLostItemsMayDenyThem: what anybody else
-// says ends none.
+// A reply that denies an item ends the item only if the item's agent has signed it.
 func TestOnlyTheAgentOfLostItemsMayDenyThem(t *testing.T) {
 	t.Parallel()
-	// chase has an overdue item's agent say that it does not know it.
+	// chase makes the agent of an overdue item reply that it does not know the item.
 	chase := func(t *testing.T, s *signing, lastCall time.Duration, sign func(m fleetkey.Message) nats.Header) (*env, procfleet.TaskID) {
 		t.Helper()
 		e := start(t, s.worker, func(c *worker.Config) { c.Timing.Sweep.LastCall, c.Timing.Sweep.ResendWait = lastCall, patience })

@@ -251,7 +251,7 @@ func TestAnAgentThatRestartsInGoodOrderGetsItsCommand(t *testing.T) {
 	e.store.present(host(1), "i1")
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	e.eventually(func() bool { return e.store.called("Presences") > 3 }, "the host is in grace")
-	e.store.present(host(1), "i1", func(p *taskstore.Presence) { *p = taskstore.Presence{} }) // it said that it leaves
+	e.store.present(host(1), "i1", func(p *taskstore.Presence) { *p = taskstore.Presence{} }) // the agent has announced its shutdown
 	seen := e.store.called("Presences")
 	e.eventually(func() bool { return e.store.called("Presences") > seen+3 }, "the host is asked further")
 	e.agent(host(1), accept)

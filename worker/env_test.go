@@ -344,7 +344,7 @@ func (e *env) sendUntilReceipt(msg *nats.Msg) <-chan agentproto.Receipt {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond): // sooner than it says
+			case <-time.After(20 * time.Millisecond): // earlier than RetryAfter of the receipt
 			}
 		}
 	}()

@@ -19,7 +19,7 @@ func eventOf(h procfleet.Host, id string, receipt bool) *agentproto.Event {
 	}
 }
 
-// event is a request with an event, signed as header says.
+// event returns a request with an event, signed by header.
 func (e *env) event(id string, header func(fleetkey.Message) nats.Header) *nats.Msg {
 	data := e.encode(eventOf(host(1), id, true))
 	return &nats.Msg{Subject: agentproto.EventSubject(0), Data: data, Header: header(fleetkey.Message{Purpose: agentproto.TypeEvent, Body: data})}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// history is a journal as an agent leaves it, and what was done with it.
+// history is a journal as an agent leaves it, and the calls that wrote it.
 type history struct {
 	disk   memDisk
 	ops    map[ID]Op
@@ -76,9 +76,9 @@ func newHistory(tb testing.TB) *history {
 	return h
 }
 
-// check opens the journal on a disk and holds it against what was done.
-// Everything that is there must have been, and nothing that had begun may
-// begin once more. mayForget allows for operations of which nothing is left.
+// check opens the journal on a disk and compares it with the calls that wrote it. It must contain only
+// written operations, and no operation that had begun may begin again. mayForget permits missing
+// operations.
 func (h *history) check(d memDisk, mayForget bool) (r Recovered, err error) {
 	j, r, err := open(memDir, d, memLimits(), quiet())
 	if err != nil {
@@ -111,7 +111,7 @@ func (h *history) check(d memDisk, mayForget bool) (r Recovered, err error) {
 			return r, fmt.Errorf("%v has the invented result %+v", id, result)
 		}
 	}
-	// It must take what is new, and keep it.
+	// The journal must accept a new operation, and store it durably.
 	next := startOp("next", 0)
 	next.Fence = 1 << 40
 	if v, err := j.Receive([]Op{next}); err != nil || v[0] != (Admission{}) {
@@ -173,8 +173,8 @@ func TestEveryFileTornAtEveryOffset(t *testing.T) {
 			if slices.Contains(frames, cut) { // nothing is torn, and nothing shows what there was
 				h = &history{ops: h.ops, states: h.states}
 			}
-			// A file that ends too early does not show that it did: only what is
-			// left can be held against what was done.
+			// A truncated file looks complete, so only the remaining operations can be
+			// compared.
 			if _, err := h.check(d, true); err != nil {
 				t.Fatalf("%s cut at %d: %v", filepath.Base(name), cut, err)
 			}

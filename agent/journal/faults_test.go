@@ -112,9 +112,9 @@ func (f *faultyFile) Truncate(size int64) error {
 	return f.file.Truncate(size)
 }
 
-// TestDiskFailsAtEveryCall walks one operation through the journal while the
-// n-th call to the disk, and for a while the following ones, fail. What was
-// reported durable must be there after a crash; what was refused must not.
+// TestDiskFailsAtEveryCall records one operation in the journal while the n-th call to the disk, and
+// some following calls, fail. After a crash the journal must contain every record that it reported as
+// durable, and no operation that it rejected.
 func TestDiskFailsAtEveryCall(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{syscall.ENOSPC, syscall.EIO} {

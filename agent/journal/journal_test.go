@@ -145,7 +145,7 @@ func TestRepeatIsAnsweredWithWhatIsKnown(t *testing.T) {
 	if v := receive(t, j, op); v[0].Result == nil || v[0].Result.Message != "success" {
 		t.Fatalf("when over: %+v", v[0])
 	}
-	// The first outcome stands.
+	// The first outcome remains.
 	other := agentproto.Result{Code: agentproto.CodeFailed, Reason: agentproto.ReasonCommandFailed, Message: "start: no"}
 	if err := j.Finish(op.ID, other); err != nil {
 		t.Fatal(err)
@@ -155,9 +155,8 @@ func TestRepeatIsAnsweredWithWhatIsKnown(t *testing.T) {
 	}
 }
 
-// TestUpgradedAgentKeepsTheOutcomeOfAnOperationItReadsDifferently: a later
-// agent knows a field of the spec that its predecessor dropped, so that the
-// repeat of a command no longer looks like the first one.
+// After an upgrade the agent knows a field of the spec that the previous release dropped, so a repeated
+// command differs from the recorded one. The recorded outcome must still be found.
 func TestUpgradedAgentKeepsTheOutcomeOfAnOperationItReadsDifferently(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -99,8 +99,8 @@ func TestWriterKilledInTheMiddleOfAGeneration(t *testing.T) {
 	}
 }
 
-// outliveKill lets a writer be killed after a number of steps, or at a point,
-// and looks whether all that it called durable is there.
+// outliveKill kills a writer after a number of steps or at a point, and verifies that the journal
+// contains every record that the writer reported as durable.
 func outliveKill(t *testing.T, steps int, point string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -137,8 +137,8 @@ func outliveKill(t *testing.T, steps int, point string) {
 	}
 }
 
-// writeAndKill runs a writer, which dies at the point, or is killed after it
-// reported the given number of durable steps, and returns what it reported.
+// writeAndKill runs a writer, which dies at the point or is killed after it has reported the given
+// number of durable steps. It returns the reported steps.
 func writeAndKill(t *testing.T, dir string, steps int, point string) (received, finished map[ID]bool) {
 	t.Helper()
 	self, err := os.Executable()

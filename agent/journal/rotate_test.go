@@ -88,7 +88,7 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := filepath.Join(dir, "log-000001")
-	// Behind the head stands what this program cannot read.
+	// After the head follows data that this program cannot read.
 	data := append(appendFrame(nil, payload), "from the future"...)
 	if err := os.WriteFile(name, data, 0o600); err != nil {
 		t.Fatal(err)

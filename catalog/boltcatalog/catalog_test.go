@@ -65,8 +65,8 @@ func BenchmarkCatalog(b *testing.B) { catalogtest.RunBenchmarks(b, harness()) }
 // victimFile is set for the process that is to be killed: the file to write.
 const victimFile = "PROCFLEET_TEST_VICTIM_FILE"
 
-// victim writes to the catalog until it is killed and says on standard output
-// what was confirmed, one line each.
+// victim writes to the catalog until it is killed, and writes a line to standard output for each
+// confirmed call.
 func victim(path string) error {
 	if round := os.Getenv(victimRound); round != "" {
 		return catalogVictim(path, round)

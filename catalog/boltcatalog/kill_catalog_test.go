@@ -25,8 +25,8 @@ const victimRound = "PROCFLEET_TEST_VICTIM_ROUND"
 
 const catalogWriters = 4
 
-// catalogVictim writes to the catalog until it is killed and says what was
-// confirmed: the writer and the number of its step.
+// catalogVictim writes to the catalog until it is killed, and prints writer and number of each
+// confirmed step.
 func catalogVictim(path, round string) error {
 	var first int
 	if _, err := fmt.Sscan(round, &first); err != nil {
@@ -94,8 +94,8 @@ func catalogStep(s *stores.Bolt, w, step int) error {
 	}
 }
 
-// stepsOf says which step of each kind a writer did last when the last of all
-// was the given one, at least the fourth.
+// stepsOf returns the last step of each kind of a writer whose last step was the given one, at least
+// the fourth.
 func stepsOf(last int) [4]int {
 	var steps [4]int
 	for kind := range steps {
@@ -120,9 +120,9 @@ func TestACatalogSurvivesSIGKILL(t *testing.T) {
 		}
 		for w, step := range last {
 			if step%1_000_000 < 4 {
-				continue // of the round before it is not known what it did last
+				continue // the last step of the previous round is unknown
 			}
-			// The step after the last one that was confirmed may have been done.
+			// The step after the last confirmed one may be stored.
 			got := catalogState(t, s, w)
 			if want := []string{expectedState(step), expectedState(step + 1)}; !slices.Contains(want, got) {
 				t.Errorf("writer %d had confirmed step %d; the catalog has %s, want %s", w, step, got, want)

@@ -28,8 +28,8 @@ const (
 
 var shop = catalog.Business{Account: catalog.DefaultAccount, ID: 2}
 
-// templateVictim edits until it is killed, and says which writer's which batch
-// was confirmed. Writers share a business, so that batches share commits.
+// templateVictim edits templates until it is killed, and prints writer and number of each confirmed
+// batch. The writers share a business, so that batches share commits.
 func templateVictim(path string) error {
 	s, err := stores.OpenBolt(path, boltdb.Options{})
 	if err != nil {
@@ -44,8 +44,8 @@ func templateVictim(path string) error {
 	return <-errs
 }
 
-// editForever makes the templates of a writer unless they are there, and gives
-// all of them the number of the batch again and again.
+// editForever creates the missing templates of a writer, and repeatedly stores the number of the batch
+// in all of them.
 func editForever(s *stores.Bolt, w int) error {
 	found, err := templatesOf(s, w)
 	if err != nil {
@@ -68,8 +68,8 @@ func editForever(s *stores.Bolt, w int) error {
 	}
 }
 
-// numbered is a batch that gives each template the number as its start
-// command, another name of its writer's, and a module.
+// numbered returns a batch that sets the start command of each template to the number, exchanges the
+// names among the writer's templates, and binds a module.
 func numbered(w int, ids []int64, n int) []catalog.Edit {
 	edits := make([]catalog.Edit, len(ids))
 	for i, id := range ids {

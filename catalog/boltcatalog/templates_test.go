@@ -47,8 +47,7 @@ func makeTemplates(t *testing.T, s *Catalog, user string, n int) []int64 {
 	return ids
 }
 
-// setAll is a batch that gives all templates one start command, and moves
-// their names among them.
+// setAll returns a batch that sets the start command of all templates and exchanges their names.
 func setAll(ids []int64, user, start string, round int) []catalog.Edit {
 	edits := make([]catalog.Edit, len(ids))
 	for i, id := range ids {
@@ -59,8 +58,8 @@ func setAll(ids []int64, user, start string, round int) []catalog.Edit {
 	return edits
 }
 
-// Views are forgotten and loaded all the time while batches change what they
-// show: a search must show each batch whole, and every batch that was answered.
+// While views are repeatedly dropped and loaded, batches change the templates. A search must contain
+// either all or no changes of a batch, and the changes of every confirmed batch.
 func TestASearchShowsWholeBatchesAndAllThatWereAnswered(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, new(atomic.Int64))
@@ -120,8 +119,8 @@ func checkBatch(t *testing.T, s *Catalog, user string, size, least int) {
 	}
 }
 
-// What is found has to meet the condition, also while templates change such
-// that they do or do not, are deleted and made anew.
+// A search returns only templates that match, while templates change so that they match or do not
+// match, and are deleted and created again.
 func TestASearchFindsOnlyWhatItAskedForWhileThatChanges(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, new(atomic.Int64))
@@ -164,8 +163,8 @@ func TestASearchFindsOnlyWhatItAskedForWhileThatChanges(t *testing.T) {
 	reading.Wait()
 }
 
-// One of the changes of a commit fails such that the others are run again,
-// some edits are refused: what is answered is what is stored and found.
+// If one change of a commit fails, the others are executed again, and some edits are rejected. The
+// results of the edits must match the stored and found templates.
 func TestEditsInOneCommitDoNotHarmEachOther(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, new(atomic.Int64))
@@ -209,7 +208,7 @@ func TestEditsInOneCommitDoNotHarmEachOther(t *testing.T) {
 	}
 }
 
-// A commit may be on disk though it failed; what it did is not in the view.
+// A failed commit may be on disk, but its changes are not in the view.
 func TestAViewThatMissedACommitIsLoadedAnew(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, new(atomic.Int64))

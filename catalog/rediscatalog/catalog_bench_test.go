@@ -32,12 +32,12 @@ func BenchmarkCatalog(b *testing.B) {
 	another := func(tb testing.TB) catalogtest.Store { tb.Helper(); return openQuietly(tb, server) }
 	catalogtest.RunBenchmarks(b, catalogtest.Harness{
 		Open: another,
-		// Redis goes on: what is new is the process that asks it.
+		// Redis continues to run: reopening simulates a new process of procfleet.
 		Reopen: func(tb testing.TB, _ catalogtest.Store) catalogtest.Store { tb.Helper(); return another(tb) },
 	})
 }
 
-// measured is a store with a look inside its server.
+// measured is a store with access to the statistics of its server.
 type measured struct {
 	*stores.Redis
 	client *redis.Client
@@ -91,7 +91,7 @@ func fleetHosts(b *testing.B, n int) []procfleet.Host {
 	return hosts
 }
 
-// fleetReport is what an agent says that manages five processes.
+// fleetReport returns the report of an agent with five processes.
 func fleetReport(h procfleet.Host, number int64) catalog.Report {
 	now := time.UnixMicro(number).UTC()
 	r := catalog.Report{Host: h, AgentID: "020000000242ac110002171654321" + h.String(), Instance: "0b0c1a4e-8d9a-4d7e-9a0c-3b1f5e6d7c8b", Number: number, At: now}
@@ -110,8 +110,8 @@ func fleetReport(h procfleet.Host, number int64) catalog.Report {
 	return r
 }
 
-// BenchmarkReport keeps what a fleet of 10,000 hosts says that have nothing
-// new to name, 500 reports at a time as workers do.
+// BenchmarkReport stores the reports of a fleet of 10,000 hosts without new processes, in batches of
+// 500, as workers do.
 func BenchmarkReport(b *testing.B) {
 	const n, part = 10_000, 500
 	m := measure(b)

@@ -86,7 +86,7 @@ func shown(t *testing.T, s catalog.Store) []catalog.Process {
 	}
 }
 
-// nothingLeft checks what is stored without a registration.
+// nothingLeft verifies that nothing is stored without a registration.
 func nothingLeft(t *testing.T, c *redis.Client) {
 	t.Helper()
 	for _, key := range redistest.Keys(t, c, "*") {
@@ -230,12 +230,11 @@ func TestWhatOnlyTheIndexKnowsIsNeitherShownNorCounted(t *testing.T) {
 	}
 }
 
-// TestIndexIsRightAfterAStormOfChanges reads pages, which take out of the index
-// what nobody knows, while the same processes are reported, left out,
-// registered and unregistered.
+// TestIndexIsRightAfterAStormOfChanges reads pages while the same processes are reported, omitted
+// from reports, registered and unregistered. Reading a page removes entries from the index that are
+// neither registered nor reported.
 //
-// Many short storms find more than a long one, in which later changes mend what
-// earlier ones broke.
+// Many short rounds find more errors than a long one, in which later changes repair the index.
 func TestIndexIsRightAfterAStormOfChanges(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -326,7 +325,7 @@ func TestRegistrationsWaitForReplicas(t *testing.T) {
 		}
 	}
 	s.SetPatience(30 * time.Second)
-	mustNot(t, s.Report(t.Context(), []catalog.Report{reportOf(h, 1, "web")})) // the next report says all
+	mustNot(t, s.Report(t.Context(), []catalog.Report{reportOf(h, 1, "web")})) // the next report is complete
 }
 
 // The repeat finds the change of the first attempt made.
@@ -341,8 +340,8 @@ func TestRepeatAfterALostAnswerAnswersWhatTheFirstAttemptChanged(t *testing.T) {
 	})
 }
 
-// changes makes a change of each kind, each with a store that losing opens, and
-// checks that the answer says what changed; s loses nothing.
+// changes makes a change of each kind, each with a store that losing opens and that loses the reply,
+// and verifies that the result reports the change. s loses no reply.
 func changes(t *testing.T, s *stores.Redis, losing func() *stores.Redis) {
 	t.Helper()
 	hosts := catalogHosts(t, 2)

@@ -18,8 +18,8 @@ type onServer struct {
 	server *redistest.Server
 }
 
-// open opens a store whose calls, unless the options say otherwise, wait longer
-// for Redis than a busy machine may stand still.
+// open opens a store. Unless the options set a patience, its calls wait for Redis longer than a busy
+// machine may suspend it.
 func open(tb testing.TB, opt redisconn.Options) *stores.Redis {
 	tb.Helper()
 	opt.Log = testenv.Log(tb)

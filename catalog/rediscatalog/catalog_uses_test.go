@@ -10,9 +10,9 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// TestSpecsAreCountedRightAfterManyRegisterTheSameProcesses looks at the keys:
-// a spec that is dropped while a registration has it would make that one
-// unreadable, one that is left over would stay for ever.
+// TestSpecsAreCountedRightAfterManyRegisterTheSameProcesses reads the keys: if a spec were removed while
+// a registration refers to it, the registration would be unreadable. If a spec without a registration
+// remained, it would stay forever.
 func TestSpecsAreCountedRightAfterManyRegisterTheSameProcesses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -16,7 +16,7 @@ import (
 // SetPatience changes the patience of the connection; no call may be under way.
 func (s *Catalog) SetPatience(d time.Duration) { s.conn.SetPatience(d) }
 
-// Cut says after which step a reporter dies.
+// Cut is the step after which a reporter dies.
 type Cut int
 
 // The steps of a report that names other processes than the one before.
@@ -54,14 +54,12 @@ func (s *Catalog) LoseWrite(meanwhile func()) {
 	redistest.LoseReply(s.conn.Client(), meanwhile, changeTemplatesScript, setTopologyScript)
 }
 
-// LoseAnswers lets the next script that answers what it changed run and its
-// answer be lost.
+// LoseAnswers drops the reply to the next script that returns its changes, after the script ran.
 func (s *Catalog) LoseAnswers() {
 	redistest.LoseReply(s.conn.Client(), func() {}, registerScript, unregisterScript, liftScript)
 }
 
-// LoseChanges does so with the next script that tells what has become of
-// templates.
+// LoseChanges drops the reply to the next script that returns the changes of templates.
 func (s *Catalog) LoseChanges(meanwhile func()) {
 	redistest.LoseReply(s.conn.Client(), meanwhile, changesScript)
 }
@@ -83,5 +81,5 @@ func (call beforePages) ProcessPipelineHook(next redis.ProcessPipelineHook) redi
 	}
 }
 
-// Forget does what happens when nobody has asked for any business for long.
+// Forget drops all cached views, as happens when no business was searched for a long time.
 func (s *Catalog) Forget() { s.caches.Forget(time.Now().Add(recent.For)) }

@@ -9,8 +9,7 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Whatever somebody wrote into the keys of the store by hand, reading it ends
-// in a value or in an error.
+// Reads of keys with arbitrary contents return a value or an error, and do not panic.
 
 func FuzzReadFreeze(f *testing.F) {
 	f.Add("a0:10.0.0.1\x00shop", `1790000000000000{"r":"audit","b":"ann"}`)

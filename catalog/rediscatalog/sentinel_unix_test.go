@@ -45,7 +45,7 @@ func TestFailOverBySentinelLosesNoTemplateThatWaited(t *testing.T) {
 	// half a minute.
 	opt := redisconn.Options{URL: url, WaitReplicas: 2, WaitTimeout: 10 * time.Second, Patience: 5 * time.Minute}
 	before := open(t, opt)
-	opt.WaitReplicas = 1 // what is promoted has the other replica
+	opt.WaitReplicas = 1 // the promoted server has the other replica
 	after := open(t, opt)
 	goOn(t, before, open(t, opt), func() *stores.Redis {
 		master.Stop(t)

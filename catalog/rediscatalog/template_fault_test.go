@@ -97,9 +97,9 @@ func TestTemplatesSurviveAKillAtAnyMoment(t *testing.T) {
 	restart.Wait()
 }
 
-// goOn makes pairs of templates with one store and deletes some, while another
-// one searches; in the middle turn says which store goes on. All find exactly
-// what was answered, and so does who comes after.
+// goOn creates pairs of templates with the store s and deletes some, while the store searching
+// searches. In the middle it continues with the store that turn returns. All stores, and a store that
+// is opened afterwards, must find exactly the confirmed templates.
 func goOn(t *testing.T, s, searching *stores.Redis, turn func() *stores.Redis) {
 	t.Helper()
 	const n = 40
@@ -127,8 +127,8 @@ func goOn(t *testing.T, s, searching *stores.Redis, turn func() *stores.Redis) {
 	shows(t, s, "", want...)
 }
 
-// One search has asked the server that was restored, another the one before,
-// and the later answer of the former must not be added to what the latter said.
+// One search reads the restored server, and another one has read the server before the restore. Their
+// replies must not be combined.
 func TestSearchesOfBeforeAndAfterARestoreAreNotMixed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

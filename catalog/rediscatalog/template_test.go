@@ -304,7 +304,7 @@ func TestSearchAfterARestoreFindsWhatThereIs(t *testing.T) {
 		t.Errorf("id %d was given after %d", after[0], lost)
 	}
 	shows(t, s, "", "kept", "deleted later", "lost", "new")
-	// Who has not seen the lost ids is given them, but none that is there.
+	// A store that has not received the lost ids allots them again, but no existing id.
 	other := open(t, redisconn.Options{URL: server.URL()})
 	mustNot(t, server.Client(t).Set(t.Context(), "pf:template-ids", ids[0]-1, 0).Err())
 	if id := editAll(t, other, named("other"))[0]; slices.Contains(append(after, ids...), id) {

@@ -58,7 +58,7 @@ func TestModulesThatManyDispatchersChangeKeepEveryChange(t *testing.T) {
 	}
 }
 
-// The version says nothing then: it is given again.
+// After a restore a version does not identify a topology: the store assigns it again.
 func TestTopologyThatARestoreTookAwayIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -22,8 +22,8 @@ import (
 // victimFile is set for the process that is to be killed: the store to write.
 const victimFile = "PROCFLEET_TEST_VICTIM_FILE"
 
-// victim writes to the store until it is killed and says on standard output
-// what was confirmed, one line each.
+// victim writes to the store until it is killed, and writes a line to standard output for each
+// confirmed call.
 func victim(path string) error {
 	s, err := boltstore.Open(path, boltdb.Options{})
 	if err != nil {

@@ -136,7 +136,7 @@ func timeRecord(b *testing.B, s *redisstore.Store, results []procfleet.Result) t
 	return spent
 }
 
-// BenchmarkPresences asks for the hosts of a 10,000-host task as deliveries
+// BenchmarkPresences reads the presences of the hosts of a 10,000-host task as deliveries
 // do, 256 at a time.
 func BenchmarkPresences(b *testing.B) {
 	const n, part = 10_000, 256

@@ -47,8 +47,8 @@ func TestSlotThatMovesIsRiddenOut(t *testing.T) {
 	}
 }
 
-// The server that has a task may be replaced by one that has not heard of its
-// last results, when its notification was sent; the index is on another server.
+// After the completion of a task was notified, a replica without the task's last results may replace
+// the server of the task. The index, with the notification, is on another server.
 func TestTaskOfAClusterThatForgetsItsEndAfterItWasNotifiedIsVisitedAgain(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 2)
@@ -138,7 +138,7 @@ func TestWaitingForReplicasInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 2)
 	url := nodes[0].URL() + "?addr=" + nodes[1].Addr
-	// No node has a replica, so whoever waits for one is told that none came.
+	// No node has a replica, so every call that waits for a replica fails.
 	s := open(t, redisconn.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Millisecond})
 	sure := open(t, redisconn.Options{URL: url})
 	batches := make([]taskstore.Batch, 8)
@@ -216,7 +216,7 @@ func TestFailOverInAClusterUnderLoadLosesNothingThatWaited(t *testing.T) {
 	}
 	url := masters[0].URL() + "?addr=" + masters[1].Addr + "&addr=" + masters[2].Addr
 	careful := open(t, redisconn.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
-	// What is promoted has no replica of its own.
+	// The promoted server has no replica of its own.
 	after := open(t, redisconn.Options{URL: url, Patience: 3 * time.Second})
 	l := startLoad(t, careful)
 	l.more(t, 8)

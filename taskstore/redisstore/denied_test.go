@@ -27,7 +27,7 @@ func TestUserThatLosesItsRightsUnderLoadAndGetsThemBackLosesNothing(t *testing.T
 	l := startLoad(t, s)
 	for name, change := range map[string]struct {
 		lose, regain string
-		reconnect    bool // what is lost counts for new connections
+		reconnect    bool // the lost right affects only new connections
 		says         string
 	}{
 		"commands":            {lose: "-@all", regain: "+@all", says: "NOPERM"},

@@ -58,7 +58,7 @@ func record(t *testing.T, s taskstore.Store, id procfleet.TaskID, rs []procfleet
 	return out[0]
 }
 
-// mustBeUnavailable fails unless call says so, and soon.
+// mustBeUnavailable fails unless call soon returns ErrUnavailable.
 func mustBeUnavailable(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -320,8 +320,8 @@ func TestNumbersGoForwardWhateverBecomesOfTheClockKey(t *testing.T) {
 	if second := create(t, s, storetest.Draft(1)); second.Number <= first.Number {
 		t.Errorf("number %d came after %d", second.Number, first.Number)
 	}
-	// Other dispatchers, which have not seen these numbers, are given one of
-	// the next, which run out, and go on to those that are not taken.
+	// Other dispatchers have not received these numbers. They are allotted numbers of existing
+	// tasks, and continue until they receive a free number.
 	taken := create(t, s, storetest.Draft(1)).Number
 	numbers := map[procfleet.Number]bool{taken: true}
 	for range taskstore.SweepShards {
@@ -421,8 +421,8 @@ func TestServerThatCannotBeCheckedIsWarnedAbout(t *testing.T) {
 	create(t, s, storetest.Draft(1))
 }
 
-// What was confirmed after the backup is gone; what was open in it can be
-// finished by those who still know, and no number comes twice.
+// After a restore, writes since the backup are lost. Workers and agents can finish the tasks that were
+// open in the backup, and no task number is allotted twice.
 func TestRestoreOfABackupGoesOnFromThere(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -449,8 +449,8 @@ func TestRestoreOfABackupGoesOnFromThere(t *testing.T) {
 	}
 }
 
-// TestACallerWhoseTimeEndsIsToldWhatWasWrong: "context deadline exceeded" says
-// nothing of a Redis that refuses every connection.
+// A call whose context ends must return the cause, for example that Redis refuses every connection,
+// and not only "context deadline exceeded".
 func TestACallerWhoseTimeEndsIsToldWhatWasWrong(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

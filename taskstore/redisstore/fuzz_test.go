@@ -11,8 +11,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// Whatever somebody wrote into the keys of the store by hand, reading it ends
-// in a value or in an error.
+// Reads of keys with arbitrary contents return a value or an error, and do not panic.
 
 const fuzzTask procfleet.TaskID = "GSETASK:20261121053522:123456"
 

@@ -15,10 +15,9 @@ import (
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
-// load is several goroutines that make tasks and record all of their results,
-// again and again, and remember what was confirmed. Calls that fail are made
-// again until they succeed, as dispatchers and workers do; nothing but
-// ErrUnavailable may make them fail.
+// load consists of several goroutines that repeatedly create tasks and record all of their results,
+// and remember the confirmed calls. They retry failed calls until they succeed, as dispatchers and
+// workers do. No call may fail with an error other than ErrUnavailable.
 type load struct {
 	t     *testing.T
 	store atomic.Pointer[taskstore.Store]
@@ -31,7 +30,7 @@ type load struct {
 	tasks []*loadedTask // every task whose creation was confirmed
 }
 
-// loadedTask is what the callers were told of a task.
+// loadedTask contains the confirmed calls for a task.
 type loadedTask struct {
 	id                 procfleet.TaskID
 	done               bool
@@ -63,7 +62,7 @@ func (l *load) use(s taskstore.Store) { l.store.Store(&s) }
 
 // persist makes a call until it succeeds.
 func (l *load) persist(what string, call func(ctx context.Context, s taskstore.Store) error) bool {
-	for until := time.Now().Add(5 * time.Minute); ; { // a Sentinel may stand still meanwhile
+	for until := time.Now().Add(5 * time.Minute); ; { // a Sentinel may be suspended meanwhile
 		err := call(l.t.Context(), *l.store.Load())
 		if err == nil {
 			return true
@@ -151,9 +150,8 @@ func (l *load) end() []*loadedTask {
 	return l.tasks
 }
 
-// audit compares what the callers were told with what is there. An answer
-// that was lost on the way makes its call a repeat, which applies nothing;
-// exact means that none was.
+// audit compares the confirmed calls with the contents of the store. If a reply was lost, the repeated
+// call has applied nothing, so the counts may differ; exact means that no reply was lost.
 func (l *load) audit(t *testing.T, s taskstore.Store, exact bool) {
 	t.Helper()
 	tasks := l.end()
@@ -174,7 +172,7 @@ func (l *load) audit(t *testing.T, s taskstore.Store, exact bool) {
 	due := l.due(t, s, tasks)
 	for _, told := range tasks {
 		if !told.done {
-			continue // the failure was said where it was seen
+			continue // the failure was reported where it occurred
 		}
 		got, err := s.Task(t.Context(), told.id)
 		if err != nil {
@@ -208,7 +206,7 @@ func (l *load) audit(t *testing.T, s taskstore.Store, exact bool) {
 	t.Logf("%d tasks; %d calls were refused", len(tasks), l.refused.Load())
 }
 
-// due asks for a visit of every task now, and returns which ones have one.
+// due makes the visit of every task due now, and returns the tasks whose visit is due.
 func (l *load) due(t *testing.T, s taskstore.Store, tasks []*loadedTask) map[procfleet.TaskID]bool {
 	t.Helper()
 	for _, task := range tasks {

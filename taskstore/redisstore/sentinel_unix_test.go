@@ -33,7 +33,7 @@ func TestFailOverBySentinelLosesNothingThatWaited(t *testing.T) {
 	if got, err := s.Task(t.Context(), task.ID); err != nil || got.Counts[procfleet.StateSucceeded] != 300 {
 		t.Fatalf("after the fail-over the task is %+v, %v", got, err)
 	}
-	// What was promoted has no replica of its own yet.
+	// The promoted server has no replica of its own yet.
 	alone := open(t, redisconn.Options{URL: replica.URL(), Patience: 30 * time.Second})
 	if got := record(t, alone, task.ID, agentResults(300, 600)); !got.Completed {
 		t.Errorf("record after the fail-over: %+v", got)
@@ -66,7 +66,7 @@ func TestFailOverBySentinelUnderLoadLosesNothingThatWaited(t *testing.T) {
 	}
 	url := redistest.StartSentinel(t, "fleet", master, 2).URL() + "?master_name=fleet"
 	careful := open(t, redisconn.Options{URL: url, WaitReplicas: 2, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
-	// What is promoted has the other replica, once that has followed it.
+	// The other replica follows the promoted server after a while.
 	after := open(t, redisconn.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
 	l := startLoad(t, careful)
 	l.more(t, 8)
@@ -118,10 +118,9 @@ func TestRepeatAfterABrokenWaitAnswersWhatTheFirstAttemptChanged(t *testing.T) {
 	}
 }
 
-// TestTaskThatNoReplicaHasIsNotPublished: the replica went away when the task
-// was just written, and its caller was told to come again. If the sweep had it
-// done meanwhile and the master was lost, it would be done a second time for
-// the caller.
+// In TestTaskThatNoReplicaHasIsNotPublished the replica disconnects just after the task was written,
+// and the caller receives an error and may retry. If the sweep published the task and the master was
+// then lost, the retry would create a second task and run the operation again.
 func TestTaskThatNoReplicaHasIsNotPublished(t *testing.T) {
 	t.Parallel()
 	master := redistest.StartMaster(t)

@@ -88,7 +88,7 @@ func openAs(tb testing.TB, server *redistest.Server, name string, opt redisconn.
 	return s
 }
 
-// commands are those of a user's rights.
+// commands returns the commands that the rights of a user permit.
 func commands(rights string) []string {
 	var all []string
 	for _, granted := range regexp.MustCompile(`\+(\S+)`).FindAllStringSubmatch(rights, -1) {
@@ -97,11 +97,11 @@ func commands(rights string) []string {
 	return all
 }
 
-// TestShippedUsersMayDoWhatIsNeededAndNoMore: the suites pass with everything
-// done by a user whose role does it, and use every command that the users may
-// run, but for those of connections. What is another role's they may not touch.
+// The contract suites pass if each call is made by the user of the role that makes it. The suites use
+// every command that the users may run, except commands of connections. No user may change keys of
+// another role.
 //
-//nolint:tparallel // what was used is looked at when the suites have ended
+//nolint:tparallel // the test reads the used commands after the suites have ended
 func TestShippedUsersMayDoWhatIsNeededAndNoMore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

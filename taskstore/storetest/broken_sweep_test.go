@@ -180,7 +180,7 @@ func (s forgetful) Presences(ctx context.Context, hosts []procfleet.Host) ([]tas
 	return ps, err
 }
 
-// unforgetting remembers forever when it heard of an instance first.
+// unforgetting never forgets the time of the first announcement of an instance.
 type unforgetting struct {
 	taskstore.Store
 	first *sync.Map
@@ -420,7 +420,7 @@ func (s holding) Lease(ctx context.Context, name, holder string, ttl time.Durati
 	return held, err
 }
 
-// dateless says of every visit that it became due now.
+// dateless returns the current time as the due time of every visit.
 type dateless struct{ taskstore.Store }
 
 func (s dateless) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {

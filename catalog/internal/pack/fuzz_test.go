@@ -12,9 +12,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// readAgain is what fuzzing of a packed record shows: whatever bytes a damaged
-// or foreign store holds, reading panics for none of them, and what is read
-// means the same when it is written and read again.
+// readAgain verifies that reading a packed record panics for no data of a damaged or foreign store,
+// and that a value that was read stays equal when it is written and read again.
 func readAgain[T any](t *testing.T, data string, read func(string) (T, error), write func(*T) []byte) {
 	t.Helper()
 	first, err := read(data)

@@ -64,7 +64,7 @@ func TestEveryFieldOfAReportIsKept(t *testing.T) {
 	var r catalog.Report
 	fill(reflect.ValueOf(&r).Elem(), 3)
 	packed := string(Report(&r))
-	// What is written short, and what only looks as if it could be.
+	// Values with a short form, and similar values without one.
 	at := time.Date(2026, 7, 1, 12, 0, 0, 123456000, time.UTC)
 	short := catalog.Report{Host: host(1), At: at, Processes: []catalog.ReportedProcess{
 		{Key: "a:b", Namespace: "a", Name: "b", Status: procfleet.ProcessStatus{

@@ -137,10 +137,10 @@ func (j *judge) truth(s *Submission, a Operation, ran map[command][]Mark, revive
 	}
 }
 
-// happened reports whether a result says that the command ran.
+// happened reports whether a result means that the command ran.
 func happened(r *client.Result) bool { return r.State == procfleet.StateSucceeded }
 
-// ranNothing reports whether a result says that no command ran.
+// ranNothing reports whether a result means that no command ran.
 func ranNothing(r *client.Result) bool {
 	return r.State == procfleet.StateUnchanged || r.State == procfleet.StateRejected || r.Reason == procfleet.ReasonRefused
 }

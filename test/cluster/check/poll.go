@@ -19,8 +19,8 @@ const (
 	readEvery, readBigEvery = 3, 30
 )
 
-// poll polls the n-th share of the tasks until ctx ends: the open ones, and
-// sometimes one that is done, which must stay done.
+// poll polls the n-th share of the tasks until ctx ends: the open tasks, and
+// sometimes a finished task, which must stay finished.
 func (l *Load) poll(ctx context.Context, n int) {
 	for turn := n; ; {
 		open, done := l.log.share(n, pollers)
