@@ -116,7 +116,7 @@ func (e *fakeEngine) Overview() []local.Process {
 	return all
 }
 
-// manages sets what the engine knows and tells of the change.
+// manages sets the processes of the engine, and notifies the agent of the change.
 func (e *fakeEngine) manages(ps ...agentproto.ManagedProcess) {
 	e.mu.Lock()
 	e.processes = ps
@@ -154,7 +154,7 @@ type host struct {
 	engine *fakeEngine
 	stop   func() error
 	prompt time.Duration // how long a reply waits for results; 0 = promptWithin
-	timed  bool          // a worker tells the time, or the test is about none
+	timed  bool          // a worker reports the time, or the test needs none
 }
 
 var address = netip.MustParseAddr("10.0.0.1")
@@ -168,8 +168,8 @@ func newHost(t *testing.T) (*host, *testenv.NATS) {
 	}}, n
 }
 
-// start runs the agent and waits until it takes commands. With hold, the
-// engine finishes nothing before hold is closed.
+// start runs the agent and waits until it accepts commands. With hold, the engine finishes no operation
+// before hold is closed.
 func (h *host) start(hold chan struct{}) {
 	h.t.Helper()
 	h.tellTime()
@@ -276,8 +276,8 @@ func (h *host) answerPresence(ahead time.Duration, heard func(agentproto.Presenc
 	h.answerTime(func() time.Time { return time.Now().Add(ahead) }, heard)
 }
 
-// answerTime answers announcements like a worker whose clock says now; the
-// zero time is no answer.
+// answerTime replies to announcements like a worker with the clock now. It does not reply while now
+// returns the zero time.
 func (h *host) answerTime(now func() time.Time, heard func(agentproto.Presence)) {
 	h.t.Helper()
 	h.timed = true
@@ -297,7 +297,7 @@ func (h *host) answerTime(now func() time.Time, heard func(agentproto.Presence))
 			return
 		}
 		heard(p)
-		_ = m.Respond(reply) // an agent that hears nothing asks again
+		_ = m.Respond(reply) // an agent without a reply repeats the request
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -628,7 +628,7 @@ func TestStoppingAgentTurnsAwayAndLeaves(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("leaving was not announced")
 	}
-	h.inbox.collect(1) // what was finished left before the agent
+	h.inbox.collect(1) // the agent sent the result before it stopped
 	if _, err := h.conn.Request(h.cfg.subject(), []byte("{}"), time.Second); err == nil {
 		t.Error("a stopped agent answers")
 	}

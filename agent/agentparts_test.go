@@ -185,12 +185,12 @@ func TestClockJudgesByTheServersTime(t *testing.T) {
 	if c.surelyBefore(server.Add(50 * time.Millisecond)) {
 		t.Error("perhaps late, accepted")
 	}
-	// A slower answer does not replace a better one that it agrees with.
+	// A slower measurement does not replace a faster one with a consistent time.
 	c.observe(exchange{now.ago(4 * time.Second), now}, server.Add(-3*time.Second))
 	if got := c.offset(); got != ahead {
 		t.Errorf("offset after a slow answer %v", got)
 	}
-	// One that contradicts it does: both local clocks stood still for a while.
+	// A contradicting one does: both local clocks were stopped for a while.
 	c.observe(exchange{now.ago(4 * time.Second), now}, server.Add(time.Minute))
 	if got := c.offset(); got != ahead+62*time.Second {
 		t.Errorf("offset after a suspension %v", got)

@@ -13,9 +13,9 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestAnswersThatNobodySignedAreNotBelieved: somebody else than a worker tells
-// the agent another time, with which old commands would count, or good ones
-// not, and what is frozen.
+// In TestAnswersThatNobodySignedAreNotBelieved a sender without the fleet key sends the agent a wrong
+// time, with which the agent would accept expired commands or reject valid ones, and wrong freezes.
+// The agent must reject both.
 func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
 	t.Parallel()
 	ring := testenv.NewRing(t)
@@ -27,7 +27,7 @@ func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
 	w := h.answerSettings()
 	w.set(frozen("forged"))
 	h.start(nil)
-	for range 3 { // it announces itself until it believes an answer
+	for range 3 { // it announces itself until it has verified a reply
 		<-heard
 	}
 	testenv.Eventually(t, patience, func() bool { return w.questions() > 1 }, "it asks again what is frozen")

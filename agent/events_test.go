@@ -166,7 +166,7 @@ func TestRepeatedEventsAreToldOnceAMinuteWithTheirNumber(t *testing.T) {
 	if last.Key != "a" || last.Message != "3" || last.Details[detailCount] != 3.0 || last.Details["exit"] != 1.0 {
 		t.Errorf("the repetitions are told as %+v", last)
 	}
-	// The gap begins anew with what was told, and ends when nothing happens.
+	// The interval begins again with each published event, and ends without further events.
 	tell(agentproto.EventRestarted, "a", "5")
 	if got := e.pending(); got != 0 {
 		t.Errorf("%d events wait within the next minute", got)

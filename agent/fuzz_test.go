@@ -17,7 +17,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// obedient is an engine and a ledger that remember what they were given.
+// obedient is an engine and a ledger that record the operations that they receive.
 type obedient struct {
 	Engine
 	applied   []agentproto.Settings
@@ -41,8 +41,8 @@ func (o *obedient) Result(id journal.ID) (r agentproto.Result, open, known bool)
 	return r, id.Item%3 == 1, id.Item%3 != 0
 }
 
-// FuzzIntake sends an agent anything. What it begins was written down before,
-// is for this host, and has all that an operation must have.
+// FuzzIntake sends arbitrary messages to an agent. Each operation that the agent begins must be in the
+// ledger already, be for this host, and be complete.
 func FuzzIntake(f *testing.F) {
 	const command = `{"type":"procfleet.agent.v1.command","task":"GSETASK:20260101000000:1","lane":"s","host":"0:10.0.0.1","accept_before":"2126-01-01T00:00:00Z",` +
 		`"items":[{"item":0,"spec":0,"action":"start","fence":1},{"item":0},{"item":1,"spec":1},{"item":2,"spec":9}],"specs":[{"key":"a:b"},[]]}`

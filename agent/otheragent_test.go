@@ -54,8 +54,8 @@ func TestAnAgentBesideAnotherTakesNoCommandsUntilThatOneIsGone(t *testing.T) {
 	}
 }
 
-// TestOfAnotherAgentThatNobodySignedNothingIsTold: who answers on a host's
-// subject without its keys is counted, and who has them is told of.
+// If a second agent replies on the host's subject, the agent publishes an event only if the reply is
+// signed with the host's key. It counts unsigned replies.
 func TestOfAnotherAgentThatNobodySignedNothingIsTold(t *testing.T) {
 	t.Parallel()
 	ring, stranger := testenv.NewRing(t), testenv.NewRing(t)
@@ -69,7 +69,7 @@ func TestOfAnotherAgentThatNobodySignedNothingIsTold(t *testing.T) {
 	h.cfg.Meter = registry.Meter("agent")
 	d := newDiary(t, n)
 	h.start(nil)
-	// answer answers every question that the agent does not get itself.
+	// answer replies to every request that the agent does not receive itself.
 	answer := func(instance string, sign func(nats.Header, *fleetkey.Message)) (stop func()) {
 		t.Helper()
 		sub, err := h.conn.QueueSubscribe(h.cfg.subject(), agentproto.AgentQueue, func(m *nats.Msg) {

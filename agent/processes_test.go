@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// reports hears what the agent reports of its processes.
+// reports returns a channel of the agent's reports on its processes.
 func (h *host) reports() chan agentproto.Processes {
 	h.t.Helper()
 	heard := make(chan agentproto.Processes, 1000)

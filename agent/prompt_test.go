@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// looks is a command for the status of the processes of the given items.
+// looks returns a command for the status of the processes of the given items.
 func (h *host) looks(task string, items ...int) *agentproto.Command {
 	c := h.starts(task, items...)
 	for i := range c.Items {
@@ -25,7 +25,7 @@ func TestAnswerToACommandThatOnlyLooksHasTheResults(t *testing.T) {
 	h.prompt = patience // the journal may need longer than promptWithin to sync
 	h.start(nil)
 	c := h.looks("status", 0, 1)
-	for range 2 { // looking again does no harm
+	for range 2 { // a repeated status has no side effect
 		r := h.command(c)
 		if len(r.Items) != 2 || r.Items[0].Result == nil || r.Items[1].Result == nil || r.Items[1].Result.Message != "success" {
 			t.Fatalf("reply %+v", r)

@@ -70,7 +70,7 @@ func finish(t *testing.T, r *reporter, lane, task string, items ...int) {
 	}
 }
 
-// decodeResults reads a request of results and says its lane.
+// decodeResults decodes a request with results, and returns its lane.
 func decodeResults(t *testing.T, msg *nats.Msg) (lane string, m agentproto.Results) {
 	t.Helper()
 	if err := agentproto.Decode(msg.Data, agentproto.TypeResults, &m); err != nil {

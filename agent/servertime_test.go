@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// suspended is a guest and a worker. The guest's clocks stand still together,
-// as those of a guest that was suspended do; the worker's time goes on.
+// suspended is a virtual machine and a worker. Both clocks of the virtual machine stop together, as
+// while it is suspended; the worker's clock continues.
 type suspended struct {
 	*host
 
@@ -120,8 +120,8 @@ func TestManyCommandsAfterASuspensionShareOneExchangeOfTime(t *testing.T) {
 	}
 }
 
-// TestNothingIsAcceptedWhileTheServersTimeIsUnknown: by the host's own clock,
-// which may be wrong by days, a command of yesterday could look fresh.
+// Without the server's time the agent accepts no command: by the host's clock, which may be wrong by
+// days, an expired command could seem to be in time.
 func TestNothingIsAcceptedWhileTheServersTimeIsUnknown(t *testing.T) {
 	t.Parallel()
 	h, _ := newHost(t)
@@ -142,9 +142,8 @@ func TestNothingIsAcceptedWhileTheServersTimeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestExpiredWorkIsNotExecutedAfterARestart: an operation was accepted and not
-// begun, the host was off for three days, and its hardware clock says that
-// seconds have passed.
+// In TestExpiredWorkIsNotExecutedAfterARestart an operation was accepted and not begun, and the host was
+// off for three days, but its hardware clock advanced by seconds only.
 func TestExpiredWorkIsNotExecutedAfterARestart(t *testing.T) {
 	t.Parallel()
 	for what, later := range map[string]struct {
@@ -161,7 +160,7 @@ func TestExpiredWorkIsNotExecutedAfterARestart(t *testing.T) {
 			t.Parallel()
 			h, _ := newHost(t)
 			h.cfg.PresenceInterval = 50 * time.Millisecond
-			var server atomic.Pointer[func() time.Time] // which tells the time
+			var server atomic.Pointer[func() time.Time] // the server's clock
 			tell := func(now func() time.Time) { server.Store(&now) }
 			tell(time.Now)
 			h.answerTime(func() time.Time { return (*server.Load())() }, func(agentproto.Presence) {})

@@ -26,7 +26,7 @@ type wishes struct {
 	asked int
 }
 
-// answerSettings begins to answer with what [wishes.set] says.
+// answerSettings replies to requests for settings with the settings of [wishes.set].
 func (h *host) answerSettings() *wishes {
 	h.t.Helper()
 	w := &wishes{t: h.t, conn: h.conn}
@@ -59,7 +59,7 @@ func (w *wishes) answer(m *nats.Msg) {
 		w.t.Error(err)
 		return
 	}
-	_ = m.Respond(data) // an agent that hears nothing asks again
+	_ = m.Respond(data) // an agent without a reply repeats the request
 }
 
 func (w *wishes) set(s agentproto.Settings) {
@@ -138,7 +138,7 @@ func TestSettingsHoldBeforeAnythingIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.silence()
-	h.start(nil) // nobody answers: what is kept holds
+	h.start(nil) // no reply: the stored settings apply
 	if got, atStart := h.engine.latest(); atStart != 1 || !reflect.DeepEqual(got, frozen("shop")) {
 		t.Errorf("without an answer %d settings held at the start, the latest are %+v", atStart, got)
 	}
@@ -196,7 +196,7 @@ func TestSettingsHoldOnWhileTheServerKnowsNone(t *testing.T) {
 		t.Errorf("settings %+v", got)
 	}
 	w.set(frozen("bar"))
-	h.waitFor(frozen("bar")) // it asks again by itself
+	h.waitFor(frozen("bar")) // it repeats the request without a notification
 }
 
 func TestSettingsThatCannotBeReadDoNotKeepTheAgentFromWork(t *testing.T) {
@@ -219,8 +219,8 @@ func TestSettingsThatCannotBeReadDoNotKeepTheAgentFromWork(t *testing.T) {
 	}
 }
 
-// TestAFloodOfTheWordThatSettingsChangedIsOneQuestion: each word had a timer of
-// its own, with which anybody who may publish it filled the memory.
+// Many notifications of changed settings cause one request. If each had a timer of its own, any sender
+// with the right to publish them could exhaust the agent's memory.
 func TestAFloodOfTheWordThatSettingsChangedIsOneQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ const period = 5 * time.Second
 
 var rules = Rules{Window: time.Minute, ArmAfter: time.Minute, Spacing: 10 * time.Second}
 
-// host is a judge with a clock that is told the same trees over and over.
+// host is a judge with a clock that reads the same process trees repeatedly.
 type host struct {
 	t     *testing.T
 	judge *Judge
@@ -36,7 +36,7 @@ func (t Tree) limits(cpu, memory float64) Tree { t.CPULimit, t.MemoryLimit = cpu
 
 func (t Tree) started(at uint64) Tree { t.Main.Start = at; return t }
 
-// read gives one reading after so long.
+// read advances the clock and passes one reading to the judge.
 func (h *host) read(after time.Duration) (Breach, bool) {
 	h.at += after
 	for i := range h.trees {
@@ -45,8 +45,8 @@ func (h *host) read(after time.Duration) (Breach, bool) {
 	return h.judge.Read(Reading{At: h.at, Period: period, Trees: h.trees, Pools: h.pools})
 }
 
-// until reads until there is a breach, and says how many readings that took; 0
-// = there is none in an hour.
+// until reads until there is a breach, and returns the number of readings; 0 = no breach within an
+// hour.
 func (h *host) until() (Breach, int) {
 	for n := 1; n <= 720; n++ {
 		if b, found := h.read(period); found {
@@ -77,7 +77,7 @@ func (h *host) after(readings int, key string) Breach {
 	return b
 }
 
-// takeDown acts upon a breach and gives the process a successor.
+// takeDown replaces the process of a breach by a successor.
 func (h *host) takeDown(b Breach) {
 	h.judge.Begin()
 	h.judge.End(b, h.at, true)
@@ -175,7 +175,7 @@ func testPoolVictims(t *testing.T) {
 		h.quiet(20) // one at a time
 		h.judge.End(b, h.at, true)
 		h.quiet(11)         // cool-down
-		h.after(1, want[0]) // and anew, since the pool is over its limit as before
+		h.after(1, want[0]) // and again, because the pool still exceeds its limit
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// talk is a connection on which one question came.
+// talk is a connection with one request.
 type talk struct {
 	net.Conn
 	in  *bytes.Reader
@@ -22,7 +22,7 @@ func (c *talk) Read(p []byte) (int, error)    { return c.in.Read(p) }
 func (c *talk) Write(p []byte) (int, error)   { return c.out.Write(p) }
 func (c *talk) SetDeadline(_ time.Time) error { return nil }
 
-// FuzzReply asks anything: what is answered is an answer.
+// FuzzReply sends arbitrary requests. Every reply must be a valid reply.
 func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"version":1,"ask":"processes"}`))
 	f.Add([]byte(`{"version":2,"ask":"\u0000"}`))
@@ -39,8 +39,8 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// FuzzReadReply is answered by anything: what is taken for an answer is one
-// that was written in this version, and means the same when it is read again.
+// FuzzReadReply reads arbitrary replies. An accepted reply has this version, and stays equal when it is
+// written and read again.
 func FuzzReadReply(f *testing.F) {
 	f.Add([]byte(`{"version":1,"at":"2026-01-01T00:00:00Z","agent":{"version":"v"},"processes":[{"key":"a:b"}]}`))
 	f.Add([]byte(`{"version":1,"error":"no"}`))

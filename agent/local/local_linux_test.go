@@ -33,7 +33,7 @@ func serve(t *testing.T, dir string) (stop func()) {
 	return stop
 }
 
-// asked waits for an answer.
+// asked sends a request and waits for the reply.
 func asked(t *testing.T, dir string) Reply {
 	t.Helper()
 	var a Reply
@@ -159,7 +159,7 @@ func answerWith(l net.Listener, text string) {
 	defer conn.Close()
 	var q Request
 	if json.NewDecoder(conn).Decode(&q) == nil {
-		_, _ = conn.Write([]byte(text)) // who asked sees that nothing came
+		_, _ = conn.Write([]byte(text)) // the client detects a missing reply
 	}
 }
 

@@ -274,7 +274,7 @@ func TestStatusOfAProcessThatHasJustDiedShowsNoLookAlike(t *testing.T) {
 	g.unharmed(other)
 }
 
-// The search after the command is the first that can find the look-alike.
+// The search after the command is the first one that can find the look-alike.
 func TestLookAlikeThatBeganDuringAnOperationIsNotTheProcessAfterIt(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

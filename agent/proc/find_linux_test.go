@@ -448,7 +448,7 @@ func TestSearchLeavesOutWhatIsForeignWithItsChildren(t *testing.T) {
 	target := s.target("app")
 	target.Foreign = func(p Process, _ string) bool { return p.Identity == h.id }
 	wantProbe(t, find(t, target), Stopped, "no usable pid file")
-	s.writePid(t, strconv.Itoa(h.id.PID)) // the pid file is heard all the same
+	s.writePid(t, strconv.Itoa(h.id.PID)) // the search still uses the pid file
 	wantProbe(t, find(t, target), Running, "name and setup path match")
 }
 

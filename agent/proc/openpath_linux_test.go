@@ -12,7 +12,7 @@ import (
 // linked is a folder in which an account, uid 65534, has put symbolic links.
 func linked(t *testing.T) (dir string) {
 	t.Helper()
-	testenv.NeedRoot(t) // only root may give files to others
+	testenv.NeedRoot(t) // only root may change the owner of files
 	dir = t.TempDir()
 	const account = 65534
 	file := func(name string, owner int) {

@@ -131,7 +131,7 @@ func TestExitIsReadOfAZombieAndOfWhatWasReaped(t *testing.T) {
 			if got := howEnded(id, -1); got != want {
 				t.Errorf("of the zombie it is %+v, want %+v", got, want)
 			}
-			_ = cmd.Wait() // says the same
+			_ = cmd.Wait() // the error is the expected exit status
 			// After the wait, some kernel versions still return the exit status.
 			if got := howEnded(id, pidfd); got.Known && got != want {
 				t.Errorf("after that it is %+v, want %+v", got, want)

@@ -13,10 +13,9 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestAgentKilledAtEveryPointOfAnOperation kills the agent at each point,
-// starts it again and delivers the command again, as a worker would: the
-// start command ran at most once, and every result that anybody hears is the
-// same and true.
+// TestAgentKilledAtEveryPointOfAnOperation kills the agent at each point, starts it again and delivers
+// the command again, as a worker does. The start command must run at most once, and all results that
+// the agent sends must be equal and true.
 func TestAgentKilledAtEveryPointOfAnOperation(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"agent.received", "agent.before-exec", "agent.after-spawn", "agent.before-done", "agent.after-done", "agent.after-receipt"} {
@@ -167,8 +166,8 @@ func TestFrozenAgentDoesNotRunWhatWasGivenUp(t *testing.T) {
 	if reply.Refused != agentproto.RefusedExpired {
 		t.Errorf("reply %+v", reply)
 	}
-	// What comes later is carried out after what came before: had it been
-	// accepted, it would have run by the time this one is answered.
+	// The agent executes operations in order: if it had accepted the earlier command, it
+	// would have executed it before the result of this one.
 	h.seen(s.command("next", agentproto.ActionStatus, 2))
 	if n := s.started(); n != 0 {
 		t.Errorf("the start command ran %d times", n)

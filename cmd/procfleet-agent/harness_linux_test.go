@@ -96,7 +96,7 @@ func (h *host) tellTime() {
 			h.t.Error(err)
 			return
 		}
-		_ = m.Respond(data) // an agent that hears nothing asks again
+		_ = m.Respond(data) // an agent without a reply repeats the request
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -170,8 +170,8 @@ func (h *host) received(wait time.Duration) []agentproto.Result {
 	}
 }
 
-// seen is the result of a command that only looks: in its answer, or sent
-// if it took longer than the answer waits.
+// seen returns the result of a status command: from the reply, or, if the status took longer than the
+// agent delays the reply, from the results that the agent sent.
 func (h *host) seen(c *agentproto.Command) agentproto.Result {
 	h.t.Helper()
 	_, results := h.deliver(c)
@@ -217,7 +217,7 @@ func (s *sleeper) process() int {
 	if err != nil {
 		return 0
 	}
-	// A zombie is over, even where nobody collects it.
+	// A zombie counts as ended, even if no process reaps it.
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil || !strings.Contains(string(stat), " (sleep) ") || strings.Contains(string(stat), " (sleep) Z") {
 		return 0

@@ -12,9 +12,9 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// BenchmarkMemory says what an agent holds 30 s after it was connected and,
-// in the second case, had 100 processes to supervise: all that is in memory,
-// and of that what is not its program file. Run it with -benchtime 1x.
+// BenchmarkMemory measures the memory of an agent 30 s after it connected, without processes and with
+// 100 supervised ones: all memory, and the part that is not mapped from its program file. Run it with
+// -benchtime 1x.
 func BenchmarkMemory(b *testing.B) {
 	for _, processes := range []int{0, 100} {
 		b.Run(fmt.Sprintf("supervised=%d", processes), func(b *testing.B) {

@@ -61,7 +61,7 @@ func TestPSShowsWhatTheRunningAgentLooksAfter(t *testing.T) {
 		}
 	}
 
-	// It answers while NATS is away, and says so.
+	// The agent replies while NATS is unavailable, and reports that.
 	h.nats.Server.Shutdown()
 	testenv.Eventually(t, patience, func() bool {
 		code, out, errs = ps(t, "--data", h.data)

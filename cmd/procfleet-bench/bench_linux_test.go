@@ -17,10 +17,9 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// TestBenchmarksMeasure runs each benchmark with next to nothing to do, its
-// roles and agents processes of their own on a real NATS and Redis. What was
-// measured is not judged, but must have been measured, and every ratio must be
-// that of two figures beside it.
+// TestBenchmarksMeasure runs each benchmark with very small tasks; roles and agents are processes on a
+// real NATS and Redis. The test does not judge the numbers, but each must be present, and each ratio
+// must be the quotient of two other columns.
 func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share NATS and Redis: one after the other
 	t.Parallel()
 	redis, env := redistest.Start(t), testenv.StartNATS(t)
@@ -64,8 +63,8 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share 
 	}
 }
 
-// TestSafetyIsMeasured wants a row of each way to secure a system, and that
-// tables of one that was started say what was on.
+// TestSafetyIsMeasured requires a row for each value of --secure, and that the tables of a started
+// system name the security measures in use.
 func TestSafetyIsMeasured(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
@@ -214,7 +213,7 @@ func workingIn(t *testing.T, dir string) (pids []string) {
 	return pids
 }
 
-// ratio names three columns: what divided by what it is.
+// ratio names a column with a ratio, and the columns of its dividend and divisor.
 type ratio struct{ column, of, by string }
 
 func (r ratio) check(t *testing.T, table *bench.Table) {

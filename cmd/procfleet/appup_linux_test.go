@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// ask calls a dispatcher with a token and returns the status.
+// ask sends a request with a token to a dispatcher, and returns the HTTP status.
 func ask(t *testing.T, url, token string) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)

@@ -22,7 +22,7 @@ func exported(t interface{ Fatal(...any) }, processes ...client.CatalogProcess) 
 	return out.String()
 }
 
-// process is one with defaults but for what is set.
+// process returns a process with default values, except for the given attributes.
 func process(set map[catalog.Attribute]catalog.Value, modules ...string) client.CatalogProcess {
 	p := client.CatalogProcess{Attributes: make(map[string]any), Modules: append([]string{}, modules...)}
 	for a, v := range catalog.WithDefaults(set) {

@@ -14,7 +14,7 @@ import (
 
 const commandPage = "../../docs/reference/cli.md"
 
-// Commands that the page leaves out: cobra's own, and those that measure.
+// notOnCommandPage are the commands that the page omits: the commands of cobra, and the benchmarks.
 var notOnCommandPage = []string{"help", "completion", "bench", "simulate"}
 
 // TestThePageOfCommandsIsTrue compares the page with the command tree; with

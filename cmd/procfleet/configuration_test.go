@@ -122,7 +122,7 @@ func settingsTable(cmd *cobra.Command) string {
 	return table.String()
 }
 
-// checkConfig returns what --check-config says.
+// checkConfig returns exit code and output of --check-config.
 func checkConfig(t *testing.T, args ...string) (code int, said string) {
 	t.Helper()
 	code, stdout, stderr := call(t, append(args, "--check-config")...)

@@ -26,8 +26,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// roles are the commands that run until they are told to stop, each with what
-// it needs to be right.
+// roles returns the commands that run until they are stopped, each with valid arguments.
 func roles(t *testing.T) map[string][]string {
 	t.Helper()
 	both, lean := testenv.BuildBinary(t, "./cmd/procfleet"), testenv.BuildBinary(t, "./cmd/procfleet-agent")
@@ -90,7 +89,7 @@ func untouched(t *testing.T, dir string) {
 
 func TestACheckTouchesNothing(t *testing.T) {
 	t.Parallel()
-	// Whoever binds one of these, or connects to it, would be noticed.
+	// The test detects a process that binds one of these addresses or connects to it.
 	busy, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +102,7 @@ func TestACheckTouchesNothing(t *testing.T) {
 				return // the test is over
 			}
 			connected <- struct{}{}
-			_ = conn.Close() // it has said what it had to say
+			_ = conn.Close() // the message is sent
 		}
 	}()
 	t.Cleanup(func() { _ = busy.Close() }) // nothing depends on it
@@ -134,7 +133,7 @@ func TestACheckTouchesNothing(t *testing.T) {
 	}
 }
 
-// status asks for a path and returns the HTTP status, 0 without an answer.
+// status sends a GET request and returns the HTTP status; 0 = no response.
 func status(url string) (code int, text string) {
 	client := http.Client{Timeout: 10 * time.Second}
 	resp, err := client.Get(url)
@@ -206,8 +205,8 @@ func TestReadinessFollowsNATS(t *testing.T) {
 	}
 }
 
-// A role that cannot use the streams ends, and says so on a line that goes to
-// logs.
+// A role that cannot use the streams ends with an error. The error is logged, so it must contain no
+// passwords.
 func TestPasswordsOfServersAreInNoError(t *testing.T) {
 	t.Parallel()
 	nats, redis := testenv.StartNATS(t), redistest.Start(t)
@@ -228,8 +227,8 @@ func TestPasswordsOfServersAreInNoError(t *testing.T) {
 	}
 }
 
-// A server says so, for example, to whoever sends a message that is larger
-// than it has come to allow. The client library does not connect again then.
+// A server ends a connection for good, for example, after a message that exceeds a limit which was
+// lowered meanwhile. The client library does not reconnect then.
 func TestARoleWhoseConnectionIsEndedForGoodEnds(t *testing.T) {
 	t.Parallel()
 	url := endingNATS(t)
@@ -250,8 +249,7 @@ func TestARoleWhoseConnectionIsEndedForGoodEnds(t *testing.T) {
 	}
 }
 
-// endingNATS greets whoever connects as a NATS server does, and then ends the
-// connection for good.
+// endingNATS accepts connections like a NATS server, and then ends each connection for good.
 func endingNATS(t *testing.T) (url string) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -338,7 +336,7 @@ func TestARoleThatWaitsForItsServersAnswersAllTheSame(t *testing.T) {
 	}
 }
 
-// comeAgain checks what a caller is told who comes too early.
+// comeAgain verifies the response to a request that arrives before the role is ready.
 func comeAgain(t *testing.T, role, url string) {
 	t.Helper()
 	resp, err := http.Post(url+"/v1/tasks", "application/json", strings.NewReader(strings.Repeat(" ", 5<<20)))
@@ -358,8 +356,8 @@ func comeAgain(t *testing.T, role, url string) {
 	}
 }
 
-// alwaysAnswered asks again and again, each time with a new connection, until
-// stop is called.
+// alwaysAnswered sends requests, each on a new connection, until stop is called. Each must receive a
+// response.
 func alwaysAnswered(t *testing.T, url string) (stop func()) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startTimeout}

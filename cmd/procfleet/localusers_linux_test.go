@@ -38,7 +38,7 @@ func publicBinary(t *testing.T) (dir, binary string) {
 	return dir, binary
 }
 
-// as runs a command as an account, and returns its exit code and what it says.
+// as runs a command as an account, and returns exit code and output.
 func as(t *testing.T, uid uint32, dir, binary string, args ...string) (code int, out string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, args...)
@@ -119,8 +119,7 @@ func TestLocalUsersAreLetInByAFlag(t *testing.T) {
 	}
 }
 
-// TestAServerMayListenOnAUnixSocketAlone also starts over the socket of one that
-// was killed.
+// TestAServerMayListenOnAUnixSocketAlone also starts a server on the leftover socket of a killed one.
 func TestAServerMayListenOnAUnixSocketAlone(t *testing.T) {
 	t.Parallel()
 	data, address := t.TempDir(), "unix:"+filepath.Join(t.TempDir(), "s")

@@ -10,8 +10,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// What an operator does with a process that the servers keep: register it,
-// operate it by its name, look how it stands, and let go of it.
+// An operator registers a process, operates it by its name, queries its state, and unregisters it.
 func TestAProcessIsRegisteredOperatedByItsNameAndLetGo(t *testing.T) {
 	t.Parallel()
 	s := up(t, t.TempDir())

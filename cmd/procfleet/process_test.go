@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// scripted is a server that gives its answers in order and keeps what it was
-// asked.
+// scripted is a server that returns its responses in order and records the requests.
 type scripted struct {
 	*httptest.Server
 	asked []string

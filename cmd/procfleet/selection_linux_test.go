@@ -13,9 +13,9 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// cataloged puts a process that sleeps, and one that is bound nowhere, into
-// the catalog of business 2, and says where the modules are: web has this
-// host, db one without an agent.
+// cataloged stores two processes in the catalog of business 2: a sleeping one that is bound to modules,
+// and one without a binding. It also stores the topology: the module web has this host, and the module
+// db has a host without an agent.
 func (s *system) cataloged() (pidFile string) {
 	s.t.Helper()
 	dir := s.t.TempDir()

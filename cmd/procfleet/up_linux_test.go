@@ -37,7 +37,7 @@ type system struct {
 	url string
 }
 
-// up starts the system on a free port and waits until it says that it is ready.
+// up starts the system on a free port and waits until it reports that it is ready.
 func up(t *testing.T, data string, args ...string) *system {
 	t.Helper()
 	s := &system{t: t, binary: testenv.BuildBinary(t, "./cmd/procfleet"), data: data}
@@ -110,7 +110,7 @@ func readPID(path string) int {
 	return pid
 }
 
-// alive reports whether a process runs; a zombie that nobody reaps does not.
+// alive reports whether a process runs. A zombie does not run.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil || pid <= 1 {
@@ -138,7 +138,7 @@ func TestUpOperatesARealProcess(t *testing.T) {
 		Task    client.Task
 		Results []client.Result
 	}
-	// One host has no agent: the whole is a failure, told first.
+	// One host has no agent: the command fails, and prints the failure first.
 	out = s.procfleet(exitHostsFailed, "op", "status", "--host", "0:127.0.0.1,0:10.99.99.99", "-f", spec, "--wait", "--json")
 	if err := json.Unmarshal([]byte(out), &document); err != nil {
 		t.Fatalf("%v in %s", err, out)
@@ -213,8 +213,8 @@ func TestASecondUpOnTheSameFolderNamesTheLock(t *testing.T) {
 	}
 }
 
-// TestUpTrustsNoDataFolderThatOthersMayWrite: whoever may put files there could
-// have its own tasks carried out, and its own fleet key believed.
+// up must reject a data folder that other accounts may write: with their files it would execute their
+// tasks and accept their fleet key.
 func TestUpTrustsNoDataFolderThatOthersMayWrite(t *testing.T) {
 	t.Parallel()
 	const nobody = 65534

@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// tasksOf serves a task that looks otherwise each time it is asked for, to
-// its last form, with one result.
+// tasksOf serves a task with one result. Each request for the task returns the next of the given
+// forms, and the last form from then on.
 func tasksOf(t *testing.T, forms ...string) *httptest.Server {
 	t.Helper()
 	asked := 0

@@ -15,12 +15,11 @@ import (
 	"testing"
 )
 
-// decodes matches the calls by which a function shows that it takes apart what
-// others wrote.
+// decodes matches calls in functions that decode foreign data.
 var decodes = regexp.MustCompile(`\.(Unmarshal\w*|YAMLToJSON\w*|NewDecoder|Decode[A-Z]?\w*|Uvarint|Varint|Uint(16|32|64)|Extract|ParseQuery|NewScanner|NewReader|Peek\w*)$`)
 
-// harmless matches calls that only look like it. Decode of a variable "codec" is
-// a dialect's, which are a row of their own.
+// harmless matches calls that have the name of a decoder but decode no foreign data. Decode of a
+// variable "codec" is the decoder of a dialect; the table contains the dialects in a row of their own.
 var harmless = regexp.MustCompile(`^(bytes|strings|utf8|utf16|rand|codec)\.`)
 
 // notDecoders are folders whose code reads nothing that comes over a network,
@@ -36,10 +35,9 @@ var notDecoders = []string{
 
 const ownRecord = "a record of this agent's journal, behind a checksum: agent/journal.FuzzOpen, and " // and what reads the frames
 
-// decoders says for every function that takes apart what others wrote which
-// fuzz targets reach it, each with its package, or, after "-", why none need
-// do. Parsers that are written by hand are in it too: the search finds those
-// that use a library.
+// decoders contains, for every function that decodes foreign data, the fuzz targets that reach it, each
+// with its package, or "-" and the reason why no fuzz target is needed. The search finds only functions
+// that use a library; hand-written parsers are added by hand.
 var decoders = map[string]string{
 	".Duration.UnmarshalJSON": "dispatcher/dialect.FuzzDecode catalog/internal/pack.FuzzReadSpec",
 	".Host.UnmarshalText":     "dispatcher/dialect.FuzzDecode",

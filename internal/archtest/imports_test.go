@@ -15,8 +15,8 @@ import (
 
 const module = "github.com/procfleet/procfleet"
 
-// allowed says for every package which others of this module its non-test
-// code may import. "" is the root package, the vocabulary.
+// allowed contains, for every package, the packages of this module that its non-test code may import.
+// "" is the root package, the vocabulary.
 var allowed = map[string][]string{
 	"":           {},
 	"agentproto": {},
@@ -106,8 +106,8 @@ var allowed = map[string][]string{
 	"test/simulation":                 {},
 	"test/cluster/fleet":              {"internal/testenv", "internal/testenv/tlstest", "test/internal/images"},
 
-	// The commands choose the implementations and may import everything but
-	// what is for tests.
+	// The commands choose the implementations and may import everything except
+	// packages for tests.
 	"cmd/procfleet":          {everything},
 	"cmd/procfleet-bench":    {"", "cmd/internal/bench", "cmd/internal/command", "cmd/internal/connflags", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/simulate", "cmd/internal/tlsflags", "internal/natsauth", "internal/natsembed"},
 	"cmd/procfleet-agent":    {"cmd/internal/agentcmd", "cmd/internal/command", "cmd/internal/daemon", "cmd/internal/settings"},
@@ -127,11 +127,11 @@ const everything = "*"
 // forTests may be imported by test code alone, and by each other.
 var forTests = []string{"catalog/catalogtest", "dispatcher/openapi/openapitest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest", "internal/testenv/agenttest", "internal/testenv/tlstest", "test/internal/images", "test/cluster/fleet"}
 
-// thirdParty says which packages may import a library directly; "cmd/..." is
+// thirdParty contains, for each library, the packages that may import it directly; "cmd/..." is
 // every package under cmd.
 var thirdParty = map[string][]string{
-	// As the first process of a container the agent reaps what it did not start,
-	// so whatever starts a program in it must go through agent/proc.
+	// As the first process of a container the agent reaps processes that it did not start.
+	// So all code of the agent must start programs through agent/proc.
 	"os/exec":                               {"agent/proc", "cmd/internal/bench", "internal/testenv/...", "test/..."},
 	"github.com/redis/go-redis":             {"catalog/rediscatalog", "taskstore/redisstore", "internal/redisconn", "internal/testenv/redistest", "cmd/internal/bench"},
 	"go.etcd.io/bbolt":                      {"internal/boltdb"},
@@ -151,7 +151,7 @@ var thirdParty = map[string][]string{
 	"github.com/nats-io/nats.go/jetstream": {"worker/agentlink", "worker/collect", "worker/deliver", "internal/bus", "internal/testenv", "test/cluster/check", "cmd/procfleet", "cmd/internal/bench"},
 }
 
-// implementations says which packages may import an implementation of a store: the
+// implementations contains the packages that may import an implementation of a store: the
 // package that joins the stores, and tools that measure one. Everything else declares
 // the interfaces that it needs.
 var implementations = map[string][]string{
@@ -191,8 +191,7 @@ type listedPackage struct {
 	XTestImports []string
 }
 
-// list runs `go list` over the module; packages of a folder that is being
-// written and does not build yet are listed all the same.
+// list runs `go list` over the module. It also lists packages that do not build.
 func list(t *testing.T, args ...string) []listedPackage {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports"}, args...)...)
@@ -249,8 +248,7 @@ func TestPackagesImportOnlyWhatTheTableAllows(t *testing.T) {
 	}
 }
 
-// onlyTests reports whether a folder has nothing but tests, which may import
-// what they like.
+// onlyTests reports whether a folder contains only tests, which may import any package.
 func onlyTests(p listedPackage) bool {
 	return len(p.Imports) == 0 && len(p.TestImports)+len(p.XTestImports) > 0 && allowed[strings.TrimPrefix(p.ImportPath, module+"/")] == nil
 }

@@ -15,9 +15,8 @@ import (
 	"testing"
 )
 
-// licences are those that a dependency may be under, each with a sentence that
-// its text has and no other one's. The order counts: BSD-3-Clause is
-// BSD-2-Clause and one clause more.
+// licences are the permitted licences of dependencies, each with a sentence that identifies its text.
+// The order counts: BSD-3-Clause contains the text of BSD-2-Clause.
 var licences = []struct{ id, says string }{
 	{"Apache-2.0", "Apache License Version 2.0, January 2004"},
 	{"MPL-2.0", "Mozilla Public License Version 2.0"},
@@ -27,8 +26,8 @@ var licences = []struct{ id, says string }{
 	{"BSD-2-Clause", "Redistributions in binary form must reproduce the above copyright notice"},
 }
 
-// refused are words that no licence of a dependency has. That of Mozilla names
-// the GNU licences as others that somebody may choose instead.
+// refused matches words that no licence of a dependency may contain. The Mozilla licence is exempt: it
+// names the GNU licences as alternatives.
 var refused = regexp.MustCompile(`(?i)GNU (Affero |Lesser |Library )?General Public License|Business Source License|Server Side Public License|Commons Clause|Elastic License`)
 
 // licencesIn recognises the licences in the text of a file.

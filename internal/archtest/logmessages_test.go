@@ -26,15 +26,15 @@ var logLevels = map[string]string{"Debug": "debug", "Info": "info", "Warn": "war
 // maxLogWords bounds a message: data belongs in fields.
 const maxLogWords = 8
 
-// oldWords are words by which nobody searches a log, each with the usual one.
+// oldWords are words that log messages must not contain, each with the usual words for them.
 var oldWords = map[string]string{
 	"believe": "verify, reject", "believed": "verified, rejected", "away": "unavailable", "told": "notified, published", "heal": "recover",
 	"noted": "stored, recorded", "nobody": "the name of the actor", "somebody": "the name of the actor", "again and again": "repeatedly",
 	"taken": "accepted, removed", "room": "limit, space", "looked": "queried", "any more": "no longer, or the new state",
 }
 
-// TestLogMessagesAreThoseOfTheVocabulary keeps the list of log messages, so that
-// one that operators search for does not change unseen, and a new one is short.
+// TestLogMessagesAreThoseOfTheVocabulary compares the log messages with a list, so that a change of a
+// message that operators search for is visible, and limits the length of messages.
 func TestLogMessagesAreThoseOfTheVocabulary(t *testing.T) {
 	t.Parallel()
 	const list = "testdata/logmessages.txt"
@@ -84,7 +84,7 @@ func TestLogMessagesAreThoseOfTheVocabulary(t *testing.T) {
 // logMessage is a call that logs a constant message.
 type logMessage struct {
 	at, folder, level, text string
-	fields                  []string // those that the call itself adds
+	fields                  []string // fields that the call itself adds
 }
 
 func (m *logMessage) line() string {

@@ -185,8 +185,7 @@ func TestAFileIsMadeAnewWhenItIsRenamed(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForARecordWaitsForTheDisk: of a file that takes everything and
-// cannot be synced nobody hears that it keeps a record.
+// If writes to the file succeed and its sync fails, the log must not confirm the record.
 func TestWhoWaitsForARecordWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.jsonl")

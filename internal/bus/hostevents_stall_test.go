@@ -14,8 +14,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// stalling is JetStream of which every consumer gives two messages and then
-// nothing for as long as anybody waits.
+// stalling is a JetStream whose consumers deliver two messages each and then nothing.
 type stalling struct{ jetstream.JetStream }
 
 func (s stalling) CreateConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
@@ -46,8 +45,8 @@ func (emptyBatch) Messages() <-chan jetstream.Msg {
 	return none
 }
 
-// TestEventsThatDidNotComeDoNotCountAsRead: who follows events goes on behind
-// the page, and would never see them.
+// A page must end before events that were not delivered: a client that follows events continues after
+// the page, and would never receive them.
 func TestEventsThatDidNotComeDoNotCountAsRead(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)

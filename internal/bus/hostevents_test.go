@@ -22,7 +22,7 @@ func hostOf(cloud procfleet.CloudArea, n byte) procfleet.Host {
 	return procfleet.Host{Cloud: cloud, Addr: netip.AddrFrom4([4]byte{10, 0, 0, n})}
 }
 
-// tell publishes an event as the agent of a host does.
+// tell publishes an event as a worker does for the agent of a host.
 func tell(t *testing.T, js jetstream.JetStream, e agentproto.Event) {
 	t.Helper()
 	h, err := procfleet.ParseHost(e.Host)
@@ -81,8 +81,8 @@ func TestAnEventIsReadAsItsAgentToldIt(t *testing.T) {
 	}
 }
 
-// TestEventsThatAgentsPublishedThemselvesAreStillRead: those of the release
-// before are in the stream under another subject.
+// Agents of the previous release published events themselves, under another subject. These events are
+// still read.
 func TestEventsThatAgentsPublishedThemselvesAreStillRead(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
@@ -143,7 +143,7 @@ func TestEventsAreReadFromTheNewestAndGoOnFromThere(t *testing.T) {
 	if diff := cmp.Diff(want[9:], got); diff != "" {
 		t.Errorf("after the newest (-want +got):\n%s", diff)
 	}
-	// A stream that was lost begins anew, and so does the reading.
+	// After the loss of the stream a new one begins, and reading begins with it.
 	for _, q := range []bus.HostEventQuery{{Limit: 100}, {After: 1000, Limit: 100}} {
 		if got := messages(readEvents(t, env.Bus, q)); !slices.Equal(got, want) {
 			t.Errorf("from the beginning with %+v: %v", q, got)

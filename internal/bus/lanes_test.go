@@ -7,7 +7,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// Two dispatchers know nothing of each other but what is queued.
+// Two dispatchers coordinate only by the queued chunks.
 func TestTheQuietestLaneIsTheOneWithTheFewestChunks(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
@@ -34,5 +34,5 @@ func TestTheQuietestLaneIsTheOneWithTheFewestChunks(t *testing.T) {
 	if _, err := env.Bus.PublishChunks(t.Context(), refs(9, procfleet.LaneSmall), "small"); err != nil {
 		t.Fatal(err)
 	}
-	quietest(0, "b3") // what is small does not count
+	quietest(0, "b3") // the lane of small tasks does not count
 }

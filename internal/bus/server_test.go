@@ -17,8 +17,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestNoRequestRemovesMessagesOfAStream, of one that an older release made
-// neither.
+// No request can remove messages of a stream, also of a stream that an older release created.
 func TestNoRequestRemovesMessagesOfAStream(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
@@ -76,7 +75,7 @@ func TestAServerThatIsTooOldIsRefused(t *testing.T) {
 			if refused {
 				refuses(t, url, "has version "+version, "2.12.7 or later")
 			} else {
-				refuses(t, url, "is not strict") // the next thing that is asked
+				refuses(t, url, "is not strict") // the check after the version
 			}
 		})
 	}
@@ -104,9 +103,9 @@ func TestAServerWhoseJetStreamDoesNotReplyIsAskedAgain(t *testing.T) {
 	}
 }
 
-// serverOfVersion is the address of what says that it is a NATS server of a
-// version, and answers every request as one that is not strict, or none if the
-// version ends with "silent".
+// serverOfVersion starts a fake NATS server with the given version and returns its address. The server
+// replies to every request like a server that is not strict, or, if the version ends with "silent",
+// never replies.
 func serverOfVersion(t *testing.T, version string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

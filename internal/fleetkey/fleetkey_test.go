@@ -116,7 +116,7 @@ func TestWhatIsChangedIsForged(t *testing.T) {
 	}
 }
 
-// respelled changes the two bits at the end of a MAC's base64 that say nothing.
+// respelled changes the two unused bits at the end of a MAC's base64.
 func respelled(signature string) string {
 	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 	end := len(signature) - 1
@@ -256,8 +256,8 @@ func TestKeysAreDerivedByManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzVerify looks for a signature that is believed although nobody made it.
-// The key is always the same: several processes fuzz.
+// FuzzVerify searches for a forged signature that is accepted. The key is constant, because several
+// processes fuzz.
 func FuzzVerify(f *testing.F) {
 	file := File{Keys: []Key{{ID: "k1", Secret: base64.StdEncoding.EncodeToString(make([]byte, keyBytes))}}}
 	r, err := file.Ring()

@@ -44,7 +44,7 @@ func replaced(t *testing.T, path string, text []byte) {
 	}
 }
 
-// believes reports whether a ring knows what was signed with a key.
+// believes reports whether a ring accepts signatures with the key id.
 func believes(t *testing.T, r *Ring, id string) bool {
 	t.Helper()
 	signed := map[string][]string{}

@@ -189,7 +189,7 @@ func (a *attacker) attack(targets []string) {
 	}
 }
 
-// judge compares the streams with what they were before the attack.
+// judge compares the streams with their state before the attack.
 func (a *attacker) judge(before, after streamInfos) {
 	a.t.Helper()
 	for name, was := range before {
@@ -270,8 +270,8 @@ func (v victim) drain() (n int) {
 	}
 }
 
-// BenchmarkSubmission compares a publication from the account of the stream with
-// one that comes through the service which producers import.
+// BenchmarkSubmission compares a publication within the account of the stream with a publication through
+// the service that producers import.
 func BenchmarkSubmission(b *testing.B) {
 	for _, role := range []natsauth.Role{natsauth.Server, natsauth.Producer} {
 		b.Run(string(role), func(b *testing.B) {

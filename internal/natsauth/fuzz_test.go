@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// FuzzParseCredentials reads the file of a NATS user. What is read names one.
+// FuzzParseCredentials parses arbitrary credentials files. Parsed credentials must contain a user.
 func FuzzParseCredentials(f *testing.F) {
 	account := func(n byte) nkeys.KeyPair { // the same in each of the processes that fuzz
 		pair, err := nkeys.FromRawSeed(nkeys.PrefixByteAccount, bytes.Repeat([]byte{n}, secretSize))

@@ -90,7 +90,7 @@ func (s *site) leafConnect(nonce string, hub bool) map[string]any {
 }
 
 func (l *leafNode) write(text string) {
-	// The broker ends a connection that does what it may not.
+	// The broker ends a connection after a forbidden operation.
 	_, _ = io.WriteString(l.conn, text)
 }
 
@@ -102,8 +102,8 @@ func (l *leafNode) line() (string, error) {
 	return strings.TrimRight(line, "\r\n"), err
 }
 
-// flush returns the messages that the broker has sent by the time at which it has
-// done what it was sent, or how it refused that.
+// flush waits until the broker has processed everything that was sent, and returns the messages that the
+// broker has sent meanwhile, or its error.
 func (l *leafNode) flush() (messages []string, err error) {
 	l.write("PING\r\n")
 	for {
@@ -159,7 +159,7 @@ func ofArea3(subject string) bool {
 		strings.HasPrefix(subject, "$LDS.")
 }
 
-// forEachLeaf attacks as a leaf node, and as one that declares itself the hub.
+// forEachLeaf runs test as a leaf node, and as a leaf node that declares itself the hub.
 func forEachLeaf(t *testing.T, test func(s *site, hub bool)) {
 	t.Helper()
 	onEachBroker(t, func(s *site) {

@@ -198,7 +198,8 @@ func TestAnAgentMayDoItsWork(t *testing.T) {
 		if err := answered.Unsubscribe(); err != nil {
 			t.Fatal(err)
 		}
-		// That nobody listens is heard of at once, through the same wildcard.
+		// If the agent has unsubscribed, the server receives "no responders" at once, on a
+		// subject of the same wildcard.
 		agent.isAllowed("leaving")
 		if err := server.PublishRequest(subject, agentproto.AnswerSubject(subject, "w.2"), nil); err != nil {
 			t.Fatal(err)
@@ -244,8 +245,8 @@ func TestAnAgentMayDoNothingElse(t *testing.T) {
 	}
 }
 
-// TestAnAgentCannotHaveItselfAllowedMore: with a right to answer whoever asks,
-// an agent would ask itself and name the target as the subject for the answer.
+// With a right to reply to every requester, an agent could send a request to itself and name any subject
+// as the reply subject.
 func TestAnAgentCannotHaveItselfAllowedMore(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -479,8 +480,8 @@ func pair(t *testing.T, seed string) nkeys.KeyPair {
 	return key
 }
 
-// TestAFloodOfConnectionsLeavesRoomForItsRevocation: NATS has no limit of
-// connections for one user, so one agent can open all those of its account.
+// NATS does not limit the connections of a user, so an agent can open all connections that its account
+// may have. An operator must still be able to revoke it.
 func TestAFloodOfConnectionsLeavesRoomForItsRevocation(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -515,7 +516,7 @@ func TestAFloodOfConnectionsLeavesRoomForItsRevocation(t *testing.T) {
 	s.agent("10.0.0.2")
 }
 
-// limitConnections gives the fleet's account a lower limit than procfleet's.
+// limitConnections sets a limit of connections for the fleet's account, lower than procfleet's.
 func (s *site) limitConnections(limit int64) {
 	s.t.Helper()
 	broker, err := s.authority.Broker()
@@ -642,7 +643,7 @@ func TestWhoExpiredIsForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what is remembered later finds the first one expired
+	for range 2 { // the second round finds the user brief of the first one expired
 		if _, err := a.KeepUser(natsauth.Producer, "brief", 0, time.Nanosecond); err != nil {
 			t.Fatal(err)
 		}
@@ -725,9 +726,8 @@ func TestAnAuthorityIsKeptAndNeverReplaced(t *testing.T) {
 	}
 }
 
-// TestFilesOfAnotherAuthorityAreNotTaken: with its token the account would be
-// another one, and with its keys in the wrong places brokers would believe
-// whom they should not.
+// Files of another authority must be rejected: its token would name another account, and with its keys
+// brokers would accept its users.
 func TestFilesOfAnotherAuthorityAreNotTaken(t *testing.T) {
 	t.Parallel()
 	dir, foreign := t.TempDir(), t.TempDir()

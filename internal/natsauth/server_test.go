@@ -44,9 +44,8 @@ func TestAServerMayDoNothingElse(t *testing.T) {
 	})
 }
 
-// TestAServerRemovesNoSingleMessages: a stream with what it holds is the least that a
-// server can remove. JetStream keeps it from purging and from deleting messages, and
-// from having that permitted.
+// A server can only remove a whole stream. JetStream prevents it from purging a stream, from deleting
+// messages, and from permitting either.
 func TestAServerRemovesNoSingleMessages(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(s *site) {

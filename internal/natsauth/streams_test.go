@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
-// TestNoRightOfAnAgentIsASubjectOfAStream, nor one of a leaf node: JetStream would
-// acknowledge what is published there on any subject that the publisher names.
+// No right of an agent or of a leaf node may overlap with a subject of a stream: JetStream would send its
+// acknowledgement to any subject that the publisher names.
 func TestNoRightOfAnAgentIsASubjectOfAStream(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// FuzzCredentials reads the file of a NATS user. Whatever is in it, a refusal
-// of the server stays one and is told without what is in the file.
+// FuzzCredentials reads arbitrary credentials files. The error of a rejected connection must say so, and
+// must not contain the contents of the file.
 func FuzzCredentials(f *testing.F) {
 	const token = "eyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.eyJleHAiOjF9.c2lnbmF0dXJl"
 	f.Add("-----BEGIN NATS USER JWT-----\n" + token + "\n------END NATS USER JWT------\n\n" +

@@ -127,9 +127,9 @@ func TestAServerThatRefusesIsTriedAgainAndAwaySaysWhy(t *testing.T) {
 }
 
 func refuse(conn net.Conn) {
-	defer func() { _ = conn.Close() }() // it has said what it had to say
+	defer func() { _ = conn.Close() }() // the message is sent
 	_, _ = conn.Write([]byte(`INFO {"server_id":"x","version":"2.11.0","auth_required":true,"max_payload":1048576}` + "\r\n"))
-	_, _ = bufio.NewReader(conn).ReadString('\n') // CONNECT, whatever it says
+	_, _ = bufio.NewReader(conn).ReadString('\n') // the CONNECT line
 	_, _ = conn.Write([]byte("-ERR 'Authorization Violation'\r\n"))
 }
 

@@ -106,8 +106,8 @@ func TestTheOwnerOfATCPConnectionIsKnown(t *testing.T) {
 	}
 }
 
-// TestAClosedEndBelongsToNobody: the kernel says 0, the number of root, of
-// sockets that no process holds any more.
+// For a socket that no process has open the kernel reports uid 0, which is root. The lookup must not
+// return it.
 func TestAClosedEndBelongsToNobody(t *testing.T) {
 	t.Parallel()
 	listener := listen(t, "tcp", "127.0.0.1:0")

@@ -45,7 +45,7 @@ func TestWhichAnswersOfTheServerPass(t *testing.T) {
 		"ERR user_script:11: too many results to unpack script: cac5, on @user_script:11.": false,
 		"CROSSSLOT Keys in request don't hash to the same slot":                            false,
 	} {
-		// go-redis gives what it met on the way to a connection wrapped.
+		// go-redis wraps errors that occur while it connects.
 		for _, err := range []error{answeredError(message), fmt.Errorf("connect: %w", answeredError(message))} {
 			if got := classify(err) != faultPermanent; got != passing {
 				t.Errorf("%q passes: %v, want %v", err, got, passing)

@@ -106,7 +106,7 @@ func TestBusyCollectorGetsSpansAgain(t *testing.T) {
 	})
 }
 
-// TestErrorsEndAnUpload wants one request and an error that says why.
+// TestErrorsEndAnUpload requires one request, and an error with the reason.
 func TestErrorsEndAnUpload(t *testing.T) {
 	t.Parallel()
 	partial, err := proto.Marshal(&collectorpb.ExportTraceServiceResponse{

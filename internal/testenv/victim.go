@@ -30,7 +30,7 @@ func KilledAfter(t *testing.T, n int, env ...string) []string {
 	for r := bufio.NewReader(out); ; {
 		line, err := r.ReadString('\n')
 		if err != nil {
-			break // what is not a whole line was not confirmed
+			break // an incomplete line is no confirmation
 		}
 		if lines = append(lines, strings.TrimSpace(line)); len(lines) == n {
 			if err := cmd.Process.Kill(); err != nil {

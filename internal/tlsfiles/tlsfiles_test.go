@@ -81,7 +81,7 @@ func served(t *testing.T, files tlsfiles.Files) (url string) {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Proto) // a test that gets nothing says so
+		_, _ = io.WriteString(w, r.Proto) // the test reports a missing response
 	}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are meant to fail
 	server.Listener = tls.NewListener(server.Listener, cfg)
@@ -90,7 +90,7 @@ func served(t *testing.T, files tlsfiles.Files) (url string) {
 	return "https://" + server.Listener.Addr().(*net.TCPAddr).String()
 }
 
-// asks is a client with the files that makes a connection for each question.
+// asks returns a client with the files that uses a new connection for each request.
 func asks(t *testing.T, files tlsfiles.Files) func(url string) error {
 	t.Helper()
 	client, err := files.Client(testenv.Log(t))

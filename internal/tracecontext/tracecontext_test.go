@@ -62,8 +62,8 @@ func TestUnreadableTraceIsIgnored(t *testing.T) {
 	}
 }
 
-// FuzzExtract reads headers of anybody. A trace that is taken from them goes on
-// as it came, in headers and as text.
+// FuzzExtract reads arbitrary headers. An accepted trace context stays equal when it is written to
+// headers or to text.
 func FuzzExtract(f *testing.F) {
 	f.Add("00-4bf92f3577b34da6a3ce929d0e0e4736-0102030000000000-01", "a=1,b=2")
 	f.Add("cc-4bf92f3577b34da6a3ce929d0e0e4736-0102030000000000-01-what-the-future-will-be-like", "a=")

@@ -13,7 +13,7 @@ import (
 
 const patience = 30 * time.Second
 
-// listening returns a supervisor and what it is told.
+// listening returns a supervisor, and the socket that receives its notifications.
 func listening(t *testing.T) (*supervisor, *net.UnixConn) {
 	t.Helper()
 	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"}
@@ -29,7 +29,7 @@ func listening(t *testing.T) (*supervisor, *net.UnixConn) {
 	return &supervisor{socket: socket, watchdog: 5 * time.Millisecond}, heard
 }
 
-// hears reports whether a line comes within a time.
+// hears reports whether a notification with the line arrives within the given time.
 func hears(t *testing.T, heard *net.UnixConn, line string, within time.Duration) bool {
 	t.Helper()
 	if err := heard.SetReadDeadline(time.Now().Add(within)); err != nil {
@@ -75,7 +75,7 @@ func TestWhoDoesNotAnswerIsNotCalledAlive(t *testing.T) {
 		return nil
 	})
 	<-stuck
-	for hears(t, heard, "", time.Millisecond) { // what was said before
+	for hears(t, heard, "", time.Millisecond) { // discard earlier notifications
 	}
 	if hears(t, heard, "WATCHDOG=1", 20*s.watchdog) {
 		t.Error("called alive although it does not answer")

@@ -11,8 +11,8 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 )
 
-// TestNobodyIsDroppedWhenARoleTakesItsAddressOver hands a listener over while
-// several callers ask all the time, each time with a new connection.
+// TestNobodyIsDroppedWhenARoleTakesItsAddressOver hands a listener over while several callers send
+// requests, each on a new connection. Every request must receive a response.
 func TestNobodyIsDroppedWhenARoleTakesItsAddressOver(t *testing.T) {
 	t.Parallel()
 	log, hook := test.NewNullLogger()

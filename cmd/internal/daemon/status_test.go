@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/telemetry/metrics"
 )
 
-// TestStrangersHearNoAddress: everybody who can reach it may ask /readyz.
+// The response of /readyz must contain no addresses, because it needs no credentials.
 func TestStrangersHearNoAddress(t *testing.T) {
 	t.Parallel()
 	log, hook := test.NewNullLogger()
@@ -46,8 +46,8 @@ func TestStrangersHearNoAddress(t *testing.T) {
 	}
 }
 
-// TestTheStatusListenerHasNoForeignName: a web page whose name leads to
-// 127.0.0.1 read profiles, which show what is in memory.
+// The status listener must reject requests for other host names: otherwise a web page whose name
+// resolves to 127.0.0.1 could read profiles, which contain data of the memory.
 func TestTheStatusListenerHasNoForeignName(t *testing.T) {
 	t.Parallel()
 	log, _ := test.NewNullLogger()

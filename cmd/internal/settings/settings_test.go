@@ -42,7 +42,7 @@ func writeFile(t *testing.T, text string) string {
 	return file
 }
 
-// loaded returns the settings and, without the folder, what is wrong with them.
+// loaded returns the settings and their errors; the errors omit the folder of the file.
 func loaded(t *testing.T, text string, args ...string) (*Settings, string) {
 	t.Helper()
 	file := writeFile(t, text)

@@ -10,8 +10,7 @@ import (
 	"github.com/procfleet/procfleet/internal/telemetry/logging"
 )
 
-// TestWhoCausesWarningsDoesNotFillTheLog: what is left out is counted, and
-// neither other warnings nor what goes well is left out with it.
+// Repeated warnings are omitted and counted. Other warnings and lines of other levels are not omitted.
 func TestWhoCausesWarningsDoesNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{logging.FormatJSON, logging.FormatText} {

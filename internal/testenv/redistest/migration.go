@@ -26,7 +26,7 @@ func BeginMigration(tb testing.TB, nodes []*Server, key string) *Migration {
 		tb.Fatal(err)
 	}
 	m.slot = slot
-	if m.From.Exists(tb.Context(), key).Err() != nil { // it says MOVED
+	if m.From.Exists(tb.Context(), key).Err() != nil { // the error is MOVED
 		m.From, m.To, m.toAddr = m.To, m.From, nodes[0].Addr
 	}
 	m.begin(tb)
