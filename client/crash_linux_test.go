@@ -18,9 +18,8 @@ import (
 
 const startTimeout = 60 * time.Second
 
-// A dispatcher that dies between storing a task and answering leaves the
-// client in doubt; it repeats itself at the other dispatcher, and the command
-// runs once.
+// If a dispatcher dies between storing a task and responding, the client repeats the request at the other
+// dispatcher, and the command runs once.
 func TestADispatcherThatDiesBeforeItsAnswerMakesNothingRunTwice(t *testing.T) {
 	t.Parallel()
 	binary := testenv.BuildBinary(t, "./cmd/procfleet")

@@ -79,7 +79,7 @@ func TestTheTimeToReconnectIsBounded(t *testing.T) {
 	}
 }
 
-// endless has no end of line.
+// endless is a stream without an end of line.
 type endless struct{ read int }
 
 func (e *endless) Read(p []byte) (int, error) {

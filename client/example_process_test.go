@@ -95,7 +95,7 @@ func ExampleClient_Processes() {
 	// web on 0:127.0.0.1: registered as sleep, reported false, agent alive true
 }
 
-// Let the processes of a namespace share a part of a host.
+// Limit the share of a host that the processes of a namespace use together.
 func ExampleClient_SetGroups() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -146,7 +146,7 @@ func ExampleClient_AgentsOn() {
 	// nobody is alive: false
 }
 
-// Name a host by an id of one's own from now on.
+// Bind an id of the caller to a host, to name the host by it.
 func ExampleClient_BindAgents() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

@@ -55,7 +55,7 @@ func Example() {
 	// kill shop:web on 0:127.0.0.1: succeeded, running false
 }
 
-// Follow a task and do something at every change.
+// Watch a task and handle every change.
 func ExampleClient_Watch() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

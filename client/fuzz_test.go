@@ -11,7 +11,7 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// answering is a server that answers everything with the same.
+// answering is a server that sends the same response to every request.
 type answering struct {
 	status     int
 	retryAfter string

@@ -11,7 +11,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// atEnd is what ends with this package's tests.
+// atEnd are functions to call after the tests of this package.
 var atEnd []func()
 
 func TestMain(m *testing.M) {

@@ -285,7 +285,7 @@ func TestReadyAsksOnce(t *testing.T) {
 	})
 }
 
-// A proxy before the servers may want a password, and errors end up in logs.
+// The URL of a server may contain a password for a proxy, and callers log errors.
 func TestNoErrorShowsThePasswordOfAServer(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *network) {

@@ -107,7 +107,7 @@ func TestEverySubmitHasAKeyOfItsOwn(t *testing.T) {
 	})
 }
 
-// Whatever happens to the answers, one submission is one task.
+// If responses are lost or rejected by proxies, one submission still creates one task.
 func TestSubmitRepeatsUnderTheSameKey(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]http.HandlerFunc{

@@ -35,7 +35,7 @@ func startSystem() (url string, err error) {
 	}
 	cmd := exec.Command(binary, "up", "--http", "127.0.0.1:0", "--data", dir, "--log-level", "error")
 	cmd.Stderr = os.Stderr
-	// Whatever ends the tests ends the system.
+	// The kernel kills the system when the test process ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -26,7 +26,7 @@ func running(n int) string { return taskJSON(procfleet.TaskRunning, n) }
 
 var finished = taskJSON(procfleet.TaskFinished, 10)
 
-// send writes an event and brings it on its way.
+// send writes an event and flushes it.
 func send(w http.ResponseWriter, name, id, data string) {
 	raw(w, "event: "+name+"\nid: "+id+"\ndata: "+data+"\n\n")
 }
@@ -72,8 +72,7 @@ func (s *script) serve(w http.ResponseWriter, r *http.Request) {
 
 func finish(w http.ResponseWriter, _ *http.Request) { send(w, "end", "9", finished) }
 
-// watched is what Watch yields, in short: the number of items that have
-// succeeded.
+// watched returns the number of succeeded items in each state that Watch yields.
 func watched(ctx context.Context, c *client.Client) (seen []int, err error) {
 	for task, err := range c.Watch(ctx, id) {
 		if err != nil {
@@ -261,7 +260,7 @@ func TestWatchSeesTheEnd(t *testing.T) {
 	}
 }
 
-// trickle sends signs of life and no event.
+// trickle sends keep-alive comments and no event.
 func trickle(w http.ResponseWriter, r *http.Request) {
 	for r.Context().Err() == nil {
 		raw(w, ":\n\n")

@@ -53,7 +53,7 @@ func TestATaskOfAnotherIDIsNotBelieved(t *testing.T) {
 	})
 }
 
-// The bubble fails if anything of the watch stays behind.
+// The bubble fails if a goroutine of the watch remains.
 func TestAWatchThatIsLeftLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *network) {

@@ -91,7 +91,7 @@ func ask[A any](d *testServer, call string, question any) A {
 	return in.Answer
 }
 
-// refusedBy is the kind and the problem of a call that must fail.
+// refusedBy sends a query that must fail, and returns kind and problem of the error.
 func refusedBy(d *testServer, call string, question any) (kind, problem string) {
 	d.t.Helper()
 	got := d.call(http.MethodPost, "/"+call, text(d.t, question))

@@ -69,7 +69,7 @@ func audited(t *testing.T, cfg *Config, places ...audit.Sink) (records func() []
 	}
 }
 
-// gonePlace has no room for records.
+// gonePlace is a sink whose writes fail.
 type gonePlace struct{}
 
 func (gonePlace) HasEnds() bool { return false }
@@ -79,7 +79,7 @@ func (gonePlace) Keep(context.Context, []audit.Line, bool) error {
 	return errors.New("no space left on device")
 }
 
-// changing is a call for each use that changes something.
+// changing contains a call for each endpoint that changes something.
 var changing = map[string]struct{ method, path, body string }{
 	"native": {http.MethodPost, "/v1/tasks", `{"action":"start","process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{"start":"./start.sh --password=hunter2"},
 		"labels":{"l":"hunter2"}},"hosts":["0:10.0.0.1","0:10.0.0.2"],"business":"2"}`},
@@ -96,7 +96,7 @@ var changing = map[string]struct{ method, path, body string }{
 	"cmdb.delete_process":   {http.MethodDelete, "/api/v3/proc/0/2/44", ``},
 }
 
-// withAgent makes an agent known, so that ids can be bound to its host.
+// withAgent stores the presence of an agent, so that ids can be bound to its host.
 func withAgent(t *testing.T, store taskstore.Store) {
 	t.Helper()
 	host, err := procfleet.ParseHost("0:10.0.0.9")

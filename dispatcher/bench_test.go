@@ -105,7 +105,7 @@ func BenchmarkAcceptOneHost(b *testing.B) {
 	}
 }
 
-// nullStore accepts everything and keeps nothing.
+// nullStore accepts every write and stores nothing.
 type nullStore struct{ Store }
 
 func (nullStore) Create(_ context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// shop is a business whose bindings register.
+// shop is a business with auto_register: binding a process registers it.
 type shop struct {
 	*testServer
 	bolt *stores.Bolt
@@ -53,7 +53,7 @@ func (s *shop) place(topology catalog.Topology) {
 	}
 }
 
-// define makes a process that could be started.
+// define creates a process with a start command.
 func (s *shop) define(name string, set map[catalog.Attribute]catalog.Value) int64 {
 	s.t.Helper()
 	values := map[catalog.Attribute]catalog.Value{
@@ -93,7 +93,7 @@ func (s *shop) told(done dialect.TemplatesEdited) string {
 	return strings.Join(words, "\n")
 }
 
-// registered are the last numbers of the hosts on which a process is.
+// registered returns the last numbers of the addresses on which a process is registered.
 func (s *shop) registered(name string) string {
 	s.t.Helper()
 	hosts, err := s.bolt.RegisteredHosts(s.t.Context(), "2", name, procfleet.Host{}, 100)

@@ -87,7 +87,7 @@ const (
 	jobBackend  = "/esb/api/v3/operate_process"
 )
 
-// refusal is a failure as one family of paths words it.
+// refusal is an error in the form of one family of paths.
 type refusal struct {
 	status  int
 	code    any // a number, or the code word of the native API
@@ -109,8 +109,8 @@ func (want refusal) is(a answer) bool {
 	return a.status == want.status && strings.HasPrefix(text, want.message)
 }
 
-// TestEveryFamilyRefusesStrangersInItsOwnWords is the table of failures: each
-// row on each family of paths.
+// TestEveryFamilyRefusesStrangersInItsOwnWords tests each authentication failure on each family of
+// paths.
 func TestEveryFamilyRefusesStrangersInItsOwnWords(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
@@ -193,7 +193,7 @@ func TestEveryFamilyRefusesStrangersInItsOwnWords(t *testing.T) {
 	}
 }
 
-// TestEveryFamilyTakesCredentialsWhereItsClientsPutThem.
+// Every family of paths accepts credentials in the places where its clients send them.
 func TestEveryFamilyTakesCredentialsWhereItsClientsPutThem(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
@@ -356,8 +356,8 @@ func TestASignatureTakesThePlaceOfTheSecret(t *testing.T) {
 	}
 }
 
-// TestASignedRequestCannotBeMadeIntoAnother changes requests on their way so
-// that the text of the signature stays the same.
+// TestASignedRequestCannotBeMadeIntoAnother changes signed requests in ways that keep the signed text.
+// The dispatcher must reject them.
 func TestASignedRequestCannotBeMadeIntoAnother(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
@@ -452,8 +452,8 @@ func TestALimitedApplicationDoesOnlyWhatItMay(t *testing.T) {
 	}
 }
 
-// TestEveryCallRefusesAnApplicationThatMayNothingOfIt calls everything that
-// there is, so that no call is forgotten.
+// TestEveryCallRefusesAnApplicationThatMayNothingOfIt sends a request to every call of every dialect,
+// by an application without the right. No call may accept it.
 func TestEveryCallRefusesAnApplicationThatMayNothingOfIt(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
@@ -799,7 +799,7 @@ func TestWhatFailedIsKeptWithoutTheSecretsInItsHeaders(t *testing.T) {
 	}
 }
 
-// loginServer answers as BlueKing's does: the user of the token "tok-<user>".
+// loginServer responds like BlueKing's login server. The token "tok-<user>" belongs to <user>.
 func loginServer(t *testing.T) (server *httptest.Server, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)

@@ -86,8 +86,8 @@ func TestTheCatalogueIsForThoseWhoMay(t *testing.T) {
 	}
 }
 
-// A refusal about registrations, freezes, groups and the catalog of others is the
-// same whether or not they exist.
+// The error for registrations, freezes, groups and the catalog of other businesses is the same whether
+// or not they exist.
 func TestARefusalDoesNotSayWhatThereIs(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)

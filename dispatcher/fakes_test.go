@@ -82,7 +82,7 @@ func (q *fakeQueue) rounds() [][]bus.ChunkRef {
 	return q.published
 }
 
-// brokenStore is a store of which single steps fail.
+// brokenStore is a store of which single calls fail.
 type brokenStore struct {
 	Store
 	create, dispatched, reject, resolve error
@@ -104,7 +104,7 @@ func (s *brokenStore) Dispatched(ctx context.Context, id procfleet.TaskID, seque
 	return s.Store.Dispatched(ctx, id, sequences)
 }
 
-// slowNotes is a store whose notes wait until open is closed.
+// slowNotes is a store whose marks of queued tasks wait until open is closed.
 type slowNotes struct {
 	Store
 	waiting atomic.Int32

@@ -33,7 +33,7 @@ type testServer struct {
 	t     *testing.T
 	url   string
 	store taskstore.Queries
-	// described is what every answer is checked against; nil if nothing is.
+	// described is the description against which every response is checked; nil = no check.
 	described *openapitest.Document
 }
 
@@ -95,7 +95,7 @@ func (d *testServer) tryWith(client *http.Client, method, path, body string, hea
 	return a, err
 }
 
-// tasks is how many tasks there are.
+// tasks returns the number of tasks.
 func (d *testServer) tasks() int {
 	d.t.Helper()
 	tasks, err := d.store.Tasks(d.t.Context(), taskstore.TaskQuery{Limit: 1000})
@@ -387,7 +387,7 @@ func TestPagesOfTasksResultsAndHosts(t *testing.T) {
 	}
 }
 
-// walk reads all pages of two.
+// walk reads all pages of a list, with two entries per page.
 func (d *testServer) walk(path, list, cursor string) []map[string]any {
 	d.t.Helper()
 	var all []map[string]any

@@ -185,7 +185,7 @@ var callBodies = map[string]string{
 	"native":                 nativeBody("0:10.0.0.1"),
 }
 
-// sameOutcome hides what two acceptances of one body may differ in.
+// sameOutcome removes the parts of a response in which two acceptances of one body may differ.
 func sameOutcome(t *testing.T, body []byte, id string) string {
 	t.Helper()
 	var fields map[string]any
@@ -600,7 +600,7 @@ func TestRepliesReachNothingOfOurs(t *testing.T) {
 	}
 }
 
-// panicky is a store over which a dispatcher panics for one application.
+// panicky is a store that panics for the tasks of one application.
 type panicky struct {
 	Store
 	tries atomic.Int32
@@ -743,7 +743,7 @@ func TestAMessageThatKillsDispatchersIsIsolated(t *testing.T) {
 	}
 }
 
-// However often a message was put off, that does not count against it.
+// A message that was postponed any number of times is not considered poisoned.
 func TestNothingIsLostWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]time.Duration{"held": time.Hour, "put off": time.Nanosecond} {
@@ -847,7 +847,7 @@ func TestAnAcceptedMessageDoesNotExpire(t *testing.T) {
 	}
 }
 
-// counting counts the tasks that a dispatcher makes.
+// counting counts the tasks that a dispatcher creates.
 type counting struct {
 	Store
 	made atomic.Int32

@@ -65,7 +65,7 @@ func drawNamed(t *rapid.T, bulk int) named {
 	return n
 }
 
-// members are the item's in a request. Suppliers are part of v1's keys only.
+// members returns the members of the item in a request. Only keys of v1 contain suppliers.
 func (n *named) members(op int, v1 bool) map[string]any {
 	m := map[string]any{"meta": map[string]any{"namespace": n.namespace, "name": n.name, "labels": nil}, "op_type": op, "hosts": n.hosts}
 	if n.agents != nil {
@@ -120,7 +120,7 @@ func drawKeyed(t *rapid.T) keyed {
 	return k
 }
 
-// entries reads a result map. A key that is there twice is an error.
+// entries reads a result map. A duplicate key is an error.
 func entries(t *rapid.T, d *testServer, call string, id any) (codes map[string]float64) {
 	a := d.call(http.MethodPost, "/api/c/compapi/v2/gse/"+call+"/", fmt.Sprintf(`{"task_id":%q}`, id))
 	data, _ := a.body["data"].(map[string]any)

@@ -18,8 +18,8 @@ import (
 
 const nobodyUID = 65534
 
-// dialAs opens a TCP connection from a socket of another account: only this
-// thread is that account, while it makes the socket.
+// dialAs opens a TCP connection from a socket of another account. Only this thread has the account, while
+// it creates the socket.
 func dialAs(ctx context.Context, uid int, address string) (net.Conn, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

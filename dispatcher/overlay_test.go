@@ -69,8 +69,8 @@ func (d *testServer) submitted(way, body string, header ...string) procfleet.Tas
 	return procfleet.TaskID(id)
 }
 
-// A status with the identity alone answered "stopped" for a supervised process
-// that runs, since the paths that verify it were missing.
+// A status request with the identity alone uses the paths of the registration. Without them it returned
+// "stopped" for a supervised process that runs.
 func TestAnIdentityAloneMeansTheRegisteredProcessOfEachHost(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)

@@ -77,7 +77,7 @@ func TestAPlanShowsWhatWouldBeDoneHostByHostAndDoesNothing(t *testing.T) {
 	if d.tasks() != 0 || len(queue.rounds()) != 0 {
 		t.Error("something was done")
 	}
-	// The key is as good as new.
+	// The plan has not used the idempotency key.
 	if a := d.call(http.MethodPost, nativePath, selecting("stop", `{"name":"nginx"}`), "Idempotency-Key", "k"); a.status != http.StatusCreated {
 		t.Errorf("afterwards under the same key: %d %s", a.status, a.text)
 	}

@@ -33,7 +33,7 @@ func targets(t *testing.T, names ...string) []procfleet.Target {
 	return all
 }
 
-// announced makes a host's agent live.
+// announced stores the presence of a host's agent.
 func announced(t *testing.T, store *stores.Bolt, name, agentID string) {
 	t.Helper()
 	err := store.Announce(t.Context(), []taskstore.Announcement{{Host: host(t, name), AgentID: agentID, Instance: "i", Version: "1"}})
@@ -49,7 +49,7 @@ func commanded(name, start string) procfleet.ProcessSpec {
 	return s
 }
 
-// registered keeps a spec for hosts.
+// registered registers a spec on hosts.
 func registered(t *testing.T, store Store, s procfleet.ProcessSpec, hosts ...string) {
 	t.Helper()
 	d := catalog.Definition{Spec: s}
@@ -61,8 +61,7 @@ func registered(t *testing.T, store Store, s procfleet.ProcessSpec, hosts ...str
 	}
 }
 
-// startOf is the start command that is registered for ns:name on a host; "" if
-// nothing is.
+// startOf returns the registered start command of ns:name on a host; "" = not registered.
 func startOf(t *testing.T, store Store, name, on string) string {
 	t.Helper()
 	found, err := store.Registrations(t.Context(), []catalog.Process{{Host: host(t, on), Namespace: "ns", Name: name}})

@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// catalogued defines so many processes in business 2, named p0000 and on.
+// catalogued defines n processes in business 2, with the names p0000, p0001 and so on.
 func catalogued(t *testing.T, store catalog.Templates, n int) {
 	t.Helper()
 	edits := make([]catalog.Edit, n)
@@ -73,7 +73,7 @@ func TestASearchWithoutALimitAnswersEveryProcess(t *testing.T) {
 	}
 }
 
-// changingStore does something before each part but the first is read.
+// changingStore calls a function before each read of a part, except the first.
 type changingStore struct {
 	Store
 	reads  int

@@ -22,8 +22,7 @@ import (
 // biz2 is the business of the tests' catalog.
 var biz2 = catalog.Business{Account: catalog.DefaultAccount, ID: 2}
 
-// defined puts a process into a catalog, with all it needs to be started,
-// changed by set, and returns its id.
+// defined stores a startable process in a catalog, with the attributes in set, and returns its id.
 func defined(t *testing.T, store catalog.Templates, b catalog.Business, name string, set map[catalog.Attribute]catalog.Value, modules ...string) int64 {
 	t.Helper()
 	all := map[catalog.Attribute]catalog.Value{
@@ -71,13 +70,13 @@ func shopCatalog(t *testing.T, store *stores.Bolt) map[string]int64 {
 		"hostless":  defined(t, store, biz2, "hostless", nil, "empty"),
 		"half":      defined(t, store, biz2, "half", nil, "db", "gone", "empty"),
 	}
-	// Of others, whose processes are never selected.
+	// Processes of other businesses, which are never selected.
 	defined(t, store, catalog.Business{Account: catalog.DefaultAccount, ID: 3}, "nginx", nil, "web")
 	defined(t, store, catalog.Business{Account: "acme", ID: 2}, "nginx", nil, "web")
 	return ids
 }
 
-// selecting is a body that selects.
+// selecting returns a request body with a selection.
 func selecting(action, selection string) string {
 	return fmt.Sprintf(`{"action":%q,"business":"2","select":%s}`, action, selection)
 }
@@ -337,8 +336,8 @@ func TestASelectionIsNeverLargerThanARequestMayBe(t *testing.T) {
 	}
 }
 
-// pagedCatalog changes between the pages that are read of it, and as the
-// first is read, which lacks its last process.
+// pagedCatalog is a catalog that changes between the reads of its pages, and during the read of the first
+// page, which lacks its last process.
 type pagedCatalog struct {
 	Store
 	pages   int

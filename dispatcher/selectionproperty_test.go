@@ -45,8 +45,7 @@ func drawSelection(t *rapid.T) drawn {
 	return d
 }
 
-// naively is every process on every host that is selected, found in the most
-// simple way.
+// naively returns every selected process on every selected host, by the simplest algorithm.
 func (d *drawn) naively() []string {
 	all := []string{}
 	for process, bound := range d.modules {

@@ -32,7 +32,7 @@ func (d *testServer) cmdb(want, code int, method, path, body string, header ...s
 	return a
 }
 
-// defines makes a process and returns its id.
+// defines creates a process and returns its id.
 func (d *testServer) defines(business, name string) string {
 	d.t.Helper()
 	a := d.cmdb(http.StatusOK, 0, http.MethodPost, business, fmt.Sprintf(`{"bk_process_name":%q}`, name))

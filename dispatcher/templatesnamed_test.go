@@ -18,7 +18,7 @@ import (
 
 const catalogueOf2 = "/v1/catalogue/2"
 
-// saved is what became of processes, in words.
+// saved returns the outcomes of processes as text.
 func saved(t *testing.T, got answer) []string {
 	t.Helper()
 	if got.status != http.StatusOK {

@@ -14,7 +14,7 @@ import (
 
 const topologyPath = "/v1/topology/2"
 
-// versioned wants the answer to be a version.
+// versioned fails unless the response is the given version.
 func versioned(t *testing.T, a answer, want float64) {
 	t.Helper()
 	if a.status != http.StatusOK || a.body["version"] != want || a.header.Get("ETag") != fmt.Sprintf(`"%v"`, want) {

@@ -87,7 +87,7 @@ func (s *scriptedStore) count() int {
 	return s.reads
 }
 
-// scriptedHints hands what follows a task to the test.
+// scriptedHints stores the functions that follow a task, so that a test can call them.
 type scriptedHints struct {
 	onFollow func() // before following is in effect
 	mu       sync.Mutex
@@ -141,8 +141,8 @@ type window struct {
 	authenticator *auth.Authenticator
 }
 
-// openWindow lets tasks be read almost only when something is hinted at;
-// tests that mean otherwise adjust that.
+// openWindow starts a dispatcher that reads watched tasks almost only after hints; adjust changes its
+// timing.
 func openWindow(t *testing.T, cfg Config, store Store, adjust func(*watchTiming)) *window {
 	t.Helper()
 	d, err := New(cfg, store, &fakeQueue{})
@@ -167,7 +167,7 @@ type sseEvent struct {
 	name, id, data string
 }
 
-// done is how many items have succeeded.
+// done returns the number of succeeded items.
 func (e sseEvent) done() int {
 	var task struct {
 		Counts map[procfleet.State]int `json:"counts"`

@@ -14,15 +14,15 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// enrolled is a signature of a message by a host that holds an agent id.
+// enrolled returns a signature of a message by a host whose identity contains an agent id.
 func (s *signing) enrolled(h procfleet.Host, agentID string, m fleetkey.Message) nats.Header {
 	header := nats.Header{}
 	s.ring.Enroll(h.String(), agentID).Sign(header, &m)
 	return header
 }
 
-// TestAnAgentIDThatTheIdentityDoesNotHoldIsRefused: in announcements, reports
-// and results; the rest of each counts.
+// A worker rejects an agent id in announcements, reports and results that the signing identity does not
+// contain. It accepts the rest of the message.
 func TestAnAgentIDThatTheIdentityDoesNotHoldIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSigning(t)
@@ -120,8 +120,8 @@ func TestAnAgentIDThatTheIdentityDoesNotHoldIsRefused(t *testing.T) {
 	}
 }
 
-// TestAnItemOfAnAgentIDThatTwoHostsClaimIsRefused, one whose id is claimed by
-// none is unreachable.
+// An item whose agent id is claimed by two hosts is rejected, and an item whose agent id no host claims is
+// unreachable.
 func TestAnItemOfAnAgentIDThatTwoHostsClaimIsRefused(t *testing.T) {
 	t.Parallel()
 	e := start(t)

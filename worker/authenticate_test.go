@@ -21,7 +21,7 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// signing is a fleet's key, and what its workers count.
+// signing contains a fleet key and the metrics of the workers that use it.
 type signing struct {
 	t       *testing.T
 	ring    *fleetkey.Ring
@@ -37,13 +37,13 @@ func newSigning(t *testing.T) *signing {
 	return &signing{t, testenv.NewRing(t), registry}
 }
 
-// worker has a worker sign messages, and verify signatures.
+// worker configures a worker to sign messages and to verify signatures.
 func (s *signing) worker(c *worker.Config) {
 	c.Keys = func() *fleetkey.Ring { return s.ring }
 	c.Meter = s.metrics.Meter("worker")
 }
 
-// counted reports whether so many messages were refused.
+// counted reports whether n messages of the type were rejected for the reason.
 func (s *signing) counted(messageType, reason string, n int) bool {
 	return s.says(fmt.Sprintf("procfleet_worker_messages_refused_total{reason=%q,type=%q} %d\n", reason, agentproto.ShortType(messageType), n))
 }
@@ -218,8 +218,7 @@ func TestResultsOfOtherHostsAreRejected(t *testing.T) {
 	}
 }
 
-// TestGarbageIsCountedAndDoesNotFillTheLog, whether it is no message at all or
-// an unsigned one.
+// Invalid and unsigned messages are counted, and do not fill the log.
 func TestGarbageIsCountedAndDoesNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	s := newSigning(t)

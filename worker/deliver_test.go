@@ -584,7 +584,7 @@ func TestWhatCannotBeReadIsTerminated(t *testing.T) {
 	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "all are gone")
 }
 
-// poisoned has every delivery panic.
+// poisoned configures a worker so that every delivery panics.
 func poisoned(c *worker.Config) {
 	c.Reached = func(point string) {
 		if point == deliver.PointBegun {

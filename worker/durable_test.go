@@ -56,8 +56,8 @@ func (d *durable) announce(a *fakeAgent) {
 	}
 }
 
-// accepted stores a task and publishes its chunks unless a test wants a
-// dispatcher that died before.
+// accepted stores a task and, with publish, publishes its chunks. Without publish the task is as after the
+// death of its dispatcher.
 func (d *durable) accepted(timeout time.Duration, publish bool, chunks ...procfleet.Chunk) procfleet.TaskID {
 	d.t.Helper()
 	first := 0
@@ -88,7 +88,7 @@ func (d *durable) accepted(timeout time.Duration, publish bool, chunks ...procfl
 	return task.ID
 }
 
-// delivered notes that agents have accepted items of a task's first chunk.
+// delivered stores that agents have accepted items of a task's first chunk.
 func (d *durable) delivered(id procfleet.TaskID, items ...int) {
 	d.t.Helper()
 	if _, err := d.bolt.Begin(d.t.Context(), id, 0); err != nil {

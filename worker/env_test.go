@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience is for what must happen soon; tests fail after it.
+// patience is the maximum time that tests wait for an expected event.
 const patience = 20 * time.Second
 
 // env is a worker on a real bus with a fake store.
@@ -49,7 +49,7 @@ type env struct {
 	stop   func() // ends the worker and waits for it
 }
 
-// quick is every length of time that a test would wait for, shortened.
+// quick returns short values of all timings for which a test would wait.
 func quick() worker.Timing {
 	const ms = time.Millisecond
 	return worker.Timing{
@@ -134,7 +134,7 @@ func hosts(n int) []procfleet.Host {
 	return all
 }
 
-// chunk is one action on one process on each of the hosts.
+// chunk returns a chunk with one action on one process on each of the hosts.
 func chunk(action procfleet.Action, on ...procfleet.Host) procfleet.Chunk {
 	spec := procfleet.DefaultSpec()
 	spec.Namespace, spec.Name, spec.ProcName, spec.SetupPath = "test", "app", "app", "/opt/app"
@@ -200,7 +200,7 @@ type fakeAgent struct {
 	reply func(n int, c *agentproto.Command) *agentproto.Reply
 	// resend replies to every resend request; nil sends no reply.
 	resend func(r *agentproto.Resend) *agentproto.ResendReply
-	// sign, if set, signs what resend answers.
+	// sign, if set, signs the replies of resend.
 	sign func(fleetkey.Message) nats.Header
 }
 
@@ -229,7 +229,7 @@ func (e *env) agent(h procfleet.Host, reply func(int, *agentproto.Command) *agen
 	return a
 }
 
-// listen subscribes, and returns once the server knows.
+// listen subscribes, and returns after the server has the subscription.
 func (a *fakeAgent) listen() *nats.Subscription {
 	a.t.Helper()
 	sub, err := a.conn.QueueSubscribe(agentproto.AgentSubject(int64(a.host.Cloud), a.host.Addr), agentproto.AgentQueue, a.handle)
@@ -319,8 +319,8 @@ func (a *fakeAgent) chased() int {
 	return len(a.resends)
 }
 
-// publish sends results as the agent of a host does: again, until a receipt names
-// every item. The receipt comes on the channel.
+// publish sends results as a host's agent does: repeatedly, until a receipt names every item. The channel
+// receives the receipt.
 func (e *env) publish(id procfleet.TaskID, h procfleet.Host, results ...agentproto.Result) <-chan agentproto.Receipt {
 	e.t.Helper()
 	data := e.encode(resultsOf(id, h, results...))

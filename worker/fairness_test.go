@@ -10,9 +10,8 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// Of an area whose agents do not answer, or are not there, every chunk waits
-// for as long as one may. Neither do tasks of other areas wait with them, nor
-// hosts of that area which do answer.
+// Every chunk for a cloud area whose agents are missing or do not reply waits for the maximum time. Tasks
+// for other areas, and hosts of this area that reply, must not wait for these chunks.
 func TestAnUnavailableAreaDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	for _, lane := range []procfleet.Lane{procfleet.LaneSmall, procfleet.BigLane(0)} {
@@ -75,7 +74,7 @@ func cloudHost(cloud procfleet.CloudArea, n int) procfleet.Host {
 	return h
 }
 
-// same is n chunks with the same host in each.
+// same returns n chunks that each contain the same host.
 func same(n int, h procfleet.Host) []procfleet.Chunk {
 	chunks := make([]procfleet.Chunk, n)
 	for i := range chunks {

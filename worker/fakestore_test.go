@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// fakeStore keeps tasks in maps. Unlike a real store it can be made unavailable,
-// and its contents can be set to what a crash would have left.
+// fakeStore stores tasks in maps. Unlike a real store it can be made unavailable, and a test can set its
+// contents to those after a crash.
 type fakeStore struct {
 	mu         sync.Mutex
 	away       bool
@@ -29,7 +29,7 @@ type fakeStore struct {
 	asked      map[catalog.Process]time.Time // the request times of the entries of registered
 	freezes    map[procfleet.Host][]catalog.Freeze
 	groups     map[procfleet.Host][]catalog.HostGroups
-	// unconfirmed is how many calls of Record have their effect and fail.
+	// unconfirmed is the number of next Record calls that store their results and fail.
 	unconfirmed int
 	stuck       procfleet.TaskID             // its visit does not move
 	looking     func(hosts []procfleet.Host) // if set, is called by Presences first
@@ -44,9 +44,9 @@ type fakeTask struct {
 	states  []procfleet.State
 	results []procfleet.Result
 	broken  bool // Record fails
-	// refusals is how many calls of Record fail.
+	// refusals is the number of next Record calls that fail without an effect.
 	refusals int
-	// holds, if positive, is how many calls of Begin a hold lasts.
+	// holds, if positive, is the number of Begin calls for which a hold lasts.
 	holds int
 	// unreadable makes Task and TasksByID fail.
 	unreadable bool
@@ -68,7 +68,7 @@ func newFakeStore() *fakeStore {
 	}
 }
 
-// create stores a task as a dispatcher would have.
+// create stores a task as a dispatcher does.
 func (s *fakeStore) create(lane procfleet.Lane, timeout time.Duration, chunks ...procfleet.Chunk) procfleet.Task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *fakeStore) settled(id procfleet.TaskID) bool {
 	return !open
 }
 
-// enter counts a call and locks; the caller unlocks unless it failed.
+// enter counts a call and locks the store. Unless it returns an error, the caller must unlock.
 func (s *fakeStore) enter(name string) error {
 	s.mu.Lock()
 	s.calls[name]++
@@ -545,7 +545,7 @@ func (s *fakeStore) Announce(_ context.Context, as []taskstore.Announcement) err
 	return nil
 }
 
-// allRegistered are the start commands that are registered.
+// allRegistered returns the registered start commands.
 func (s *fakeStore) allRegistered() map[catalog.Process]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

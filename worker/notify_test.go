@@ -119,7 +119,7 @@ func TestTheEndIsNotifiedByEventAndCallback(t *testing.T) {
 	}
 }
 
-// TestAnEndThatCannotBeReadStaysPendingAlone has three tasks end at the same time.
+// In TestAnEndThatCannotBeReadStaysPendingAlone three tasks end at the same time.
 func TestAnEndThatCannotBeReadStaysPendingAlone(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -274,8 +274,8 @@ func TestAReceiverThatHangsDelaysNeitherEventsNorOtherReceivers(t *testing.T) {
 	e.eventually(func() bool { return e.queued(bus.StreamEvents) == 41 }, "every event is published")
 }
 
-// TestACallbackIsGivenUpThoughTheClockSteppedBack has an end that is a day
-// ahead of the store's clock.
+// In TestACallbackIsGivenUpThoughTheClockSteppedBack the end of a task is a day ahead of the store's
+// clock.
 func TestACallbackIsGivenUpThoughTheClockSteppedBack(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32

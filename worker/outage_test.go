@@ -18,8 +18,7 @@ import (
 	"github.com/procfleet/procfleet/worker/notify"
 )
 
-// startRestartable is start with a broker that the returned function stops
-// and the next call brings back.
+// startRestartable is like start, with a broker that down stops and up starts again.
 func startRestartable(t *testing.T, edit ...func(*worker.Config)) (e *env, down, up func()) {
 	t.Helper()
 	cfg := natsembed.Config{StoreDir: t.TempDir(), Listen: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), MaxStore: 1 << 30, Log: testenv.Log(t)}
@@ -49,8 +48,8 @@ func startRestartable(t *testing.T, edit ...func(*worker.Config)) (e *env, down,
 	return e, down, up
 }
 
-// A restart of the broker disconnects all agents. None of them may become
-// unreachable by it, not even one whose presence expired.
+// A restart of the broker disconnects all agents. No host may end as unreachable because of it, not even
+// a host whose presence expired.
 func TestABrokerRestartFailsNoHost(t *testing.T) {
 	t.Parallel()
 	e, down, up := startRestartable(t, func(c *worker.Config) { c.Timing.Deliver.ReconnectGrace = 30 * time.Second })
@@ -86,8 +85,8 @@ func TestABrokerRestartFailsNoHost(t *testing.T) {
 	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "chunks are done")
 }
 
-// A worker may die anywhere. The next one finishes the task: every item has its
-// agent's result, and the end is notified.
+// If a worker dies at any point, another worker finishes the task: every item has its agent's result, and
+// the completion is notified.
 func TestAnotherWorkerFinishesWhatADeadOneLeft(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{
@@ -160,8 +159,8 @@ func (e *env) mortal(point string, died chan<- struct{}) {
 	e.eventually(w.Ready, "worker is ready")
 }
 
-// honestTask starts agents that accept, publish their result, and answer
-// repeats with it, and a task for them.
+// honestTask starts agents that accept a command, publish the result and reply to repeated commands with
+// it. It submits a task for them.
 func (e *env) honestTask(n int) procfleet.TaskID {
 	e.t.Helper()
 	for _, h := range hosts(n) {

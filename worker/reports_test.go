@@ -33,7 +33,7 @@ func (e *env) publishReport(data []byte) {
 	}
 }
 
-// waitReport waits until the report of that number is the host's last.
+// waitReport waits until the report with the number is the host's last one.
 func (e *env) waitReport(n int, number int64) catalog.Report {
 	e.t.Helper()
 	e.eventually(func() bool { return e.store.reported(host(n)).Number == number }, "the report is stored")
@@ -93,7 +93,7 @@ func TestWhatIsNoReportDoesNotStopTheNext(t *testing.T) {
 	}
 }
 
-// A report from the future would otherwise keep out every later one.
+// Otherwise a report with a number in the future would cause the rejection of all later reports.
 func TestReportFromTheFutureIsReplacedByTheNext(t *testing.T) {
 	t.Parallel()
 	e := start(t)

@@ -86,12 +86,12 @@ func TestAChunkInGraceIsNotRedelivered(t *testing.T) {
 	if err := bus.Ensure(t.Context(), e.JS, bus.Options{AckWait: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	// The grace must outlast a machine that is busy with other tests.
+	// The grace must be long enough for a machine that is busy with other tests.
 	e.startWorker(unswept, func(c *worker.Config) { c.Timing.Deliver.Grace = time.Minute })
 	e.store.present(host(1), "i1")
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	e.eventually(func() bool { return e.store.called("Presences") > 80 }, "the chunk is held for longer than AckWait")
-	// Another instance might get "reinstalled, outcome unknown".
+	// With another instance the outcome might be "agent was reinstalled, outcome unknown".
 	(&fakeAgent{t: t, conn: e.Conn, host: host(1), instance: "i1", reply: accept}).listen()
 	e.waitState(id, 0, procfleet.StateDelivered)
 	if n := e.store.called("Begin"); n != 1 {

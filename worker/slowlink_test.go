@@ -14,8 +14,7 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// slowLink returns an address behind which the server at to is, with all that
-// is said either way delayed.
+// slowLink returns the URL of a proxy to the server at to, which delays all data in both directions.
 func slowLink(t *testing.T, to string, delay time.Duration) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +40,7 @@ func slowLink(t *testing.T, to string, delay time.Duration) (url string) {
 	return "nats://" + l.Addr().String()
 }
 
-// pass hands on what one end says, delayed, until either end is closed.
+// pass copies data from one connection to the other with a delay, until either is closed.
 func pass(from, to net.Conn, delay time.Duration) {
 	type said struct {
 		text []byte
@@ -68,7 +67,7 @@ func pass(from, to net.Conn, delay time.Duration) {
 	}
 }
 
-// startSlowLink runs a worker that has NATS behind a slow link.
+// startSlowLink runs a worker that connects to NATS through a slow link.
 func startSlowLink(t *testing.T) *env {
 	t.Helper()
 	e, _, _ := startRestartable(t)

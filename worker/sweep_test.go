@@ -239,7 +239,7 @@ func (s *fakeStore) holds(id string) int {
 	return n
 }
 
-// sameShard stores a task of one item in a shard that is the same each time.
+// sameShard stores a task of one item in a constant shard.
 func (e *env) sameShard(edit func(*fakeTask)) procfleet.TaskID {
 	for {
 		task := e.store.create(procfleet.LaneSmall, time.Hour, chunk(procfleet.ActionStart, host(1)))
@@ -295,7 +295,7 @@ func TestAResendRequestWithoutReplyDelaysNoOtherTaskOfTheShard(t *testing.T) {
 	e.waitState(other, 0, procfleet.StateUnreachable)
 }
 
-// delivered makes a task one whose items are all at their agents.
+// delivered sets all items of a task to delivered.
 func delivered(f *fakeTask) {
 	f.task.State, f.task.Dispatched, f.task.CreatedAt = procfleet.TaskRunning, true, time.Now().Add(-10*time.Second)
 	f.states[0], f.done[0] = procfleet.StateDelivered, true
@@ -333,7 +333,7 @@ func TestATaskThatCannotBeReadDelaysNoOtherTaskOfTheShard(t *testing.T) {
 	e.eventually(func() bool { return e.store.settled(other) }, "the other task is visited")
 }
 
-// A store whose clock was an hour ahead when the tasks were accepted.
+// The clock of the store was an hour ahead when the tasks were accepted.
 func TestTasksOfAClockThatSteppedBackAreReconciledAndEnd(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -349,8 +349,8 @@ func TestTasksOfAClockThatSteppedBackAreReconciledAndEnd(t *testing.T) {
 	e.waitState(brief.ID, 0, procfleet.StateUnreachable)
 }
 
-// No replica confirmed in time, so the results are recorded again, which
-// changes nothing: the end of the task must be published all the same.
+// If no replica confirms in time, the worker records the results again without an effect. It must still
+// publish the completion of the task.
 func TestACompletionThatWasNotConfirmedIsNotifiedWithoutTheSweep(t *testing.T) {
 	t.Parallel()
 	e := start(t, func(c *worker.Config) { c.Timing.Sweep.Round = time.Hour })
@@ -367,8 +367,8 @@ func TestACompletionThatWasNotConfirmedIsNotifiedWithoutTheSweep(t *testing.T) {
 	}
 }
 
-// A visit that has been due for an hour, as after an outage of every worker,
-// shows in the lag until the sweep has caught up.
+// If a visit has been due for an hour, as after an outage of all workers, the metric of the lag is an hour
+// until the sweep has made the visit.
 func TestTheLagOfTheSweepRisesWhileVisitsAreOverdue(t *testing.T) {
 	t.Parallel()
 	metrics := newSigning(t)

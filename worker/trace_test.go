@@ -20,7 +20,7 @@ const (
 	taskTrace = "00-" + traceID + "-b7ad6b7169203331-01"
 )
 
-// traced has a worker record spans.
+// traced configures a worker to record spans.
 func traced() (*tracetest.InMemoryExporter, func(*worker.Config)) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
@@ -36,7 +36,7 @@ func named(spans *tracetest.InMemoryExporter, name string) (found []tracetest.Sp
 	return found
 }
 
-// publishTraced sends results as an agent whose command carried a trace.
+// publishTraced sends results as an agent does whose command had a trace context.
 func (e *env) publishTraced(trace string, id procfleet.TaskID, h procfleet.Host, results ...agentproto.Result) {
 	e.t.Helper()
 	msg := &nats.Msg{Subject: agentproto.ResultSubject("b", 0), Data: e.encode(resultsOf(id, h, results...)), Header: nats.Header{}}

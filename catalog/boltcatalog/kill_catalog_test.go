@@ -19,8 +19,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// victimRound is set for a victim that writes to the catalog: how many were
-// there before it.
+// victimRound is set for a victim that writes to the catalog, to the number of earlier victims.
 const victimRound = "PROCFLEET_TEST_VICTIM_ROUND"
 
 const catalogWriters = 4
@@ -146,8 +145,8 @@ func expectedState(last int) string {
 	return fmt.Sprintf("registered %d and %q, reported %d, group %d", steps[0], second, steps[1], steps[2])
 }
 
-// catalogState is what the catalog has of a writer, which must be the same for
-// each half of its hosts.
+// catalogState returns the state of a writer's process in the catalog, which must be the same on all hosts
+// of each half.
 func catalogState(t *testing.T, s catalog.Store, w int) string {
 	t.Helper()
 	hs := catalogHosts(w)

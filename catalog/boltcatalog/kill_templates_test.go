@@ -112,9 +112,8 @@ func TestABatchOfTemplatesIsThereWholeOrNotAfterSIGKILL(t *testing.T) {
 	}
 }
 
-// checkWhole checks that a writer's templates are as its last batch left them,
-// which is the confirmed one or the next, and that their names are taken. It
-// returns the number of that batch.
+// checkWhole verifies that a writer's templates are those of its last batch, which is the confirmed one or
+// the next, and that their names are in use. It returns the number of that batch.
 func checkWhole(t *testing.T, s movable, w, confirmed int) int {
 	t.Helper()
 	found, err := templatesOf(s.Bolt, w)

@@ -13,8 +13,7 @@ import (
 	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
-// searchAll finds the templates that have a user, which the tests take to
-// group them.
+// searchAll returns the templates with the given user; tests use the user to group templates.
 func searchAll(t *testing.T, s *Catalog, user string) []catalog.Template {
 	t.Helper()
 	page, total, err := s.SearchTemplates(t.Context(), shop, catalog.Search{

@@ -25,7 +25,7 @@ func topologyNow(t *testing.T, s *Catalog) *catalog.Topology {
 	return topology
 }
 
-// Each topology names its own version, so that any mixture is seen.
+// Each topology contains its version in its names, so that the test detects a mixture of versions.
 func TestATopologyIsReadAsOneVersionWhileItChanges(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, new(atomic.Int64))
@@ -136,8 +136,7 @@ func TestATopologyIsDecodedOnceAsLongAsItIsUsed(t *testing.T) {
 	}
 }
 
-// What a store without templates and topologies left is what one without
-// their buckets is.
+// A file without buckets for templates and topologies is like the file of a release without them.
 func TestAFileOfBeforeTemplatesGetsTheirBuckets(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tasks.db")

@@ -13,10 +13,9 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// Each of these stores breaks one promise about templates or topologies and is
-// right otherwise.
+// Each of these stores violates one rule about templates or topologies, and is otherwise correct.
 
-// editing changes edits before they are done.
+// editing changes edits before it passes them on.
 type editing struct {
 	store
 	change func(e *catalog.Edit)
@@ -73,7 +72,7 @@ func (s shuffledTemplates) Templates(ctx context.Context, b catalog.Business, id
 	return ts, err
 }
 
-// oneByOne does the edits of a call one after the other.
+// oneByOne applies the edits of a call one after the other instead of atomically.
 type oneByOne struct{ store }
 
 func (s oneByOne) EditTemplates(ctx context.Context, b catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
@@ -128,7 +127,7 @@ func (s countingByBusiness) DeleteTemplate(ctx context.Context, b catalog.Busine
 	return s.store.DeleteTemplate(ctx, b, s.ids[b][id-1])
 }
 
-// accountless has the businesses of all accounts in one.
+// accountless ignores the account of a business.
 type accountless struct{ store }
 
 func oneAccount(b catalog.Business) catalog.Business {
@@ -166,7 +165,7 @@ func (s inventive) EditTemplates(ctx context.Context, b catalog.Business, edits 
 	}
 }
 
-// monogamous has templates bound to one module at a time.
+// monogamous binds each template to at most one module.
 type monogamous struct{ store }
 
 func (s monogamous) EditTemplates(ctx context.Context, b catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
@@ -247,7 +246,7 @@ func (s remembering) SearchTemplates(ctx context.Context, b catalog.Business, q 
 	return page, total, err
 }
 
-// searching changes searches before they are made.
+// searching changes searches before it passes them on.
 type searching struct {
 	store
 	change func(q *catalog.Search)
@@ -284,7 +283,7 @@ func searchableSomehow(q *catalog.Search) {
 	}
 }
 
-// backwards turns the order round to descend, ties too.
+// backwards reverses the whole order for a descending search, including templates with equal values.
 type backwards struct{ store }
 
 func (s backwards) SearchTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]catalog.Template, int, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// Each of these stores breaks one promise and is right otherwise.
+// Each of these stores violates one rule, and is otherwise correct.
 
 type labelless struct{ store }
 
@@ -183,7 +183,7 @@ func (s caseless) Registrations(ctx context.Context, ps []catalog.Process) ([]*c
 	return rs, nil
 }
 
-// lenient stores the rest.
+// lenient stores the valid entries of an invalid call.
 type lenient struct{ store }
 
 func (s lenient) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
@@ -423,7 +423,7 @@ func (s liftsAlways) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, 
 	return slices.Repeat([]bool{true}, len(scopes)), err
 }
 
-// frozenThrough never lifts anything.
+// frozenThrough never lifts a freeze.
 type frozenThrough struct{ store }
 
 func (s frozenThrough) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {

@@ -20,7 +20,7 @@ type (
 	}
 )
 
-// harness makes models, each wrapped by wrap; reopening loses everything.
+// harness opens models, each wrapped by wrap. Reopening loses all data.
 func harness(wrap wrap) catalogtest.Harness {
 	open := func(testing.TB) store { return wrap(catalogtest.NewModel()) }
 	return catalogtest.Harness{Open: open, Reopen: func(tb testing.TB, _ store) store { tb.Helper(); return open(tb) }}

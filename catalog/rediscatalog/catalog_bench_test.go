@@ -51,7 +51,7 @@ func measure(b *testing.B) measured {
 	return measured{Redis: openQuietly(b, server), client: client}
 }
 
-// processorTime is what the server has used so far, writing to disk and all.
+// processorTime returns the processor time that the server has used so far, including writes to disk.
 func (m measured) processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	info, err := m.client.InfoMap(b.Context(), "cpu").Result()

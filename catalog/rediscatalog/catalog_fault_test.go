@@ -328,7 +328,7 @@ func TestRegistrationsWaitForReplicas(t *testing.T) {
 	mustNot(t, s.Report(t.Context(), []catalog.Report{reportOf(h, 1, "web")})) // the next report is complete
 }
 
-// The repeat finds the change of the first attempt made.
+// The repeat must return the changes of the first attempt, which it finds already made.
 func TestRepeatAfterALostAnswerAnswersWhatTheFirstAttemptChanged(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -19,13 +19,13 @@ func (s *Catalog) SetPatience(d time.Duration) { s.conn.SetPatience(d) }
 // Cut is the step after which a reporter dies.
 type Cut int
 
-// The steps of a report that names other processes than the one before.
+// The steps of a report whose processes differ from those in the previous report.
 const (
 	AfterTouch Cut = iota
 	AfterWrite
 )
 
-// ReportAndDie does what Report does, up to a step.
+// ReportAndDie executes the steps of Report up to a step.
 func (s *Catalog) ReportAndDie(ctx context.Context, reports []catalog.Report, cut Cut) error {
 	changed, _, err := s.write(ctx, newest(reports), "")
 	if err != nil {
@@ -42,14 +42,14 @@ func (s *Catalog) ReportAndDie(ctx context.Context, reports []catalog.Report, cu
 // NamespaceKey is the common beginning of the keys of a namespace.
 func (s *Catalog) NamespaceKey(namespace string) string { return s.keys.namespace(namespace).base }
 
-// Member is how the index has a process.
+// Member returns the member of the index for a process.
 func Member(p catalog.Process) string { return member(p.Name, p.Host) }
 
 // BusinessKey is the common beginning of the keys of a business.
 func (s *Catalog) BusinessKey(b catalog.Business) string { return s.keys.business(b).base }
 
-// LoseWrite lets the next script that changes templates or a topology run and
-// its answer be lost; meanwhile is called before the catalog notices.
+// LoseWrite drops the reply to the next script that changes templates or a topology, after the script ran.
+// It calls meanwhile before the catalog receives the error.
 func (s *Catalog) LoseWrite(meanwhile func()) {
 	redistest.LoseReply(s.conn.Client(), meanwhile, changeTemplatesScript, setTopologyScript)
 }
@@ -64,7 +64,7 @@ func (s *Catalog) LoseChanges(meanwhile func()) {
 	redistest.LoseReply(s.conn.Client(), meanwhile, changesScript)
 }
 
-// BeforePages calls something before each time that templates are read by id.
+// BeforePages calls a function before each read of templates by id.
 func (s *Catalog) BeforePages(call func()) { s.conn.Client().AddHook(beforePages(call)) }
 
 type beforePages func()

@@ -41,7 +41,7 @@ func TestFailOverBySentinelLosesNoTemplateThatWaited(t *testing.T) {
 		redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
 	}
 	url := redistest.StartSentinel(t, "fleet", master, 2).URL() + "?master_name=fleet"
-	// After each moment in which it could not run, a Sentinel does nothing for
+	// After each time in which it was not scheduled, a Sentinel starts no fail-over for
 	// half a minute.
 	opt := redisconn.Options{URL: url, WaitReplicas: 2, WaitTimeout: 10 * time.Second, Patience: 5 * time.Minute}
 	before := open(t, opt)

@@ -15,8 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// What a call did before its answer was lost must not be in its own way when it
-// is repeated.
+// A call is repeated if its reply is lost. The changes of the first attempt must not cause a conflict.
 func TestWriteWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -40,7 +39,7 @@ func TestWriteWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 	}
 	shows(t, other, "", "there", "web")
 
-	// Others come in between.
+	// Other changes are made in between.
 	var made int64
 	done, err = losing(func() {
 		made = idOf(t, other, "db")
@@ -146,7 +145,7 @@ func TestSearchesOfBeforeAndAfterARestoreAreNotMixed(t *testing.T) {
 	shows(t, s, "", "kept", "new")
 }
 
-// More than a script may answer with at once.
+// More changes than a script may return at once.
 func TestViewThatIsFarBehindIsLoadedAnew(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -17,12 +17,12 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// named makes a template.
+// named returns an edit that creates a template.
 func named(name string) catalog.Edit {
 	return catalog.Edit{Set: map[catalog.Attribute]catalog.Value{catalog.AttrName: catalog.Text(name)}}
 }
 
-// namedAll makes templates p0, p1 and so on.
+// namedAll returns edits that create the templates p0, p1 and so on.
 func namedAll(n int) []catalog.Edit {
 	edits := make([]catalog.Edit, n)
 	for i := range edits {
@@ -105,8 +105,8 @@ func TestEveryDispatcherFindsWhatAnyOneHasEdited(t *testing.T) {
 	}
 }
 
-// TestSearchKnowsWhatWasAnsweredBefore lets dispatchers edit and search at the
-// same time, while their views are loaded, brought forward and forgotten.
+// In TestSearchKnowsWhatWasAnsweredBefore dispatchers edit and search concurrently, while their views are
+// loaded, updated and dropped. A search must find all confirmed edits.
 func TestSearchKnowsWhatWasAnsweredBefore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -242,7 +242,7 @@ func TestWhatIsKeptOfWritesIsBounded(t *testing.T) {
 		mustNot(t, err)
 	}
 	base := s.BusinessKey(business())
-	// As if a long time ago, and many since.
+	// As if the write were a long time ago, with many writes since.
 	old := time.Now().Add(-time.Hour).UnixMicro()
 	for _, key := range []string{"writes", "deleted"} {
 		all, err := c.ZRangeWithScores(t.Context(), base+key, 0, -1).Result()
@@ -286,7 +286,7 @@ func TestTemplatesWaitForReplicas(t *testing.T) {
 	}
 }
 
-// What a restore took away is given to others: names, and the newest write.
+// After a restore other templates may have the lost names, and another write is the newest.
 func TestSearchAfterARestoreFindsWhatThereIs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -73,8 +73,8 @@ func TestASecretIsHashedOnceAndThenKnown(t *testing.T) {
 	}
 }
 
-// TestAFloodOfWrongSecretsLeavesRoomForGoodCalls counts: whatever the flood
-// brings, known secrets cost nothing and an unknown one waits for a few hashes.
+// TestAFloodOfWrongSecretsLeavesRoomForGoodCalls counts hashes. During a flood of wrong secrets, a
+// secret that was verified before needs no hash, and a new one waits for a few hashes.
 func TestAFloodOfWrongSecretsLeavesRoomForGoodCalls(t *testing.T) {
 	t.Parallel()
 	r, _, hashes := registryOf(t, "known", "flooded", "fresh")

@@ -16,7 +16,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// answering is a server that answers the same to everything.
+// answering is a server that returns the same body to every request.
 type answering []byte
 
 func (a answering) RoundTrip(*http.Request) (*http.Response, error) {

@@ -38,9 +38,8 @@ func decode(t *testing.T, call, body string) procfleet.Submission {
 	return s
 }
 
-// The law: one operation, said in every shape that can say it, is the same
-// operation. Shapes differ in what identifies a process, so identity is set
-// aside.
+// A stop of the native API kills the process after 30 s by default. The published calls never had this kill,
+// so their default is no kill.
 func TestOnlyStopsOfTheNativeAPIKill(t *testing.T) {
 	t.Parallel()
 	const (
@@ -67,6 +66,8 @@ func TestOnlyStopsOfTheNativeAPIKill(t *testing.T) {
 	}
 }
 
+// The same operation in the form of every dialect decodes into the same value. Dialects identify
+// processes by different members, so the test ignores the identity.
 func TestOneOperationIsTheSameInEveryShape(t *testing.T) {
 	t.Parallel()
 	const (
@@ -145,8 +146,8 @@ func olderJob(body string) string {
 	return strings.Replace(body, `{"bk_biz_id":1,`, `{"bk_biz_id":1,"params":{`, 1) + "}"
 }
 
-// plainText writes operations without identities, and without what shapes leave
-// to be completed.
+// plainText returns operations as text, without identities and without the members that the server
+// completes.
 func plainText(t *testing.T, ops []procfleet.Operation) string {
 	t.Helper()
 	for i := range ops {
@@ -392,7 +393,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// someWildcards have the text for everything that a path may name.
+// someWildcards returns the text as the value of every wildcard.
 func someWildcards(text string) map[string]string {
 	return map[string]string{"account": "0", "business": text, "biz": text, "process": text, "module": text, "set": text}
 }

@@ -22,7 +22,7 @@ func answer[Q, A any](
 	return q, encode(&q, read(t, f, &q), testRequestID), nil
 }
 
-// orFailure is like answer, for answers that may be failures.
+// orFailure is like answer, for responses that may be errors.
 func orFailure[Q, A any](
 	t *testing.T, f *fixture, r *Request,
 	decode func(*Request) (Q, error), encode func(*Q, A, string) (Reply, error), read func(*testing.T, *fixture, *Q) A,
@@ -36,13 +36,13 @@ func orFailure[Q, A any](
 	return q, reply, err
 }
 
-// templatePage is what templates.json has.
+// templatePage is the content of templates.json.
 type templatePage struct {
 	Templates []catalog.Template `json:"templates"`
 	Total     int                `json:"total"`
 }
 
-// file reads an answer that is in a file as it is.
+// file returns a function that reads a result from the named file.
 func file[Q, A any](name string) func(*testing.T, *fixture, *Q) A {
 	return func(t *testing.T, f *fixture, _ *Q) (found A) {
 		t.Helper()
@@ -92,7 +92,7 @@ func entryPageFile(t *testing.T, f *fixture, q *ProcessPage) ProcessEntries {
 	return found
 }
 
-// complete says in all of an entry's places which process it is of.
+// complete sets the process of an entry in all its members.
 func complete(e *ProcessEntry) {
 	e.Host = e.Target.Host
 	if e.Registration != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What Job's shorter calls say, operate_process can say at length.
+// Each request of Job's shorter calls has an equal request of operate_process.
 func TestJobsCallsSayTheSameAsOperateProcess(t *testing.T) {
 	t.Parallel()
 	const (

@@ -122,7 +122,7 @@ func endpointOf(t *testing.T, name string) Endpoint {
 	return nil
 }
 
-// inNative says the same in the native form.
+// inNative encodes a decoded request in the native form.
 func inNative(t *testing.T, asked any) (call string, r *Request) {
 	t.Helper()
 	var body map[string]any

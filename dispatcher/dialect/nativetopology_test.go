@@ -16,8 +16,8 @@ func decodedTopology(contentType, body string) (TopologyChange, error) {
 	return decodeTopology(&Request{Wildcards: map[string]string{"biz": "2"}, ContentType: contentType, Body: []byte(body)})
 }
 
-// A text that says more than a topology can have is refused before it has
-// become many times its size in memory.
+// A text with more entries than a topology may have is rejected before it is decoded into values many
+// times its size.
 func TestATextThatIsLargerThanAnyTopologyIsRefused(t *testing.T) {
 	t.Parallel()
 	lines := func(n int, line func(i int) string) string {

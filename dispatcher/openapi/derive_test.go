@@ -112,8 +112,8 @@ func shape(schema *object) map[string]any {
 	return s
 }
 
-// Every answer of a fixture is read into the type that describes it without a
-// rest, and written again as it was.
+// Every response of a fixture decodes into the type that describes it, without unknown members, and
+// encodes into the same text.
 func TestNativeAnswersAreReadIntoTheirTypes(t *testing.T) {
 	t.Parallel()
 	text, err := files.ReadFile("native.yaml")

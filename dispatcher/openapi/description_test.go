@@ -180,7 +180,7 @@ func checkExamples(t *testing.T, d *Dialect, call *Call, p *Place, o *openapites
 	}
 }
 
-// somePath is a path that a pattern fits.
+// somePath returns a path that matches the pattern.
 func somePath(pattern string) string {
 	return wildcard.ReplaceAllString(strings.ReplaceAll(pattern, "{version}", "v3"), "7")
 }

@@ -42,7 +42,7 @@ var documentOnce = sync.OnceValues(func() (made madeDocument, err error) {
 	return made, err
 })
 
-// recorded is a fixture of a dialect: a request and the answer to it.
+// recorded is a fixture of a dialect: a request and its response.
 type recorded struct {
 	name      string
 	operation *openapitest.Operation // nil: the path does not exist, or the description omits the request
@@ -120,7 +120,7 @@ func read(t *testing.T, path string, into any) {
 	}
 }
 
-// header is that of an answer of the dispatcher.
+// header returns the header of a response of the dispatcher.
 func header(operation *openapitest.Operation, status int) http.Header {
 	h := http.Header{"Content-Type": {"application/json; charset=utf-8"}, "X-Bkapi-Request-Id": {"x"}, "Location": {"/"}, "Www-Authenticate": {"x"}, "Etag": {`"1"`}}
 	if strings.HasPrefix(operation.ID, "native.events.") && status == http.StatusOK {

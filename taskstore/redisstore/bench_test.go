@@ -39,8 +39,7 @@ func BenchmarkStore(b *testing.B) {
 	})
 }
 
-// floorScript is the least that a store must do which takes results one by
-// one and counts each once.
+// floorScript does the minimum work of a store that receives results one by one and counts each once.
 var floorScript = redis.NewScript(`
 local applied = 0
 for i = 1, #ARGV, 2 do

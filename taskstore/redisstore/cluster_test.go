@@ -161,7 +161,7 @@ func TestNodeThatIsGivenItsFirstSlotLearnsTheScripts(t *testing.T) {
 	added := redistest.Join(t, nodes)
 	m := redistest.BeginMigration(t, []*redistest.Server{nodes[0], added}, "pf:{"+string(task.ID)+"}:head")
 	m.Move(t, m.Rest(t)...)
-	// All of it is on a node that no client knows as a master yet.
+	// The slot is on a node that no client knows as a master yet.
 	if err := s.Dispatched(t.Context(), task.ID, []uint64{1}); err != nil {
 		t.Errorf("on the new node: %v", err)
 	}

@@ -150,8 +150,8 @@ func TestSweepDoesNotLoseATaskThatContinuesAnId(t *testing.T) {
 	}, "the task is due")
 }
 
-// A dispatcher may be frozen after it was given a number, while another one
-// finds that the time is up and fails the request. Big drafts are staged.
+// A dispatcher may be suspended after it has received a number, while another dispatcher rejects the same
+// request because its latest time of creation has passed. Big drafts are staged.
 func TestNoTaskIsMadeByOneWhoWasFrozenUntilTheTimeWasUp(t *testing.T) {
 	t.Parallel()
 	clock := redistest.BuildClock(t)

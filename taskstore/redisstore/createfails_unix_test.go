@@ -16,8 +16,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
-// Only what may have reached the server leaves a task of which the caller must
-// be given the id.
+// The error of a creation contains the id of the task only if the request may have reached the server.
 func TestACreationThatFailsNamesTheTaskOnlyIfItMayExist(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "key"} {
@@ -32,7 +31,7 @@ func TestACreationThatFailsNamesTheTaskOnlyIfItMayExist(t *testing.T) {
 			t.Cleanup(func() { _ = s.Close() })
 			return s
 		}
-		// fails has trouble come between the number and the task.
+		// fails calls trouble between the allotment of the number and the write of the task.
 		fails := func(s *Store, when string, named bool, trouble func()) procfleet.TaskID {
 			m := &maker{store: s, draft: &d, nonce: when}
 			n, now, err := m.number(t.Context())

@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
-// asUser opens a store as a user of its own, whose rights a test changes.
+// asUser opens a store with a separate Redis user, whose rights a test changes.
 func asUser(t *testing.T, server *redistest.Server) *redisstore.Store {
 	t.Helper()
 	server.Do(t, "ACL SETUSER fleet reset on >secret ~* &* +@all")

@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Orphan does what Create does before it writes the task.
+// Orphan executes the steps of Create before the write of the task.
 func (s *Store) Orphan(ctx context.Context, d taskstore.Draft) (procfleet.TaskID, error) {
 	m := &maker{store: s, draft: &d, nonce: "a dispatcher that died"}
 	n, _, err := m.number(ctx)
@@ -28,7 +28,7 @@ func (s *Store) Delay(ctx context.Context, d taskstore.Draft, meanwhile func()) 
 	return s.Create(ctx, d)
 }
 
-// LoseCreation has every attempt to write a task's head run and its answer be lost.
+// LoseCreation drops the reply to every write of a task's head.
 func (s *Store) LoseCreation() {
 	s.conn.Client().AddHook(losingAnswers{})
 }
@@ -51,7 +51,7 @@ func (losingAnswers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 // SetPatience changes the patience of the connection; no call may be under way.
 func (s *Store) SetPatience(d time.Duration) { s.conn.SetPatience(d) }
 
-// LoseAnswers lets the next script that records results run and its answer be lost.
+// LoseAnswers drops the reply to the next script that records results, after the script ran.
 func (s *Store) LoseAnswers() {
 	redistest.LoseReply(s.conn.Client(), func() {}, recordScript)
 }

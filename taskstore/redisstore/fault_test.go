@@ -23,8 +23,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
-// impatient is for calls that must fail; others may well take longer than its
-// patience on a machine that is busy.
+// impatient opens a store for calls that must fail. On a busy machine other calls may take longer than its
+// patience.
 func impatient(t *testing.T, server *redistest.Server) *redisstore.Store {
 	t.Helper()
 	s := open(t, redisconn.Options{URL: server.URL()})
@@ -68,7 +68,7 @@ func mustBeUnavailable(t *testing.T, what string, call func(context.Context) err
 	}
 }
 
-// use leaves a key of every kind.
+// use writes a key of every kind.
 func use(t *testing.T, s taskstore.Store) procfleet.Task {
 	t.Helper()
 	d := storetest.Draft(2500)
@@ -475,7 +475,7 @@ func TestBindingsWaitForReplicas(t *testing.T) {
 	}
 }
 
-// The repeat finds the change of the first attempt made.
+// The repeat must return the changes of the first attempt, which it finds already made.
 func TestRepeatAfterALostAnswerAnswersWhatTheFirstAttemptChanged(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -484,8 +484,8 @@ func TestRepeatAfterALostAnswerAnswersWhatTheFirstAttemptChanged(t *testing.T) {
 	lastResults(t, open(t, redisconn.Options{URL: server.URL()}), losing)
 }
 
-// lastResults records the last results of a task with losing, and checks that the answer
-// says so; s loses nothing.
+// lastResults records the last results of a task with the store losing, which loses the reply, and verifies
+// that the call still reports the end of the task. s loses no reply.
 func lastResults(t *testing.T, s, losing *redisstore.Store) {
 	t.Helper()
 	task := create(t, s, storetest.Draft(3))

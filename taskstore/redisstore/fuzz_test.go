@@ -19,7 +19,7 @@ const fuzzTask procfleet.TaskID = "GSETASK:20261121053522:123456"
 const fuzzHead = "running\ns\n2\n1\n1790000000000000\n1790000060000000\n1790604800000000\n\n1\n0\n\n\n" +
 	`1` + "\n" + `1790000010000000 {"k":"operator"}` + "\n" + `{"a":["start"],"d":"native","o":{}}`
 
-// headValues is what a server answers with: a missing field is no text.
+// headValues returns the values as the server replies them: a missing field is nil.
 func headValues(text string) []any {
 	values := make([]any, len(layoutFields()))
 	for i, line := range strings.SplitN(text, "\n", len(values)) {

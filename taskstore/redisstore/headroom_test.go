@@ -18,7 +18,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
-// fill makes tasks of the given size until the store has no room for more.
+// fill creates tasks of the given size until the store is full.
 func fill(t *testing.T, s taskstore.Store, items int) []procfleet.TaskID {
 	t.Helper()
 	var (
@@ -47,7 +47,7 @@ func fill(t *testing.T, s taskstore.Store, items int) []procfleet.TaskID {
 	return ids
 }
 
-// finish does everything that a task needs until it is settled.
+// finish makes all calls for a task from its delivery until it is settled.
 func finish(ctx context.Context, s taskstore.Store, id procfleet.TaskID, items int) error {
 	if err := s.Dispatched(ctx, id, []uint64{1}); err != nil {
 		return err

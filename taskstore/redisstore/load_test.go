@@ -57,7 +57,7 @@ func startLoad(t *testing.T, s taskstore.Store) *load {
 	return l
 }
 
-// use is from when on calls are made to another handle on the same data.
+// use makes all further calls use another store with the same data.
 func (l *load) use(s taskstore.Store) { l.store.Store(&s) }
 
 // persist makes a call until it succeeds.
@@ -75,7 +75,7 @@ func (l *load) persist(what string, call func(ctx context.Context, s taskstore.S
 	}
 }
 
-// one makes a task and brings it to its end.
+// one creates a task and records its results until it has ended.
 func (l *load) one(key string) {
 	d := storetest.Draft(loadItems)
 	d.IdempotencyKey, d.BodyHash = key, key
@@ -129,14 +129,14 @@ func (l *load) record(task *loadedTask, rs []procfleet.Result) bool {
 	})
 }
 
-// confirmed is how many tasks were made.
+// confirmed returns the number of created tasks.
 func (l *load) confirmed() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.tasks)
 }
 
-// more waits until so many further tasks were made.
+// more waits until n further tasks were created.
 func (l *load) more(t *testing.T, n int) {
 	t.Helper()
 	before := l.confirmed()

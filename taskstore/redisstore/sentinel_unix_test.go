@@ -76,7 +76,7 @@ func TestFailOverBySentinelUnderLoadLosesNothingThatWaited(t *testing.T) {
 	l.audit(t, after, false)
 }
 
-// What a call finds done may be done on the master alone.
+// A change that a repeated call finds already made may exist on the master alone.
 func TestRepeatOfACallThatWaitedInVainWaitsAgain(t *testing.T) {
 	t.Parallel()
 	master := redistest.StartMaster(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// shippedUser returns what deploy/redis-users.acl grants to a user.
+// shippedUser returns the rights that deploy/redis-users.acl grants to a user.
 func shippedUser(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(testenv.ModuleRoot(), "deploy", "redis-users.acl"))
@@ -40,19 +40,19 @@ func shippedUser(t *testing.T, name string) string {
 	return ""
 }
 
-// roles are the two users of one server, each with a store.
+// roles contains a store for each of the two users of one server.
 type roles struct{ dispatcher, worker *stores.Redis }
 
-// others is what a role does not do, and another does.
+// others embeds the store for the calls of the other role.
 type others struct{ *stores.Redis }
 
-// asWorker does as a worker what workers do, and the rest as a dispatcher.
+// asWorker makes the calls of workers as the user worker, and all others as dispatcher.
 type asWorker struct {
 	worker.Store
 	others
 }
 
-// asDispatcher does as a dispatcher what dispatchers do, and the rest as a worker.
+// asDispatcher makes the calls of dispatchers as the user dispatcher, and all others as worker.
 type asDispatcher struct {
 	dispatcher.Store
 	others

@@ -63,7 +63,7 @@ func (s announcedFirst) Resolve(ctx context.Context, ids []string) ([]procfleet.
 	return hosts, err
 }
 
-// lastClaimant lets the agent that announced an id last have it.
+// lastClaimant assigns an id to the agent that announced it last.
 type lastClaimant struct {
 	taskstore.Store
 	last *sync.Map
@@ -119,7 +119,7 @@ func (s restartIsNew) Announce(ctx context.Context, as []taskstore.Announcement)
 	return s.Store.Announce(ctx, as)
 }
 
-// boundByHost lets a host have the last id that was bound to it.
+// boundByHost returns only the last id that was bound to a host.
 type boundByHost struct {
 	taskstore.Store
 	bound *sync.Map

@@ -242,7 +242,7 @@ func (s neverLeaving) Announce(ctx context.Context, as []taskstore.Announcement)
 	return s.Store.Announce(ctx, as)
 }
 
-// farewellBlind lets any instance end the presence of its host.
+// farewellBlind ends the presence of a host at the farewell of any instance.
 type farewellBlind struct{ taskstore.Store }
 
 func (s farewellBlind) Announce(ctx context.Context, as []taskstore.Announcement) error {
@@ -394,7 +394,7 @@ func (s stalling) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit,
 	return slices.DeleteFunc(visits, func(v taskstore.Visit) bool { return v.At.After(now) }), err
 }
 
-// holding keeps a lease until its time on the clock, whatever the clock does.
+// holding ends a lease at a fixed time of the clock, also if the clock steps back.
 type holding struct {
 	taskstore.Store
 	holders *sync.Map // lease to tenure
@@ -432,7 +432,7 @@ func (s dateless) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit,
 	return visits, errors.Join(err, nowErr)
 }
 
-// patient lets a visit be as late as the caller wants.
+// patient does not limit the delay of a visit.
 type patient struct {
 	taskstore.Store
 	later *sync.Map // task to the time of its visit
@@ -485,14 +485,14 @@ func (s gapless) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procf
 	return slices.DeleteFunc(tasks, func(t procfleet.Task) bool { return t.ID == "" }), err
 }
 
-// noneDelivered has no delivered items.
+// noneDelivered returns no delivered items.
 type noneDelivered struct{ taskstore.Store }
 
 func (s noneDelivered) DeliveredItems(_ context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
 	return make([][]procfleet.ItemResult, len(tasks)), nil
 }
 
-// stateBlind shows every item of a task as delivered.
+// stateBlind returns every item of a task as delivered.
 type stateBlind struct{ taskstore.Store }
 
 func (s stateBlind) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {

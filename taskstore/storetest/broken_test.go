@@ -11,7 +11,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Each of these stores breaks one promise and is right otherwise.
+// Each of these stores violates one rule, and is otherwise correct.
 
 type forgetfulTask struct{ taskstore.Store }
 
@@ -203,8 +203,7 @@ func (s neverDone) Delivered(ctx context.Context, id procfleet.TaskID, chunk int
 	return s.Store.Delivered(ctx, id, chunk, items, false)
 }
 
-// lastWins lets every result replace the one before, whatever the rank, and
-// keeps it uncut.
+// lastWins replaces every result by a later one, regardless of the rank, and does not truncate it.
 type lastWins struct {
 	taskstore.Store
 	last *sync.Map
@@ -266,7 +265,7 @@ func (s driftingCounts) Task(ctx context.Context, id procfleet.TaskID) (procflee
 	return t, err
 }
 
-// staleCounts moves counters in another step than the state.
+// staleCounts changes counters in a later step than the state.
 type staleCounts struct {
 	taskstore.Store
 	before *sync.Map

@@ -16,8 +16,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
-// harness makes boltstores, each wrapped by wrap. Reopening loses everything,
-// and an orphaned key is never written: two more promises broken.
+// harness opens boltstores, each wrapped by wrap. It violates two more rules: reopening loses all data, and
+// an orphaned key is never written.
 func harness(wrap wrap) storetest.Harness {
 	var ahead atomic.Int64
 	open := func(tb testing.TB) taskstore.Store {

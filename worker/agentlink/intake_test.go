@@ -21,7 +21,7 @@ import (
 	"github.com/procfleet/procfleet/worker/storecall"
 )
 
-// newIntake returns an intake of which Store stores every request.
+// newIntake returns an intake whose Store stores every request.
 func newIntake(t *testing.T, conn *nats.Conn) *Intake {
 	t.Helper()
 	m, err := metrics.New(metricnoop.Meter{})
@@ -99,7 +99,7 @@ func TestAgentsReturnAsARampWhenTheStoreIsBack(t *testing.T) {
 	})
 }
 
-// gated is a store that one batch is in, until it is released.
+// gated is a store that blocks one batch until it is released.
 type gated struct {
 	entered chan struct{}
 	release chan struct{}
@@ -205,7 +205,7 @@ func TestAFullInboxRepliesBusyAtOnceAndAnotherKeepsWorking(t *testing.T) {
 	}
 }
 
-// TestAnInboxThatStopsWorksOffWhatIsQueued before its worker ends.
+// An inbox processes all queued requests before it ends.
 func TestAnInboxThatStopsWorksOffWhatIsQueued(t *testing.T) {
 	t.Parallel()
 	conn := testenv.StartNATS(t).Conn
@@ -248,8 +248,7 @@ func TestAnInboxThatStopsWorksOffWhatIsQueued(t *testing.T) {
 	}
 }
 
-// TestAnInboxStopsUnderLoad: a queue that is never empty kept it from ending its
-// subscription.
+// An inbox must end its subscription at the stop, even if its queue is never empty.
 func TestAnInboxStopsUnderLoad(t *testing.T) {
 	t.Parallel()
 	conn := testenv.StartNATS(t).Conn

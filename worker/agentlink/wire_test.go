@@ -14,8 +14,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// fill sets every field of a struct to a value that is not its zero value, so
-// that a field which a translation forgets shows.
+// fill sets every field of a struct to a nonzero value, so that the test detects a field that a
+// translation omits.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {

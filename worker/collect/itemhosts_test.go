@@ -67,7 +67,7 @@ func TestReceiptsDoNotWaitForOneLookupAfterAnother(t *testing.T) {
 	}
 }
 
-// hangingStore answers nothing.
+// hangingStore is a store whose calls do not return before their context ends.
 type hangingStore struct{ Store }
 
 func (hangingStore) Owners(ctx context.Context, _ procfleet.TaskID, _ []int) ([]procfleet.Host, error) {
@@ -94,7 +94,7 @@ func TestAgentsHearThatTheStoreHangsBeforeTheyRepeat(t *testing.T) {
 	})
 }
 
-// signedIntake is of a fleet with keys, and of the default timeout of the store.
+// signedIntake returns an intake with a fleet key and the default timeout of the store.
 func signedIntake() *agentlink.Intake {
 	keys := func() *fleetkey.Ring { return &fleetkey.Ring{} }
 	link := &agentlink.Link{Auth: &agentlink.Authenticator{Keys: keys}, Calls: storecall.Policy{Timeout: 10 * time.Second}}

@@ -9,8 +9,8 @@ import (
 	"github.com/procfleet/procfleet/worker/agentlink"
 )
 
-// completed is a consumer of a cluster that ends a request, as some leaders
-// do, with a status instead of silence.
+// completed is a consumer that ends a pull request with a status, as some leaders of a cluster do,
+// instead of letting it expire.
 type completed struct{ jetstream.Consumer }
 
 func (completed) Fetch(int, ...jetstream.FetchOpt) (jetstream.MessageBatch, error) {

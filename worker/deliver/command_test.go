@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/worker/agentlink"
 )
 
-// Every item of a command names its own spec, whatever items it is made of.
+// Every item of a command refers to its own spec, in any combination of items.
 func TestCommandsReadAsWritten(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

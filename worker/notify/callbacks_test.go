@@ -46,7 +46,7 @@ func TestAllReceiversTogetherAreBounded(t *testing.T) {
 	}
 }
 
-// TestACallbackBeyondTheLimitIsMadeLater offers everything twice, as the sweep does.
+// TestACallbackBeyondTheLimitIsMadeLater passes each task twice, as the sweep does.
 func TestACallbackBeyondTheLimitIsMadeLater(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

@@ -83,7 +83,7 @@ func trimBrackets(host string) string {
 	return host
 }
 
-// A proxy would resolve the receiver's name where nothing can be refused.
+// A proxy would resolve the receiver's name itself, so the worker could not reject local addresses.
 func TestCallbacksUseNoProxy(t *testing.T) {
 	t.Parallel()
 	if (Receivers{}).transport().Proxy != nil {

@@ -30,7 +30,7 @@ func TestAnOutageIsLoggedWhenItBeginsOnceAMinuteAndWhenItEnds(t *testing.T) {
 	}
 }
 
-// A full store answers some calls and refuses others while the outage lasts.
+// While a store is full, some calls succeed and others fail.
 func TestAStoreThatTakesOnlySomeCallsDoesNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	log, hook := test.NewNullLogger()

@@ -58,7 +58,7 @@ func TestTemplatesThatAreDamaged(t *testing.T) {
 	}
 }
 
-// Every attribute must be written, and none in the place of another.
+// Every attribute must be written, in its own position.
 func TestTemplatesHaveAllAttributes(t *testing.T) {
 	t.Parallel()
 	packed := map[catalog.Attribute]bool{}

@@ -123,7 +123,7 @@ func agree(t *rapid.T, v *View, all []catalog.Template, s catalog.Search) {
 	}
 }
 
-// Values that no template has any more are forgotten, whatever comes and goes.
+// A view drops the values that no template has anymore.
 func TestAViewDoesNotGrowWithWhatIsGone(t *testing.T) {
 	t.Parallel()
 	v := NewView()
@@ -144,7 +144,7 @@ func TestAViewDoesNotGrowWithWhatIsGone(t *testing.T) {
 	}
 }
 
-// Meant for the race detector.
+// This test is for the race detector.
 func TestSearchesMeetChanges(t *testing.T) {
 	t.Parallel()
 	v, all := NewView(), many(500)

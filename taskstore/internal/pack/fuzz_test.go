@@ -7,7 +7,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// FuzzPage reads what callers gave as a cursor.
+// FuzzPage reads arbitrary cursors of callers.
 func FuzzPage(f *testing.F) {
 	f.Add("psf", "", "succeeded", 10)
 	f.Add("pppp", "0", "", 2)

@@ -20,8 +20,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// fill sets every exported field to something that is not zero, so that a
-// field which packing forgets is seen.
+// fill sets every exported field to a nonzero value, so that the test detects a field that packing
+// omits.
 func fill(v reflect.Value, salt int) {
 	switch v.Kind() {
 	case reflect.String:
