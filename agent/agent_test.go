@@ -24,7 +24,7 @@ import (
 
 const patience = time.Minute // for machines with much else to do
 
-// fakeEngine finishes every operation at once, or when it is let go.
+// fakeEngine finishes every operation at once, or when the test releases it.
 type fakeEngine struct {
 	cfg  operate.Config
 	hold chan struct{} // nil: at once
@@ -71,8 +71,7 @@ func (e *fakeEngine) Submit(op journal.Op) {
 	})
 }
 
-// waitFor waits until n operations were submitted: the answer to a command
-// comes before.
+// waitFor waits until n operations were submitted; the agent replies to a command before that.
 func (e *fakeEngine) waitFor(t *testing.T, n int) {
 	t.Helper()
 	testenv.Eventually(t, patience, func() bool { return len(e.ops()) >= n }, "operations are submitted")
@@ -128,7 +127,7 @@ func (e *fakeEngine) Survey() operate.Survey {
 	return operate.Survey{Supervised: map[string]int{"running": 2, "fatal": 1}}
 }
 
-// Stop waits for operations that nothing holds.
+// Stop waits for the operations that the test does not hold.
 func (e *fakeEngine) Stop(context.Context) {
 	e.mu.Lock()
 	e.stopped = true
@@ -145,7 +144,7 @@ func (e *fakeEngine) ops() []journal.Op {
 	return append([]journal.Op(nil), e.submitted...)
 }
 
-// host is an agent on a host of its own, with what a test needs to talk to it.
+// host is an agent on a host of its own, with the test's connection to it.
 type host struct {
 	t      *testing.T
 	conn   *nats.Conn // the test's
@@ -186,8 +185,7 @@ func (h *host) start(hold chan struct{}) {
 	h.waitReachable()
 }
 
-// runAgent runs an agent until the test ends or the returned function is
-// called, which returns what Run returned.
+// runAgent runs an agent until the test ends or stop is called. stop returns the error of Run.
 func runAgent(t *testing.T, a *Agent) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -218,7 +216,7 @@ func (h *host) waitReachable() {
 	}, "agent takes commands")
 }
 
-// starts is a command to start the processes of the given items.
+// starts returns a command to start the processes of the given items.
 func (h *host) starts(task string, items ...int) *agentproto.Command {
 	c := &agentproto.Command{
 		Header: newHeader(agentproto.TypeCommand), Task: task, Lane: "s", Host: h.cfg.host(),
@@ -262,7 +260,7 @@ func (h *host) command(c *agentproto.Command) agentproto.Reply {
 	return reply
 }
 
-// tellTime answers announcements, unless the test does so itself.
+// tellTime replies to announcements with the time, unless the test does so itself.
 func (h *host) tellTime() {
 	h.t.Helper()
 	if !h.timed {
@@ -270,7 +268,7 @@ func (h *host) tellTime() {
 	}
 }
 
-// answerPresence answers announcements like a worker whose clock is ahead.
+// answerPresence replies to announcements like a worker whose clock is ahead.
 func (h *host) answerPresence(ahead time.Duration, heard func(agentproto.Presence)) {
 	h.t.Helper()
 	h.answerTime(func() time.Time { return time.Now().Add(ahead) }, heard)
@@ -674,8 +672,8 @@ func TestExpiryIsJudgedByTheServersClock(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfACommandReachesItsOperations: it is judged when their turn
-// comes, by the server's clock.
+// The agent compares the deadline of a command with the server's clock when an operation is about to
+// begin.
 func TestDeadlineOfACommandReachesItsOperations(t *testing.T) {
 	t.Parallel()
 	h, _ := newHost(t)

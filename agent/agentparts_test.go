@@ -177,7 +177,7 @@ func TestClockJudgesByTheServersTime(t *testing.T) {
 	if got := c.offset(); got != ahead {
 		t.Errorf("offset %v", got)
 	}
-	// The round trip leaves 100 ms of doubt.
+	// The round trip causes an uncertainty of 100 ms.
 	server := now.wall.Add(ahead)
 	if !c.surelyBefore(server.Add(150 * time.Millisecond)) {
 		t.Error("surely in time, refused")
@@ -196,7 +196,7 @@ func TestClockJudgesByTheServersTime(t *testing.T) {
 		t.Errorf("offset after a suspension %v", got)
 	}
 	c.observe(exchange{now.ago(200 * time.Millisecond), now}, server.Add(-100*time.Millisecond))
-	// So does any after the wall clock was set.
+	// After the wall clock was set, any measurement replaces the earlier one.
 	now.wall = now.wall.Add(time.Minute)
 	c.observe(exchange{now.ago(4 * time.Second), now}, server.Add(-2*time.Second))
 	if got := c.offset(); got != ahead-time.Minute {

@@ -52,9 +52,8 @@ func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
 	}
 }
 
-// TestAnAgentThatNoWorkerAnswersForLongGoesOn: after a quarter of an hour of it
-// the time between announcements, which doubled each time, was below zero, and
-// the agent ended.
+// An agent must continue if no worker replies for a long time. Earlier the interval of announcements
+// doubled each time without a limit; after a quarter of an hour it was negative, and the agent ended.
 func TestAnAgentThatNoWorkerAnswersForLongGoesOn(t *testing.T) {
 	t.Parallel()
 	h, _ := newHost(t)

@@ -45,7 +45,7 @@ func TestACopiedFolderIsANewInstanceWithoutTheJournal(t *testing.T) {
 	if again := open(copied); again.copied != "" || again.instance != f.instance {
 		t.Errorf("the copy once more: %+v", again)
 	}
-	// Deleting the binding is how an operator vouches for a folder.
+	// An operator deletes the binding to make the agent accept a restored folder.
 	restored := filepath.Join(t.TempDir(), "restored")
 	if err := os.CopyFS(restored, os.DirFS(moved)); err != nil {
 		t.Fatal(err)

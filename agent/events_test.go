@@ -56,7 +56,7 @@ func TestEventsAreToldWhenTheAgentStops(t *testing.T) {
 	}
 }
 
-// eventLog plays the workers that receive events, unless they are away.
+// eventLog acts as the workers that receive events, unless they are unavailable.
 type eventLog struct {
 	mu     sync.Mutex
 	away   bool
@@ -93,7 +93,7 @@ func newTestEvents(t *testing.T, l *eventLog) *events {
 	})
 }
 
-// eventsOf returns the events of a host that has the keys, or was not enrolled.
+// eventsOf returns the events of a host with the given keys; nil = not enrolled.
 func eventsOf(t *testing.T, keys *fleetkey.Host, workers fakeWorkers) *events {
 	t.Helper()
 	return newEvents(workers.requester(t, keys))

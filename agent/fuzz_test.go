@@ -80,8 +80,8 @@ func FuzzIntake(f *testing.F) {
 	})
 }
 
-// FuzzSettingsReply answers a question for settings with anything. What then
-// holds is what an agent finds when it starts again.
+// FuzzSettingsReply replies to a request for settings with arbitrary data. After a restart the agent must
+// apply the same settings as before it.
 func FuzzSettingsReply(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_reply","server_time":"2026-01-01T00:00:00Z","settings":{"freezes":[{"until":"2026-01-01T00:00:00Z"}],"groups":[{"namespace":"a"}]}}`))
 	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_reply","error":"no"}`))

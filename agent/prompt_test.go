@@ -31,7 +31,8 @@ func TestAnswerToACommandThatOnlyLooksHasTheResults(t *testing.T) {
 			t.Fatalf("reply %+v", r)
 		}
 	}
-	// Results are published in the order in which they come.
+	// Results are published in order: if the next one is that of the start, the results in the
+	// replies were not published as well.
 	h.command(h.starts("start", 0))
 	if m := h.inbox.next(); m.Task != "start" {
 		t.Errorf("published: %+v", m)

@@ -179,8 +179,8 @@ func TestResultsThatTheReceiptDoesNotNameAreSentAgain(t *testing.T) {
 	})
 }
 
-// TestBusyWorkersGetNothingForAsLongAsTheyAsk: neither does a new connection
-// end the pause, nor does the pause of one lane concern another.
+// While a busy receipt requests a pause, the agent sends no results of this lane, also not after a
+// reconnection. It sends results of other lanes.
 func TestBusyWorkersGetNothingForAsLongAsTheyAsk(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[time.Duration]time.Duration{

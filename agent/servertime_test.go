@@ -33,7 +33,7 @@ func (s *suspended) time() time.Time {
 	return s.server
 }
 
-// pass lets time pass for everybody but the guest.
+// pass advances the worker's clock, but not the clocks of the virtual machine.
 func (s *suspended) pass(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func newSuspended(t *testing.T) *suspended {
 	return s
 }
 
-// sent is a command that was sent at the given moment and may be accepted for
+// sent returns a command that was sent at the given time and may be accepted for
 // ten seconds.
 func (s *suspended) sent(task string, at time.Time) *agentproto.Command {
 	c := s.starts(task, 0)
@@ -196,7 +196,7 @@ func TestExpiredWorkIsNotExecutedAfterARestart(t *testing.T) {
 	}
 }
 
-// touches is a command whose start leaves a file.
+// touches returns a command whose start command creates a file.
 func (h *host) touches(task, file string) *agentproto.Command {
 	h.t.Helper()
 	c := h.starts(task, 0)

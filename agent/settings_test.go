@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// wishes answers questions for settings like a worker.
+// wishes replies to requests for settings like a worker.
 type wishes struct {
 	t    *testing.T
 	conn *nats.Conn
@@ -80,7 +80,7 @@ func (w *wishes) questions() int {
 	return w.asked
 }
 
-// silence ends the answers.
+// silence ends the replies.
 func (w *wishes) silence() {
 	w.t.Helper()
 	if err := w.sub.Unsubscribe(); err != nil {
@@ -95,8 +95,8 @@ func frozen(namespace string) agentproto.Settings {
 	return agentproto.Settings{Freezes: []agentproto.Freeze{{Namespace: namespace, Until: time.Date(2126, 1, 2, 3, 4, 5, 0, time.UTC)}}}
 }
 
-// latest is what holds for the engine, and how much did when it took over
-// what an earlier agent left.
+// latest returns the engine's settings, and the number of settings that applied when it adopted the
+// processes of an earlier agent.
 func (e *fakeEngine) latest() (s agentproto.Settings, atStart int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// inbox plays the workers that receive results of lane "s": it retains the
+// inbox acts as the workers that receive results of lane "s": it retains the
 // messages and replies a receipt for all items.
 type inbox struct {
 	t        *testing.T
@@ -99,7 +99,7 @@ func (in *inbox) next() message {
 	}
 }
 
-// collect waits for the results of n items and returns how often each came.
+// collect waits for the results of n items, and returns how often each arrived.
 func (in *inbox) collect(n int) map[journal.ID]int {
 	in.t.Helper()
 	seen := map[journal.ID]int{}
@@ -112,8 +112,7 @@ func (in *inbox) collect(n int) map[journal.ID]int {
 	return seen
 }
 
-// diary plays the workers that receive events, and their stream, which has
-// each once.
+// diary acts as the workers that receive events, and as their stream, which stores each event once.
 type diary struct {
 	t      *testing.T
 	events chan agentproto.Event
@@ -157,7 +156,7 @@ func (f fakeWorkers) RequestMsgWithContext(ctx context.Context, msg *nats.Msg) (
 	return f(ctx, msg)
 }
 
-// requester returns one of a host that has the keys, or that was not enrolled.
+// requester returns the requester of a host with the given keys; nil = not enrolled.
 func (f fakeWorkers) requester(t *testing.T, keys *fleetkey.Host) *requester {
 	t.Helper()
 	m, err := newMetrics(noop.Meter{}, nil)
@@ -170,8 +169,8 @@ func (f fakeWorkers) requester(t *testing.T, keys *fleetkey.Host) *requester {
 	}}
 }
 
-// signedReply is a message that a server with the keys of a host signed as the
-// reply to a request; without keys nothing is signed.
+// signedReply returns a message, signed with the keys of a host as the reply to a request; without keys it
+// is unsigned.
 func signedReply(t *testing.T, keys *fleetkey.Host, m agentproto.Message, request string) *nats.Msg {
 	t.Helper()
 	data, err := agentproto.Encode(m)
@@ -183,8 +182,8 @@ func signedReply(t *testing.T, keys *fleetkey.Host, m agentproto.Message, reques
 	return msg
 }
 
-// forgeries are replies that no worker of the host's fleet sent for the
-// request, each made of the receipt that a worker would send.
+// forgeries returns forged replies, which the agent must reject. Each is made from the receipt that a
+// worker would send.
 func forgeries(t *testing.T, keys *fleetkey.Host) map[string]func(request string, r agentproto.Receipt) *nats.Msg {
 	t.Helper()
 	stranger := testenv.NewRing(t).Host(keys.Name())

@@ -155,7 +155,7 @@ func TestFileLimitIsTheHardOne(t *testing.T) {
 	}
 }
 
-// limitedSleeper is a process that may have few files open.
+// limitedSleeper starts a process with a low limit of open files.
 func limitedSleeper(t *testing.T) int {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sleep", "60")

@@ -23,7 +23,7 @@ type history struct {
 
 const memDir = "/journal"
 
-// newHistory has operations in every state, in a snapshot and in logs.
+// newHistory returns a history with operations in every state, in a snapshot and in logs.
 func newHistory(tb testing.TB) *history {
 	tb.Helper()
 	tb.Helper()
@@ -191,8 +191,8 @@ func everyFlippedBit(t *testing.T) {
 			frames, damaged := framesOf(t, f.data), 0
 			bits := 0
 			for bit := range len(f.data) * 8 {
-				// Of the log in use every bit of the frames and of the records' first
-				// fields; of the rest, which one checksum guards, every ninth.
+				// In the current log, test every bit of the frames and of the first fields of the records,
+				// and every ninth of the other bits, which one checksum protects.
 				if !nearFrame(frames, bit/8) && bit%9 != 0 || !isNewestLog(name) && bit%5 != 0 || bit%sparse != 0 {
 					continue
 				}

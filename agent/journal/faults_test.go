@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// faultyDisk fails calls that change something. The zero value works.
+// faultyDisk is a disk whose changing calls can fail. In the zero value no call fails.
 type faultyDisk struct {
 	osDisk
 	mu    sync.Mutex
@@ -35,7 +35,7 @@ func (d *faultyDisk) next() error {
 	return nil
 }
 
-// fail lets the n-th call from now on, and the following ones up to count, fail.
+// fail makes count calls fail, beginning with the n-th call from now.
 func (d *faultyDisk) fail(n, count int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

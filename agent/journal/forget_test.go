@@ -11,7 +11,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// smallMemory forgets almost everything at the next generation.
+// smallMemory returns limits with which the next generation drops almost all operations.
 func smallMemory() limits {
 	l := memLimits()
 	l.retainOps, l.retainFences = 10, 10
@@ -27,7 +27,7 @@ func openIn(tb rapid.TB, d disk, l limits) *Journal {
 	return j
 }
 
-// over is an operation from its acceptance to its acknowledgement.
+// over records an operation from its acceptance to its acknowledgement.
 func over(tb rapid.TB, j *Journal, op Op) {
 	tb.Helper()
 	if v := receive(tb, j, op); v[0] != (Admission{}) {
@@ -53,7 +53,7 @@ func known(j *Journal, id ID) bool {
 	return known
 }
 
-// fenced is a start of its own process by the task with the given number.
+// fenced returns a start by the task with the given number, of a process of its own.
 func fenced(fence int64) Op {
 	op := startOp(fmt.Sprint("task ", fence), 0)
 	op.Fence = fence
@@ -123,8 +123,8 @@ func TestStatusesDoNotPushOutWhatChangedTheHost(t *testing.T) {
 	}
 }
 
-// TestStepOfTheHostClockForgetsNothing: age is by the fences, which are the
-// servers' time.
+// A step of the host's clock must not drop operations: their age is measured by fences, which contain
+// the servers' time.
 func TestStepOfTheHostClockForgetsNothing(t *testing.T) {
 	t.Parallel()
 	d := memDisk{}
@@ -191,9 +191,9 @@ func TestFencesOutliveOperationsAndLeaveAFloor(t *testing.T) {
 }
 
 // TestNothingIsEverReceivedTwice drives a journal with little memory through
-// commands, repeats, statuses, generations, restarts and clock steps. Whatever
-// is forgotten: no command that changes the host is new a second time, and one
-// with a higher fence than all before always is.
+// commands, repeats, statuses, generations, restarts and clock steps. Although it drops operations, no
+// command that changes the host may be new a second time, and a command with a higher fence than all
+// earlier ones must always be new.
 func TestNothingIsEverReceivedTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -41,7 +41,7 @@ func mustClose(tb rapid.TB, j *Journal) {
 	}
 }
 
-// startOp is a start of its own process.
+// startOp returns a start of a process of its own.
 func startOp(task string, item int) Op {
 	return Op{
 		ID: ID{Task: task, Item: item}, Lane: "s", Fence: 1, Action: agentproto.ActionStart,

@@ -14,8 +14,8 @@ import (
 	"github.com/procfleet/procfleet/internal/crashpoint"
 )
 
-// killedFolder makes the test binary a writer that reports on standard output
-// what the journal called durable, until it is killed.
+// killedFolder is the environment variable that makes the test binary a writer. Until it is killed, it
+// prints the records that the journal reported as durable.
 const killedFolder = "JOURNAL_TEST_WRITE_UNTIL_KILLED"
 
 func TestMain(m *testing.M) {
@@ -71,7 +71,7 @@ func writeUntilKilled(dir string) {
 	fmt.Println("error: the writer ended by itself")
 }
 
-// written is the operation that a writer receives as the n-th.
+// written returns the n-th operation of a writer.
 func written(n int) Op {
 	op := startOp("w", n)
 	op.Fence = int64(n)
@@ -85,8 +85,8 @@ func TestKilledWriterLosesNothingThatWasDurable(t *testing.T) {
 	}
 }
 
-// TestWriterKilledInTheMiddleOfAGeneration kills it at each point of beginning
-// one, the first and a later one.
+// TestWriterKilledInTheMiddleOfAGeneration kills a writer at each step of beginning a generation, for the
+// first and for a later generation.
 func TestWriterKilledInTheMiddleOfAGeneration(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{CrashNewLog, CrashSnapshot, CrashNewSnapshot, CrashBeforePruned} {

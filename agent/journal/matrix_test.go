@@ -2,8 +2,7 @@ package journal
 
 import "testing"
 
-// TestFaultMatrix has the rows of the fault matrix that are about the journal
-// alone.
+// TestFaultMatrix runs the rows of the fault matrix that concern only the journal.
 func TestFaultMatrix(t *testing.T) {
 	t.Parallel()
 	t.Run("F46_torn_at_every_offset", func(t *testing.T) {

@@ -15,7 +15,7 @@ type memDisk map[string]*memFile
 
 type memFile struct{ data []byte }
 
-// clone is what a restart would find.
+// clone returns the contents of the disk after a restart.
 func (d memDisk) clone() memDisk {
 	c := memDisk{}
 	for name, f := range d {
@@ -91,7 +91,7 @@ func (f *memFile) Size() (int64, error) { return int64(len(f.data)), nil }
 func (f *memFile) Sync() error          { return nil }
 func (f *memFile) Close() error         { return nil }
 
-// memLimits set no room aside: memory does not get full.
+// memLimits returns limits without a disk reserve: memory does not get full.
 func memLimits() limits {
 	l := defaultLimits()
 	l.reserveBytes = 0

@@ -49,7 +49,7 @@ func (f *smallFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.memFile.WriteAt(p, off)
 }
 
-// smallLimits set room for a few results aside.
+// smallLimits returns limits with a disk reserve for a few results.
 func smallLimits() limits {
 	l := defaultLimits()
 	l.reserveBytes = 10_000
@@ -87,7 +87,7 @@ func TestFullDiskLetsEndWhatHasBegun(t *testing.T) {
 	if d.memDisk[filepath.Join(memDir, reserveName)] == nil {
 		t.Fatal("the room was given away for something new")
 	}
-	// What has begun ends, and how it ended is known later.
+	// An operation that has begun ends, and its result is available later.
 	if err := j.Execute(running.ID, Exec{BootID: "b", PID: 7}); err != nil {
 		t.Errorf("spawned: %v", err)
 	}

@@ -2,5 +2,5 @@
 
 package journal
 
-// sparse is which share of all damage is tried: one of so many.
+// sparse is the step over all possible damages: the test tries one of sparse damages.
 const sparse = 1

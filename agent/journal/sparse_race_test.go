@@ -2,7 +2,7 @@
 
 package journal
 
-// sparse is which share of all damage is tried: one of so many. Under the race
-// detector each try takes ten times as long, and shows it the same accesses. It
-// is prime, so that every bit of a byte has its turn.
+// sparse is the step over all possible damages: the test tries one of sparse damages. With the race
+// detector each one takes ten times as long, and has the same memory accesses. sparse is prime, so that
+// the tests damage every bit position of a byte.
 const sparse = 23

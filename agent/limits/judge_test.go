@@ -56,7 +56,7 @@ func (h *host) until() (Breach, int) {
 	return Breach{}, 0
 }
 
-// quiet reads that often, and must find nothing.
+// quiet makes the given number of readings, and fails on a breach.
 func (h *host) quiet(readings int) {
 	h.t.Helper()
 	for n := range readings {
@@ -66,7 +66,7 @@ func (h *host) quiet(readings int) {
 	}
 }
 
-// after wants a breach with exactly that many more readings.
+// after fails unless there is a breach after exactly the given number of further readings.
 func (h *host) after(readings int, key string) Breach {
 	h.t.Helper()
 	h.quiet(readings - 1)

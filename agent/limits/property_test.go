@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// since is how long a process has been read without a disturbance, in readings.
+// since contains the number of readings of a process since its latest disturbance.
 type since struct {
 	main     Process
 	readings int
@@ -15,7 +15,7 @@ type since struct {
 	overMem  int
 }
 
-// watch checks, reading by reading, that what a judge finds is so.
+// watch verifies the breaches of a judge after each reading.
 type watch struct {
 	h        *host
 	seen     map[string]*since
@@ -23,7 +23,7 @@ type watch struct {
 	underway bool
 }
 
-// note keeps book of the trees independently of the judge.
+// note counts the readings of the trees independently of the judge.
 func (w *watch) note(disturbed bool) {
 	for _, tr := range w.h.trees {
 		s := w.seen[tr.Key]

@@ -17,7 +17,7 @@ import (
 
 const patience = time.Minute // for machines with much else to do
 
-// serve runs a server on a folder and returns what ends it.
+// serve runs a server on a folder; stop ends it.
 func serve(t *testing.T, dir string) (stop func()) {
 	t.Helper()
 	s := &Server{

@@ -53,7 +53,7 @@ func TestAgentKilledAtEveryPointOfAnOperation(t *testing.T) {
 			if running := s.process() != 0; running != (r.Code == agentproto.CodeSuccess) {
 				t.Errorf("running %v, result %d: %s", running, r.Code, r.Message)
 			}
-			// A repeat is answered with the same.
+			// A repeated command has the same result.
 			if _, again := h.deliver(c); len(again) != 1 || again[0].Code != r.Code {
 				t.Errorf("repeat: %+v", again)
 			}
@@ -61,8 +61,8 @@ func TestAgentKilledAtEveryPointOfAnOperation(t *testing.T) {
 	}
 }
 
-// TestResultsWaitOnTheHostUntilAWorkerSubscribes: without a worker nothing is
-// lost, although the agent is killed meanwhile.
+// Without a worker, results stay on the host until a worker subscribes, also if the agent is killed
+// meanwhile.
 func TestResultsWaitOnTheHostUntilAWorkerSubscribes(t *testing.T) {
 	t.Parallel()
 	h, s := newHost(t), newSleeper(t)

@@ -54,7 +54,7 @@ func newHost(tb testing.TB) *host {
 	return h
 }
 
-// receive has a worker subscribe to results and reply receipts.
+// receive subscribes to results and replies with receipts, as a worker does.
 func (h *host) receive() {
 	h.t.Helper()
 	var err error
@@ -83,8 +83,7 @@ func (h *host) receive() {
 	}
 }
 
-// tellTime answers announcements like a worker: an agent that does not know the
-// servers' time accepts no command.
+// tellTime replies to announcements like a worker: without the servers' time an agent accepts no command.
 func (h *host) tellTime() {
 	h.t.Helper()
 	_, err := h.nats.Conn.Subscribe(agentproto.PresenceSubject(0), func(m *nats.Msg) {
@@ -115,8 +114,8 @@ func (h *host) start(crash string) {
 	h.child.WaitOutput(h.t, patience, "accepting commands")
 }
 
-// deliver sends a command like a worker does, again and again until the agent
-// answers or is gone, and returns the results that the answer holds.
+// deliver sends a command repeatedly, as a worker does, until the agent replies or has ended. It returns
+// the results in the reply.
 func (h *host) deliver(c *agentproto.Command) (answered bool, results []agentproto.Result) {
 	h.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -152,8 +151,7 @@ func (h *host) deliver(c *agentproto.Command) (answered bool, results []agentpro
 	return false, nil
 }
 
-// received returns the results that arrive until none does for as long as wait,
-// at least one.
+// received waits for a result, and returns all results that arrive until none arrives for the given time.
 func (h *host) received(wait time.Duration) []agentproto.Result {
 	h.t.Helper()
 	var results []agentproto.Result
@@ -181,7 +179,7 @@ func (h *host) seen(c *agentproto.Command) agentproto.Result {
 	return results[0]
 }
 
-// sleeper is a daemon whose start leaves one line per run in a file.
+// sleeper is a daemon whose start command appends a line to a file.
 type sleeper struct {
 	t    testing.TB
 	runs string
@@ -233,7 +231,7 @@ func (s *sleeper) kill() {
 	}
 }
 
-// started is how often the start command ran.
+// started returns how often the start command ran.
 func (s *sleeper) started() int {
 	data, err := os.ReadFile(s.runs)
 	if err != nil {
@@ -242,7 +240,7 @@ func (s *sleeper) started() int {
 	return strings.Count(string(data), "run\n")
 }
 
-// command is an action on the daemon as item 0 of a task.
+// command returns a command with an action on the daemon as item 0 of a task.
 func (s *sleeper) command(task, action string, fence int64) *agentproto.Command {
 	spec, err := json.Marshal(&s.spec)
 	if err != nil {

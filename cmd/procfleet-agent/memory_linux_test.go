@@ -28,7 +28,7 @@ func BenchmarkMemory(b *testing.B) {
 func measureMemory(b *testing.B, processes int) {
 	b.Helper()
 	h := newHost(b)
-	// The agent ends before its processes do: it would start them again.
+	// End the agent before its processes: otherwise it restarts them.
 	sleepers := make([]*sleeper, processes)
 	for i := range sleepers {
 		sleepers[i] = newSleeper(b)
@@ -73,7 +73,7 @@ func (h *host) supervise(sleepers []*sleeper) {
 	}
 }
 
-// memory is a line of a process's status, in MiB.
+// memory returns a field of a process's status, in MiB.
 func memory(b *testing.B, pid int, what string) float64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

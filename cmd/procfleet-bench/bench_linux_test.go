@@ -135,8 +135,8 @@ func TestBenchRefusesToGuessWhatIsSecure(t *testing.T) {
 	}
 }
 
-// TestSuperviseIsMeasured does the same for what supervises processes, and wants
-// nothing of it left behind.
+// TestSuperviseIsMeasured does the same for the benchmark of supervisors. It requires that no process and
+// no folder of them remains.
 func TestSuperviseIsMeasured(t *testing.T) {
 	t.Parallel()
 	program, procfleet, agent := testenv.BuildBinary(t, "./cmd/procfleet-bench"), testenv.BuildBinary(t, "./cmd/procfleet"), testenv.BuildBinary(t, "./cmd/procfleet-agent")

@@ -56,8 +56,7 @@ func TestAppAddListAndRemoveKeepTheFile(t *testing.T) {
 	}
 }
 
-// TestASecretNeedNotStandOnTheCommandLine, where every user of the machine
-// sees it.
+// Every account of the machine can read command lines, so a secret can be given in another way.
 func TestASecretNeedNotStandOnTheCommandLine(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -116,8 +115,8 @@ func TestAppAddRefusesWhatNobodyWouldUnderstand(t *testing.T) {
 	}
 }
 
-// TestAKilledAppAddLeavesAWholeFile kills at every moment that it can hit: as
-// soon as the new file is there, or a little later.
+// TestAKilledAppAddLeavesAWholeFile kills the command as soon as the new file exists, or a little later. The
+// file of applications must be complete.
 func TestAKilledAppAddLeavesAWholeFile(t *testing.T) {
 	t.Parallel()
 	binary := testenv.BuildBinary(t, "./cmd/procfleet")

@@ -11,7 +11,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// fileOf is a file with a text.
+// fileOf writes a file and returns its path.
 func fileOf(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

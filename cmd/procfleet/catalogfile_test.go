@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// exported is what export writes.
+// exported returns the output of export.
 func exported(t interface{ Fatal(...any) }, processes ...client.CatalogProcess) string {
 	var out bytes.Buffer
 	if err := writeCatalog(&out, processes); err != nil {
@@ -79,8 +79,7 @@ func TestTheExampleIsAnExport(t *testing.T) {
 	}
 }
 
-// Whatever a process is, it is read as it was written, and written again as
-// the same bytes.
+// An exported process stays equal when it is imported, and is exported again as the same bytes.
 func TestWhatIsExportedIsImportedAsItWas(t *testing.T) {
 	t.Parallel()
 	text := rapid.OneOf(

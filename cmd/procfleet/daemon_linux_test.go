@@ -294,9 +294,8 @@ func TestProfilesAreForThisMachineAlone(t *testing.T) {
 	waitStatus(t, "http://"+address+"/debug/pprof/goroutine?debug=1", http.StatusOK, "goroutine profile")
 }
 
-// TestARoleThatWaitsForItsServersAnswersAllTheSame: the address of a
-// dispatcher, and of up, is served from the first moment, also while the role
-// takes it over.
+// The address of a dispatcher and of up is served from the start of the process, also while the role waits
+// for its servers and takes the address over.
 func TestARoleThatWaitsForItsServersAnswersAllTheSame(t *testing.T) {
 	t.Parallel()
 	redis, binary, nats := redistest.Start(t), testenv.BuildBinary(t, "./cmd/procfleet"), freeAddress(t)

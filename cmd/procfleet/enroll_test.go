@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
-// TestAHostThatIsEnrolledAfterItsRevocationHasANATSUserThatIsNotRevoked, and
-// without a revocation the same one as before.
+// A host that is enrolled after its revocation receives a new NATS user, which is not revoked. Without a
+// revocation it receives the same user again.
 func TestAHostThatIsEnrolledAfterItsRevocationHasANATSUserThatIsNotRevoked(t *testing.T) {
 	t.Parallel()
 	data, identity := filepath.Join(t.TempDir(), "fleet"), filepath.Join(t.TempDir(), "identity.yaml")
@@ -66,7 +66,7 @@ func TestAHostThatIsEnrolledAfterItsRevocationHasANATSUserThatIsNotRevoked(t *te
 	}
 }
 
-// TestAnIdentityHoldsTheAgentIDOfItsEnrollment, which is that of one host.
+// An identity contains the agent id of its enrollment. An agent id belongs to one host.
 func TestAnIdentityHoldsTheAgentIDOfItsEnrollment(t *testing.T) {
 	t.Parallel()
 	data, file := filepath.Join(t.TempDir(), "fleet"), filepath.Join(t.TempDir(), "identity.yaml")
@@ -101,8 +101,7 @@ func TestAnIdentityHoldsTheAgentIDOfItsEnrollment(t *testing.T) {
 	}
 }
 
-// TestAKeyIsAddedInTheSecondOfAnother: the id of a key is the second in which it
-// was created.
+// The id of a key is the second of its creation. A second key can still be added within the same second.
 func TestAKeyIsAddedInTheSecondOfAnother(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "fleet.key")

@@ -15,8 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// publicBinary is a copy of the program that every account can start, in a
-// folder that every account can enter.
+// publicBinary copies the program into a folder so that every account can start it.
 func publicBinary(t *testing.T) (dir, binary string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "procfleet-public") //nolint:usetesting // others cannot enter the folders of t.TempDir
@@ -52,8 +51,8 @@ func as(t *testing.T, uid uint32, dir, binary string, args ...string) (code int,
 	return cmd.ProcessState.ExitCode(), both.String()
 }
 
-// TestALocalAccountIsNotRootThroughLoopback: an unprivileged account could have
-// every command run as root by a server that was started without any flags.
+// A server that root started without any flags must reject other local accounts on loopback: otherwise they
+// could run any command as root.
 func TestALocalAccountIsNotRootThroughLoopback(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)

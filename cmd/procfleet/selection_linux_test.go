@@ -47,7 +47,7 @@ work_path: %[1]s
 	return pidFile
 }
 
-// written is the path of a file that has a text.
+// written writes a file and returns its path.
 func (s *system) written(dir, name, text string) string {
 	s.t.Helper()
 	path := filepath.Join(dir, name)

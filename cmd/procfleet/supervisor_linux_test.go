@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// supervisor is the end of systemd's protocol that a service manager has.
+// supervisor implements the service manager's side of systemd's notification protocol.
 type supervisor struct {
 	t    *testing.T
 	told chan string // messages in their order

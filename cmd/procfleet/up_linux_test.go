@@ -91,7 +91,7 @@ func sleeperSpec(t *testing.T) string {
 	return path
 }
 
-// killFrom ends the process whose pid a file has, if it is there.
+// killFrom kills the process whose pid is in a file, if the file exists.
 func killFrom(pidFile string) {
 	if pid := readPID(pidFile); pid > 1 {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
@@ -280,8 +280,8 @@ func TestOtherAgentsJoinThroughNATSListen(t *testing.T) {
 	}
 }
 
-// TestALocalUserIsAStrangerToTheEmbeddedNATS, of which the port is open to every
-// account of the machine.
+// The embedded NATS must reject connections of other local accounts: every account of the machine can reach
+// its port.
 func TestALocalUserIsAStrangerToTheEmbeddedNATS(t *testing.T) {
 	t.Parallel()
 	listen := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))

@@ -22,8 +22,7 @@ var decodes = regexp.MustCompile(`\.(Unmarshal\w*|YAMLToJSON\w*|NewDecoder|Decod
 // variable "codec" is the decoder of a dialect; the table contains the dialects in a row of their own.
 var harmless = regexp.MustCompile(`^(bytes|strings|utf8|utf16|rand|codec)\.`)
 
-// notDecoders are folders whose code reads nothing that comes over a network,
-// or that ships with nothing.
+// notDecoders are folders whose code reads no data from a network, or is in no released program.
 var notDecoders = []string{
 	"cmd",            // files and arguments of whoever starts a command; the tools for measuring read agents' messages with agentproto
 	"deploy", "test", // tests
@@ -165,14 +164,13 @@ var decoders = map[string]string{
 	"worker/sweep.Sweeper.readReply": "worker/sweep.FuzzResendReply",
 }
 
-// dialects is the package whose functions are all reached by one target, which
-// feeds every call of every dialect.
+// dialects is the package for whose functions one fuzz target is enough: it reaches every call of every
+// dialect.
 const dialects = "dispatcher/dialect"
 
 var dialectTargets = []string{"dispatcher/dialect.FuzzDecode", "dispatcher/dialect.FuzzRenderedText", "dispatcher/dialect.FuzzRenderedFloat"}
 
-// source is what the test knows of the module's code: "<package>.<function>"
-// or "<package>.<Type>.<method>" of each.
+// source contains the functions of the module as "<package>.<function>" or "<package>.<Type>.<method>".
 type source struct {
 	functions map[string]bool // whether it decodes
 	targets   map[string]bool // fuzz targets
@@ -306,7 +304,7 @@ func (s *source) readFile(name, pkg string) error {
 	return nil
 }
 
-// receiver is the name of a method's type with a dot.
+// receiver returns the name of a method's type with a dot.
 func receiver(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return ""

@@ -24,7 +24,7 @@ var allowed = map[string][]string{
 	"api/v1": {""},
 	"client": {"", "api/v1"},
 
-	// The task store knows nothing of the catalog. Package internal/stores joins them.
+	// The task store does not depend on the catalog. Package internal/stores combines them.
 	"taskstore":               {""},
 	"taskstore/internal/pack": {"", "taskstore", "internal/packing"},
 	"taskstore/storetest":     {"", "taskstore", "taskstore/internal/pack"},
@@ -215,7 +215,7 @@ func list(t *testing.T, args ...string) []listedPackage {
 	}
 }
 
-// short returns the package's name in the table, and whether it is ours.
+// short returns the package's name in the table, and whether it belongs to this module.
 func short(path string) (string, bool) {
 	if path == module {
 		return "", true
@@ -299,7 +299,7 @@ func TestStoresAreImportedOnlyWhereTheyAreJoined(t *testing.T) {
 	}
 }
 
-// The task store and the connections know nothing of the catalog, not even indirectly.
+// The task store and the connections do not depend on the catalog, not even indirectly.
 func TestTheTaskStoreDoesNotKnowTheCatalog(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("go", "list", "-deps", "./taskstore/...", "./internal/boltdb", "./internal/redisconn")
@@ -319,7 +319,7 @@ func under(path, library string) bool {
 	return path == library || strings.HasPrefix(path, library+"/")
 }
 
-// covers reports whether an entry of thirdParty means the package.
+// covers reports whether an entry of thirdParty includes the package.
 func covers(entry, name string) bool {
 	folder, all := strings.CutSuffix(entry, "/...")
 	return entry == name || (all && under(name, folder))

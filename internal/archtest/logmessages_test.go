@@ -17,7 +17,7 @@ import (
 
 var writeLogMessages = flag.Bool("write-log-messages", false, "write testdata/logmessages.txt anew")
 
-// notLogging are folders whose log messages no operator reads.
+// notLogging are folders of code that does not run in production.
 var notLogging = []string{"test", "internal/testenv", "taskstore/storetest", "catalog/catalogtest", "cmd/internal/bench"}
 
 // logLevels are the methods of logrus by which a message is written.
@@ -130,8 +130,8 @@ func logMessages(t *testing.T, root string) (messages []*logMessage) {
 	return messages
 }
 
-// logCall returns what a node logs; nil if it is no such call. Methods of other
-// types that are called Error take no constant.
+// logCall returns the message that a node logs; nil if the node is no log call. Methods with the name Error
+// of other types have no constant argument.
 func logCall(node ast.Node) *logMessage {
 	call, ok := node.(*ast.CallExpr)
 	if !ok || len(call.Args) != 1 {

@@ -256,9 +256,9 @@ func TestAFolderThatIsGoneIsAnErrorAndComesBack(t *testing.T) {
 	}
 }
 
-// TestAFloodOfRefusalsFillsNothing makes 20,000 refused calls of 5,000
-// addresses and one of an application: of the flood there are a few hundred
-// records, whose counts add up, and the application's is one of its own.
+// TestAFloodOfRefusalsFillsNothing records 20,000 rejections from 5,000 addresses, and one rejection of an
+// application. The log must contain a few hundred records for the flood, whose counts add up to 20,000, and
+// a separate record for the application.
 func TestAFloodOfRefusalsFillsNothing(t *testing.T) {
 	t.Parallel()
 	const calls, addresses = 20_000, 5_000
@@ -331,8 +331,8 @@ func TestALineHasNoOtherLineInIt(t *testing.T) {
 	}
 }
 
-// TestTheEndOfATaskGoesToTheSinksThatDoNotHaveItsEvent: a sink with the event is
-// not waited for and gets no record.
+// The end of a task is recorded only in sinks that do not contain the task's event; the log does not wait
+// for the other sinks.
 func TestTheEndOfATaskGoesToTheSinksThatDoNotHaveItsEvent(t *testing.T) {
 	t.Parallel()
 	task := procfleet.Task{ID: "a", State: procfleet.TaskFinished, Items: 1}

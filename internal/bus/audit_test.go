@@ -26,8 +26,8 @@ func keepRecord(t *testing.T, b *bus.Bus, id string, event audit.Event) {
 	}
 }
 
-// TestTheAuditLogHasTheEndsOfTasksInTheirOrder reads two streams as one log. The
-// event of a release that published the record beside it is no record.
+// TestTheAuditLogHasTheEndsOfTasksInTheirOrder reads two streams as one log. Events of a release that also
+// published a record for each event are omitted.
 func TestTheAuditLogHasTheEndsOfTasksInTheirOrder(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
@@ -101,7 +101,7 @@ func TestTheAuditLogHasTheEndsOfTasksInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestFollowingTheAuditLogEndsWithItsContext has nothing to read.
+// In TestFollowingTheAuditLogEndsWithItsContext the log is empty.
 func TestFollowingTheAuditLogEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)

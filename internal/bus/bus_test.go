@@ -308,8 +308,7 @@ func TestEnsureKeepsMessagesAndTunedLimits(t *testing.T) {
 	}
 }
 
-// A stream into which no record of the audit log may fit would acknowledge it,
-// and have dropped it then.
+// A stream smaller than a record of the audit log would acknowledge the record and drop it.
 func TestEnsureRefusesAStreamTooSmallForAuditRecords(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)

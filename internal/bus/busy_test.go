@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// refusing is JetStream of a cluster that refuses the first publications, as
-// it does while its replicas have not agreed.
+// refusing is the JetStream of a cluster that rejects the first publications, as it does while its replicas
+// elect a leader.
 type refusing struct {
 	jetstream.JetStream
 	err  *jetstream.APIError

@@ -31,8 +31,8 @@ func FuzzRecordOfEnd(f *testing.F) {
 	})
 }
 
-// FuzzCheckReplySubject: no word of a producer leads a reply to an agent or to
-// the server.
+// FuzzCheckReplySubject checks arbitrary reply subjects of producers. No accepted one may be a subject of an
+// agent or of the server.
 func FuzzCheckReplySubject(f *testing.F) {
 	for _, subject := range []string{"_INBOX.a.b", "_INBOX.producer.U.a.b", "_INBOX.3.10-0-0-1.a.b", "_INBOX.server.a", "_INBOX.system.U.a", "procfleet.agent.0.10-0-0-1", "Procfleet.x", "$JS.API.STREAM.DELETE.X", "a..b", "a.>", "a b"} {
 		f.Add(subject)

@@ -64,8 +64,7 @@ func TestEventsThatDidNotComeDoNotCountAsRead(t *testing.T) {
 	}
 }
 
-// TestThePageOfTheNewestIsBoundedInBytes: it is a part without gaps, up to the
-// last one.
+// The size of a page with the newest events is limited. The page ends with the last event and has no gaps.
 func TestThePageOfTheNewestIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)

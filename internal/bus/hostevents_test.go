@@ -206,8 +206,8 @@ func TestEventsAreChosen(t *testing.T) {
 	}
 }
 
-// TestAPageOfEventsLooksAtABoundedNumber: among many others, the one is found
-// by going on, and not by one page.
+// A page reads a limited number of events. A single matching event among many others is found by reading
+// further pages.
 func TestAPageOfEventsLooksAtABoundedNumber(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)

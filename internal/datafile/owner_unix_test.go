@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestAFolderThatOthersCouldReplaceIsRefused: an account that may write an
-// ancestor of a data folder renames the folder and puts its own in the place.
+// A data folder is rejected if another account may write one of its ancestors: the account could rename the
+// folder and replace it by its own.
 func TestAFolderThatOthersCouldReplaceIsRefused(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)

@@ -89,7 +89,7 @@ func TestWhatIsChangedIsForged(t *testing.T) {
 		"body":    {Purpose: message().Purpose, Body: []byte(`{"host":"3:10.0.0.2"}`)},
 		"purpose": {Purpose: "procfleet.agent.v1.resend", Body: message().Body},
 		"answers": {Purpose: message().Purpose, Answers: "another", Body: message().Body},
-		// What moves from one part to the next is another message.
+		// A byte that moves from one part to the next changes the message.
 		"shifted": {Purpose: message().Purpose, Answers: string(message().Body[:1]), Body: message().Body[1:]},
 	} {
 		if err := r.Host(host).Verify(signed, m); !errors.Is(err, ErrForged) {
@@ -123,8 +123,8 @@ func respelled(signature string) string {
 	return signature[:end] + string(digits[strings.IndexByte(digits, signature[end])+1])
 }
 
-// TestARevokedHostCannotSayThatItWasEnrolledAgain: the number of a generation
-// is no secret, the key of the next one is.
+// A revoked host cannot claim a later generation of its enrollment: the number of a generation is public,
+// but its key is secret.
 func TestARevokedHostCannotSayThatItWasEnrolledAgain(t *testing.T) {
 	t.Parallel()
 	signed := map[string][]string{}
@@ -223,7 +223,7 @@ func TestKeysOfHostsAreHKDF(t *testing.T) {
 	}
 }
 
-// BenchmarkFloor is what no signature can be cheaper than.
+// BenchmarkFloor measures the minimum cost of a signature.
 func BenchmarkFloor(b *testing.B) {
 	key, body := make([]byte, 32), make([]byte, 1<<10)
 	for b.Loop() {

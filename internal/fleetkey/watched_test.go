@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ringText is the file of a ring with one key.
+// ringText returns the content of a fleet key file with one key.
 func ringText(t *testing.T, id string) []byte {
 	t.Helper()
 	text, err := yaml.Marshal(File{Keys: []Key{{ID: id, Secret: testSecrets[id]}}})
@@ -20,7 +20,7 @@ func ringText(t *testing.T, id string) []byte {
 	return text
 }
 
-// overwritten changes a file in its place, and leaves its time as it was.
+// overwritten changes the content of a file in place, without a change of its modification time.
 func overwritten(t *testing.T, path string, text []byte) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -32,7 +32,7 @@ func overwritten(t *testing.T, path string, text []byte) {
 	}
 }
 
-// replaced puts another file in the place of one, with the same time.
+// replaced replaces a file by a new file with the same modification time.
 func replaced(t *testing.T, path string, text []byte) {
 	t.Helper()
 	info, err := os.Stat(path)

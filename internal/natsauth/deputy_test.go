@@ -43,8 +43,8 @@ func onEachBroker(t *testing.T, test func(*site)) {
 	}
 }
 
-// processSite is a [newSite] of which the broker is a nats-server of the version
-// that a module of this repository pins, and accepts leaf nodes.
+// processSite returns a [newSite] whose broker is a nats-server process, of the version that a module of
+// this repository pins, and accepts leaf nodes.
 func processSite(t *testing.T, module string) *site {
 	t.Helper()
 	authority, err := natsauth.Create(filepath.Join(t.TempDir(), "nats-auth"))
@@ -89,8 +89,7 @@ func (s *site) streams(js jetstream.JetStream) streamInfos {
 	return all
 }
 
-// filled returns a server's user and its JetStream, of which every stream has a
-// message.
+// filled returns a server's user and its JetStream, after it has stored a message in every stream.
 func (s *site) filled() (*user, jetstream.JetStream) {
 	s.t.Helper()
 	server := s.as(natsauth.Server, 0)
@@ -102,7 +101,7 @@ func (s *site) filled() (*user, jetstream.JetStream) {
 	return server, js
 }
 
-// fill puts messages into every stream.
+// fill stores messages in every stream.
 func (s *site) fill(js jetstream.JetStream) {
 	s.t.Helper()
 	for _, info := range s.streams(js) {
@@ -212,14 +211,14 @@ func (s *site) settle(js jetstream.JetStream) {
 	s.t.Helper()
 	for name, info := range s.streams(js) {
 		subject := strings.NewReplacer("*", "3", ">", "x").Replace(info.Config.Subjects[0])
-		// Refused for its sequence, so that it is not stored.
+		// The stream rejects this message because of the expected sequence, so it is not stored.
 		if _, err := js.Publish(s.t.Context(), subject, nil, jetstream.WithExpectLastSequence(1)); err == nil {
 			s.t.Fatal(name, "took a message out of order")
 		}
 	}
 }
 
-// victims listen where the messages of an attacker must not arrive.
+// victims returns users with subscriptions to which no message of an attacker may be delivered.
 func (s *site) victims() map[string]victim {
 	s.t.Helper()
 	server, agent, producer := s.as(natsauth.Server, 0), s.agent("10.0.0.2"), s.as(natsauth.Producer, 0)
@@ -251,7 +250,7 @@ type victim struct {
 	heard *nats.Subscription
 }
 
-// drain returns how many messages the broker has sent.
+// drain returns the number of messages that the broker has sent.
 func (v victim) drain() (n int) {
 	v.t.Helper()
 	v.isAllowed("listening to " + v.heard.Subject)

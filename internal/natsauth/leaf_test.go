@@ -127,7 +127,7 @@ func (l *leafNode) flush() (messages []string, err error) {
 	}
 }
 
-// skip reads over the content of a message, of which the size is the last field.
+// skip reads and discards the content of a message; its size is the last field.
 func (l *leafNode) skip(fields string) error {
 	var size int64
 	if _, err := fmt.Sscan(fields[strings.LastIndexByte(fields, ' ')+1:], &size); err != nil {
@@ -177,8 +177,8 @@ func (s *site) in(t *testing.T) *site {
 	return &of
 }
 
-// TestALeafNodePublishesForItsAreaAlone, also if it declares itself the hub, whose
-// messages the broker drops without an error.
+// A leaf node can publish only for its own area, also if it declares itself the hub. The broker drops
+// forbidden messages of a hub without an error.
 func TestALeafNodePublishesForItsAreaAlone(t *testing.T) {
 	t.Parallel()
 	forEachLeaf(t, func(s *site, hub bool) {
@@ -228,8 +228,8 @@ func TestALeafNodePublishesForItsAreaAlone(t *testing.T) {
 	})
 }
 
-// TestALeafNodeHearsItsAreaAlone: the broker accepts a subscription that has a
-// wildcard, and checks each message.
+// A leaf node receives only messages for its own area: the broker accepts a subscription with a wildcard,
+// and checks each message.
 func TestALeafNodeHearsItsAreaAlone(t *testing.T) {
 	t.Parallel()
 	forEachLeaf(t, func(s *site, hub bool) {
@@ -339,8 +339,8 @@ func TestALeafNodesReplySubjectReachesNothing(t *testing.T) {
 	})
 }
 
-// TestATraceOfALeafNodeRemovesNothing: the oldest broker checks for clients alone
-// that they may publish to the destination of a trace.
+// The trace header of a leaf node must not remove messages. The oldest supported broker checks the right to
+// the destination of a trace only for clients.
 func TestATraceOfALeafNodeRemovesNothing(t *testing.T) {
 	t.Parallel()
 	forEachLeaf(t, func(s *site, hub bool) {

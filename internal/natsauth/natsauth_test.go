@@ -57,7 +57,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// prepare makes the streams.
+// prepare creates the streams.
 func (s *site) prepare() {
 	t := s.t
 	t.Helper()
@@ -70,7 +70,7 @@ func (s *site) prepare() {
 	}
 }
 
-// user is a connection and what the broker refused it.
+// user is a connection and the errors that the broker has sent to it.
 type user struct {
 	t *testing.T
 	*nats.Conn
@@ -123,7 +123,7 @@ func (s *site) agent(ip string) *user {
 	return s.connect(credentials, nats.CustomInboxPrefix(agentproto.AgentInbox(u.Cloud, u.Addr)))
 }
 
-// isRefused waits for the broker's word on the last thing that was done.
+// isRefused fails unless the broker sends an error for the last operation.
 func (u *user) isRefused(what string) {
 	u.t.Helper()
 	select {
@@ -136,7 +136,7 @@ func (u *user) isRefused(what string) {
 	}
 }
 
-// isAllowed: the broker has answered everything up to now, and nothing was refused.
+// isAllowed waits until the broker has processed all operations, and fails on an error.
 func (u *user) isAllowed(what string) {
 	u.t.Helper()
 	if err := u.FlushTimeout(patience); err != nil {
@@ -368,7 +368,7 @@ func TestARevokedUserIsDisconnectedAndTheNextGenerationIsNot(t *testing.T) {
 	}
 	s.connect(next)
 
-	// A later revocation leaves the earlier one in force.
+	// A later revocation does not end the earlier one.
 	name, err = s.authority.Public(hostUser("10.0.0.2", 0))
 	if err != nil {
 		t.Fatal(err)
@@ -384,8 +384,8 @@ func TestARevokedUserIsDisconnectedAndTheNextGenerationIsNot(t *testing.T) {
 	}
 }
 
-// TestCredentialsMadeByAClockThatIsAheadDoNotOutliveTheirRevocation, of a
-// host or of anybody else.
+// A revocation also applies to credentials that a machine with a fast clock created, for hosts and all
+// other roles.
 func TestCredentialsMadeByAClockThatIsAheadDoNotOutliveTheirRevocation(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -421,7 +421,7 @@ func TestCredentialsMadeByAClockThatIsAheadDoNotOutliveTheirRevocation(t *testin
 	s.connect(next)
 }
 
-// madeAhead are the credentials as a machine makes them whose clock is a year ahead.
+// madeAhead returns credentials as a machine creates them whose clock is a year ahead.
 func (s *site) madeAhead(role natsauth.Role, credentials string) string {
 	s.t.Helper()
 	signer := s.seeds().signing(role)
@@ -537,7 +537,7 @@ func (s *site) limitConnections(limit int64) {
 	}
 }
 
-// tellBroker has the broker take the account as it is now.
+// tellBroker sends the current account to the broker.
 func (s *site) tellBroker() {
 	s.t.Helper()
 	broker, err := s.authority.Broker()
@@ -810,8 +810,8 @@ func BenchmarkEnroll(b *testing.B) {
 	}
 }
 
-// TestEveryUserHasAnInboxOfItsOwn: in the inbox of a dispatcher or worker are the
-// bodies of producers, and in that of a producer the results of its tasks.
+// No user may subscribe to the inbox of another one: inboxes of dispatchers and workers receive the bodies of
+// submissions, and inboxes of producers receive the results of tasks.
 func TestEveryUserHasAnInboxOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -838,8 +838,7 @@ func TestEveryUserHasAnInboxOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAProducerHearsOfItsSubmission: JetStream's acknowledgement and the reply of
-// a dispatcher reach the account of producers.
+// JetStream's acknowledgement of a submission and the dispatcher's reply reach the producer's account.
 func TestAProducerHearsOfItsSubmission(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -859,7 +858,7 @@ func TestAProducerHearsOfItsSubmission(t *testing.T) {
 	}
 }
 
-// TestAFloodOfSubscriptionsIsRefused of one agent, and others go on.
+// The broker rejects a flood of subscriptions of one agent. Other agents are not affected.
 func TestAFloodOfSubscriptionsIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

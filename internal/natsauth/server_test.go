@@ -134,8 +134,7 @@ func TestAServerReadsInboxesThroughAStream(t *testing.T) {
 	})
 }
 
-// TestAHeaderOfAPublisherRemovesNothing: JetStream obeys headers that replace, expire
-// or schedule messages, where a stream allows them.
+// Headers that replace, expire or schedule messages must have no effect: no stream may permit them.
 func TestAHeaderOfAPublisherRemovesNothing(t *testing.T) {
 	t.Parallel()
 	headers := []nats.Header{

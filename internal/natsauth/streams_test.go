@@ -40,7 +40,7 @@ func TestNoRightOfAnAgentIsASubjectOfAStream(t *testing.T) {
 }
 
 // mayPublish returns the subjects to which roles of the fleet's account may publish, with
-// wildcards for what is a user's own.
+// wildcards for the parts that differ by user.
 func (s *site) mayPublish(roles ...natsauth.Role) map[natsauth.Role][]string {
 	s.t.Helper()
 	broker, err := s.authority.Broker()

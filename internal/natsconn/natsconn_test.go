@@ -95,8 +95,8 @@ func TestTheLogSaysWhyAServerIsNotReached(t *testing.T) {
 	}
 }
 
-// TestAServerThatRefusesIsTriedAgainAndAwaySaysWhy: its operator may put the
-// credentials right.
+// After a server has rejected the credentials, the client retries, because an operator may correct them.
+// Unavailable returns the server's reason.
 func TestAServerThatRefusesIsTriedAgainAndAwaySaysWhy(t *testing.T) {
 	t.Parallel()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -118,8 +118,8 @@ func TestMissingFieldsAreRefused(t *testing.T) {
 	}
 }
 
-// TestStreamsOfAnOpenServerAreThoseOfItsAuthority once it has one, as `up` does at
-// an upgrade.
+// The streams of a server without authentication must be in the authority's account after the server has
+// received an authority, as at an upgrade of `up`.
 func TestStreamsOfAnOpenServerAreThoseOfItsAuthority(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

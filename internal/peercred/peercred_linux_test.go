@@ -46,8 +46,8 @@ func connect(t *testing.T, listener net.Listener, family, uid int) accepted {
 	return accepted{fd, conn}
 }
 
-// socketOf makes a socket that belongs to another account: only this thread is
-// that account, for as long as it takes.
+// socketOf creates a socket that belongs to another account. Only this thread has the account, while it
+// creates the socket.
 func socketOf(t *testing.T, family, uid int) int {
 	t.Helper()
 	runtime.LockOSThread()

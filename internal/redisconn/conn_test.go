@@ -29,7 +29,7 @@ func TestNoErrorShowsThePasswordOfAURL(t *testing.T) {
 func TestServerThatEvictsIsRefused(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	// Patience does not count: waiting does not change the policy.
+	// Open does not wait for Patience: waiting does not change the eviction policy.
 	_, err := redisconn.Open(t.Context(), redisconn.Options{URL: server.URL(), Patience: time.Hour, Log: testenv.Log(t)})
 	if err == nil || errors.Is(err, taskstore.ErrUnavailable) || !strings.Contains(err.Error(), "maxmemory-policy is allkeys-lru; set it to noeviction") {
 		t.Error(err)

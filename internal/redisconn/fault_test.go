@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// answeredError is an error that a server answered.
+// answeredError is an error reply of a server.
 type answeredError string
 
 func (e answeredError) Error() string { return string(e) }

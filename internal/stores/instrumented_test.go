@@ -23,7 +23,7 @@ import (
 // plain are the methods that are neither measured nor traced.
 var plain = []string{"Claimants", "Close", "Lease", "Now", "Release", "Reported", "Republished", "Settle", "Undone"}
 
-// callName is the published name of a method's call: the method in snake case.
+// callName returns the published name of a method's call: the method in snake case.
 func callName(method string) string {
 	if method == "HostPage" {
 		return "hosts"

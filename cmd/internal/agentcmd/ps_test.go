@@ -77,7 +77,7 @@ func TestTableSaysHowProcessesStandAndWhatComesNext(t *testing.T) {
 	}
 }
 
-// columns splits a line of a table where two spaces are.
+// columns splits a line of a table at double spaces.
 func columns(line string) (all []string) {
 	for text := range strings.SplitSeq(line, "  ") {
 		if text = strings.TrimSpace(text); text != "" {

@@ -22,8 +22,7 @@ func TestTimingIsReadByFieldNames(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfTheTimingCanBeSet sees that no field has a type or a name
-// that cannot be written.
+// TestEveryFieldOfTheTimingCanBeSet verifies that the variable can set every field.
 func TestEveryFieldOfTheTimingCanBeSet(t *testing.T) {
 	t.Parallel()
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[operate.Timing]()) {

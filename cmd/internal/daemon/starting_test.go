@@ -70,7 +70,7 @@ func TestNobodyIsDroppedWhenARoleTakesItsAddressOver(t *testing.T) {
 	}
 }
 
-// TestACallerWhoSendsNothingDoesNotHoldUpTheRole: browsers connect in advance.
+// Browsers open connections in advance. A connection without a request must not delay the role.
 func TestACallerWhoSendsNothingDoesNotHoldUpTheRole(t *testing.T) {
 	t.Parallel()
 	log, _ := test.NewNullLogger()
