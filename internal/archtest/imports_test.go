@@ -41,7 +41,7 @@ var allowed = map[string][]string{
 
 	"dispatcher/apps":                {"", "internal/datafile"},
 	"dispatcher/auth":                {"", "dispatcher/apps", "dispatcher/dialect", "taskstore", "internal/peercred", "internal/tlsfiles"},
-	"dispatcher/dialect":             {"", "api/v1", "catalog", "internal/plaintext"},
+	"dispatcher/dialect":             {"", "api/v1", "catalog", "internal/plaintext", "internal/spelling"},
 	"dispatcher/natsintake":          {"internal/bus", "taskstore"},
 	"dispatcher/openapi":             {"", "api/v1", "dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
@@ -84,6 +84,7 @@ var allowed = map[string][]string{
 	"internal/plaintext":         {},
 	"internal/natsconn":          {"internal/invalid", "internal/loopback", "internal/tlsfiles"},
 	"internal/redisconn":         {"", "taskstore", "internal/invalid", "internal/tlsfiles"},
+	"internal/spelling":          {},
 	"internal/stores":            {"", "catalog", "catalog/boltcatalog", "catalog/rediscatalog", "taskstore", "taskstore/boltstore", "taskstore/redisstore", "internal/boltdb", "internal/redisconn", "internal/tracecontext"},
 	"internal/natsauth":          {"agentproto", "internal/datafile"},
 	"internal/natsembed":         {"internal/natsauth"},
@@ -117,7 +118,7 @@ var allowed = map[string][]string{
 	"cmd/internal/daemon":    {"cmd/internal/command", "cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/loopback", "internal/plaintext", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
 	"cmd/internal/demo":      {"", "client"},
 	"cmd/internal/bench":     {"", "agent/local", "agent/proc", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/redisconn", "internal/stores", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
-	"cmd/internal/settings":  {"internal/datafile", "internal/invalid"},
+	"cmd/internal/settings":  {"internal/datafile", "internal/invalid", "internal/spelling"},
 	"cmd/internal/simulate":  {"agentproto", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles"},
 	"cmd/internal/tlsflags":  {"cmd/internal/settings", "internal/invalid", "internal/tlsfiles"},
 }
