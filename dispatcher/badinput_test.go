@@ -122,12 +122,13 @@ func TestWhatIsUnusualButAllowedIsAccepted(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	for name, c := range map[string]struct{ path, body string }{
-		"unknown op_type":        {v2Path, gseBody(6, "10.0.0.1")},
-		"the same host twice":    {v2Path, gseBody(2, "10.0.0.1", "10.0.0.1")},
-		"null optionals":         {v2Path, strings.Replace(gseBody(2, "10.0.0.1"), `"spec":{`, `"spec":{"control":null,"resource":null,"monitor_policy":null,`, 1)},
-		"no command":             {v2Path, gseBody(0, "10.0.0.1")},
-		"no host with address":   {v2Path, gseBody(2, "")},
-		"unknown native members": {nativePath, strings.Replace(nativeBody("0:10.0.0.1"), `{`, `{"what":{"is":["this"]},`, 1)},
+		"unknown op_type":      {v2Path, gseBody(6, "10.0.0.1")},
+		"the same host twice":  {v2Path, gseBody(2, "10.0.0.1", "10.0.0.1")},
+		"null optionals":       {v2Path, strings.Replace(gseBody(2, "10.0.0.1"), `"spec":{`, `"spec":{"control":null,"resource":null,"monitor_policy":null,`, 1)},
+		"no command":           {v2Path, gseBody(0, "10.0.0.1")},
+		"no host with address": {v2Path, gseBody(2, "")},
+		"unknown members":      {v2Path, strings.Replace(gseBody(2, "10.0.0.1"), `{`, `{"what":{"is":["this"]},`, 1)},
+		"unknown parameters":   {v2Path + "?paln=true", gseBody(2, "10.0.0.1")},
 	} {
 		a := d.call(http.MethodPost, c.path, c.body)
 		if a.body["result"] != true && a.status != http.StatusCreated {

@@ -40,6 +40,7 @@ func TestFreezesAndEventsAreForThoseWhoMay(t *testing.T) {
 	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	const (
 		none = `{"namespace":"shop","ttl":"1m"}`
+		lift = `{"namespace":"shop"}`
 		of2  = `{"hosts":["0:10.0.0.1"],"ttl":"1m","business":"2"}`
 	)
 	for _, c := range []struct {
@@ -48,7 +49,7 @@ func TestFreezesAndEventsAreForThoseWhoMay(t *testing.T) {
 	}{
 		{http.MethodPut, "/v1/freezes", none, map[string]int{"free": 200, "biz": 403, "reader": 403, "starter": 403, "nobody": 401}},
 		{http.MethodPut, "/v1/freezes", of2, map[string]int{"free": 200, "biz": 200, "reader": 403}},
-		{http.MethodDelete, "/v1/freezes", none, map[string]int{"free": 200, "biz": 403, "reader": 403}},
+		{http.MethodDelete, "/v1/freezes", lift, map[string]int{"free": 200, "biz": 403, "reader": 403}},
 		{http.MethodGet, "/v1/freezes", "", map[string]int{"free": 200, "biz": 403, "reader": 200, "starter": 403}},
 		{http.MethodGet, "/v1/events", "", map[string]int{"free": 200, "biz": 403, "reader": 200, "starter": 403}},
 	} {
@@ -94,14 +95,16 @@ func TestARefusalDoesNotSayWhatThereIs(t *testing.T) {
 	cfg.Events = &fakeEvents{}
 	empty, full := startServer(t, cfg, openStore(t), &fakeQueue{}), startServer(t, cfg, openStore(t), &fakeQueue{})
 	const (
-		shop    = `{"namespace":"shop","hosts":["0:10.0.0.1"],"ttl":"1m"}`
+		freeze  = `{"namespace":"shop","hosts":["0:10.0.0.1"],"ttl":"1m"}`
+		shop    = `{"namespace":"shop","hosts":["0:10.0.0.1"]}`
 		groups  = `{"namespace":"shop","groups":[{"id":"cache"}],"hosts":["0:10.0.0.1"]}`
 		process = `{"process":{"namespace":"shop","name":"web","proc_name":"nginx","setup_path":"/srv"},"hosts":["0:10.0.0.1"]}`
+		named   = `{"process":{"namespace":"shop","name":"web"},"hosts":["0:10.0.0.1"]}`
 		gse     = `{"meta":{"namespace":"shop","name":"web"},"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}]}`
 	)
 	for _, c := range []struct{ method, path, body string }{
 		{http.MethodPut, "/v1/registrations", process},
-		{http.MethodPut, "/v1/freezes", shop},
+		{http.MethodPut, "/v1/freezes", freeze},
 		{http.MethodPut, "/v1/groups", groups},
 		{http.MethodPut, "/v1/catalogue/3", `{"processes":[{"name":"web"}]}`},
 	} {
@@ -116,13 +119,13 @@ func TestARefusalDoesNotSayWhatThereIs(t *testing.T) {
 		header             []string
 	}{
 		{http.MethodPost, "/v1/registrations", process, native},
-		{http.MethodPost, "/v1/registrations/remove", process, native},
+		{http.MethodPost, "/v1/registrations/remove", named, native},
 		{http.MethodGet, "/v1/processes?namespace=shop", "", native},
-		{http.MethodPost, "/v1/processes/query", process, native},
+		{http.MethodPost, "/v1/processes/query", named, native},
 		{http.MethodGet, "/v1/freezes", "", native},
 		{http.MethodDelete, "/v1/freezes", shop, native},
 		{http.MethodPut, "/v1/groups", groups, native},
-		{http.MethodPost, "/v1/groups/query", groups, native},
+		{http.MethodPost, "/v1/groups/query", shop, native},
 		{http.MethodGet, "/v1/catalogue/3", "", native},
 		{http.MethodGet, "/v1/processes/3/1/status", "", native},
 		{http.MethodPost, "/api/c/compapi/v2/gse/unregister_proc_info/", gse, esb},

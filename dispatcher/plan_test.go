@@ -171,7 +171,7 @@ func TestAPlanIsAskedForInNoOtherWayThanTrue(t *testing.T) {
 	shopCatalog(t, store)
 	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for query, want := range map[string]int{
-		"plan=true": 200, "plan=1": 200, "plan=false": 201, "plan=0": 201, "plan=": 400, "plan": 400, "plan=yes": 400, "plan=true&plan=false": 400, "x=y": 201,
+		"plan=true": 200, "plan=1": 200, "plan=false": 201, "plan=0": 201, "plan=": 400, "plan": 400, "plan=yes": 400, "plan=true&plan=false": 400, "x=y": 400, "": 201,
 	} {
 		d.described = nil // some of these are not, and need not be
 		if a := d.call(http.MethodPost, nativePath+"?"+query, selecting("stop", `{"name":"nginx"}`)); a.status != want {

@@ -267,11 +267,10 @@ func (s *selected) refusal(field string) error {
 	return nil
 }
 
-// inShort joins the first three problems and counts the others.
+// inShort joins the problems that fit an error and counts the others.
 func inShort(problems []v1.PlanProblem) string {
-	const most = 3
-	var texts []string
-	for i := range problems[:min(most, len(problems))] {
+	texts := make([]string, 0, len(problems))
+	for i := range problems {
 		p := &problems[i]
 		text := p.Message
 		if p.ProcessID != 0 {
@@ -279,8 +278,8 @@ func inShort(problems []v1.PlanProblem) string {
 		}
 		texts = append(texts, text)
 	}
-	text := strings.Join(texts, "; ")
-	if more := len(problems) - len(texts); more > 0 {
+	text, more := dialect.JoinProblems(texts, "; ")
+	if more > 0 {
 		text += fmt.Sprintf(" (and %d more problems, which a plan shows)", more)
 	}
 	return text

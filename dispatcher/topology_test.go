@@ -124,7 +124,10 @@ func TestATopologyIsOfThoseWhoMayActForTheBusiness(t *testing.T) {
 	store := openStore(t)
 	d := startServer(t, guarded(t), store, &fakeQueue{})
 	announced(t, store, "0:10.0.0.9", "")
-	const body = `{"set":"s1","module":"web","hosts":[],"sets":[{"name":"s1","modules":[{"name":"web","hosts":["0:10.0.0.1"]}]}]}`
+	bodies := map[string]string{
+		http.MethodPut:   `{"sets":[{"name":"s1","modules":[{"name":"web","hosts":["0:10.0.0.1"]}]}]}`,
+		http.MethodPatch: `{"set":"s1","module":"web","hosts":[]}`,
+	}
 	for _, c := range []struct {
 		who, method, path string
 		status            int
@@ -139,7 +142,7 @@ func TestATopologyIsOfThoseWhoMayActForTheBusiness(t *testing.T) {
 		{"reader", http.MethodGet, "/v1/topology/2", http.StatusOK},
 		{"starter", http.MethodGet, "/v1/topology/2", http.StatusForbidden},
 	} {
-		if got := d.call(c.method, c.path, body, bearer(c.who+".s3cret")...); got.status != c.status {
+		if got := d.call(c.method, c.path, bodies[c.method], bearer(c.who+".s3cret")...); got.status != c.status {
 			t.Errorf("%s %s by %s: %d %s", c.method, c.path, c.who, got.status, got.text)
 		}
 	}

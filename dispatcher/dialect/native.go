@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -20,33 +21,33 @@ func native() Dialect {
 	return Dialect{
 		Name: "native",
 		Family: Family{Prefixes: []string{"/"}, Credentials: nativeCredentials, Fail: nativeFail, Calls: []Call{
-			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Endpoint: Accept{Decode: decoded(decodeNativeBody, decodeNativeTask), Encode: nativeAccepted, Plan: nativePlan}},
-			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Endpoint: ListTasks{decodeTaskPage, nativeTasks}},
-			{Name: "native.task", Paths: []string{"/v1/tasks/{id}"}, Methods: get, Endpoint: ShowTask{decodeNativeTaskID, nativeShowTask}},
-			{Name: "native.pause", Paths: []string{"/v1/tasks/{id}/pause"}, Methods: post, Endpoint: ControlTask{decodeTaskControl(PauseTask), nativeControlled}},
-			{Name: "native.resume", Paths: []string{"/v1/tasks/{id}/resume"}, Methods: post, Endpoint: ControlTask{decodeTaskControl(ResumeTask), nativeControlled}},
-			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Endpoint: Watch{decodeNativeWatch, nativeEvent}},
-			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Endpoint: ListResults{decodeResultPage, nativeResults}},
-			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Endpoint: ListHosts{decodeHostPage, nativeHosts}},
-			{Name: "native.register", Paths: []string{"/v1/registrations"}, Methods: put, Endpoint: Register{decodeNativeRegister(RegisterAny), nativeOutcomes[Registering]}},
-			{Name: "native.register_new", Paths: []string{"/v1/registrations"}, Methods: post, Endpoint: Register{decodeNativeRegister(RegisterNew), nativeOutcomes[Registering]}},
-			{Name: "native.unregister", Paths: []string{"/v1/registrations/remove"}, Methods: post, Endpoint: Register{decodeNativeUnregister, nativeOutcomes[Registering]}},
-			{Name: "native.processes", Paths: []string{"/v1/processes"}, Methods: get, Endpoint: ListProcesses{decodeProcessPage, nativeProcessPage}},
-			{Name: "native.process", Paths: []string{"/v1/processes/query"}, Methods: post, Endpoint: ShowProcesses{decoded(decodeNativeBody, decodeProcessQuery), nativeShowProcesses}},
-			{Name: "native.set_groups", Paths: []string{"/v1/groups"}, Methods: put, Endpoint: SetGroups{decoded(decodeNativeBody, decodeNativeGroups), nativeOutcomes[Grouping]}},
-			{Name: "native.groups", Paths: []string{"/v1/groups/query"}, Methods: post, Endpoint: ShowGroups{decoded(decodeNativeBody, decodeGroupQuery), nativeShowGroups}},
-			{Name: "native.agents", Paths: []string{"/v1/agents/query"}, Methods: post, Endpoint: ShowAgents{decoded(decodeNativeBody, decodeAgentQuery), nativeShowAgents}},
-			{Name: "native.bind_agents", Paths: []string{"/v1/agents/bindings"}, Methods: post, Endpoint: BindAgents{decoded(decodeNativeBody, decodeAgentBinding), nativeBound}},
-			{Name: "native.freeze", Paths: []string{"/v1/freezes"}, Methods: put, Endpoint: Freeze{decodeNativeFreeze, nativeFrozen}},
-			{Name: "native.lift", Paths: []string{"/v1/freezes"}, Methods: remove, Endpoint: Freeze{decodeNativeLift, nativeLifted}},
-			{Name: "native.freezes", Paths: []string{"/v1/freezes"}, Methods: get, Endpoint: ListFreezes{decodeFreezePage, nativeFreezes}},
-			{Name: "native.catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: get, Endpoint: SearchTemplates{Decode: decodeCatalogSearch, Encode: nativeTemplates}},
-			{Name: "native.save_catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: put, Endpoint: SaveTemplates{decodeNamedTemplates, nativeTemplatesSaved}},
-			{Name: "native.drift", Paths: []string{"/v1/processes/{biz}/{id}/status"}, Methods: get, Endpoint: ShowDrift{decodeDriftQuery, nativeDrift}},
-			{Name: "native.host_events", Paths: []string{"/v1/events"}, Methods: get, Endpoint: ListEvents{decodeEventPage, nativeEvents}},
-			{Name: "native.set_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: put, Endpoint: SetTopology{decodeTopology, nativeTopologyVersion[TopologyChange]}},
-			{Name: "native.edit_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: patch, Endpoint: EditTopology{decodeTopologyEdit, nativeTopologyVersion[TopologyEdit]}},
-			{Name: "native.topology", Paths: []string{"/v1/topology/{biz}"}, Methods: get, Endpoint: ShowTopology{decodeTopologyQuery, nativeShowTopology}},
+			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Endpoint: Accept{Decode: strictly[v1.TaskRequest](decoded(decodeNativeBody, decodeNativeTask), "plan"), Encode: nativeAccepted, Plan: nativePlan}},
+			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Endpoint: ListTasks{strictly[noBody](decodeTaskPage, "limit", "cursor"), nativeTasks}},
+			{Name: "native.task", Paths: []string{"/v1/tasks/{id}"}, Methods: get, Endpoint: ShowTask{strictly[noBody](decodeNativeTaskID), nativeShowTask}},
+			{Name: "native.pause", Paths: []string{"/v1/tasks/{id}/pause"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskControl](decodeTaskControl(PauseTask)), nativeControlled}},
+			{Name: "native.resume", Paths: []string{"/v1/tasks/{id}/resume"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskControl](decodeTaskControl(ResumeTask)), nativeControlled}},
+			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Endpoint: Watch{strictly[noBody](decodeNativeWatch, "last_event_id"), nativeEvent}},
+			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Endpoint: ListResults{strictly[noBody](decodeResultPage, "limit", "state", "cursor"), nativeResults}},
+			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Endpoint: ListHosts{strictly[noBody](decodeHostPage, "limit", "after"), nativeHosts}},
+			{Name: "native.register", Paths: []string{"/v1/registrations"}, Methods: put, Endpoint: Register{strictly[v1.RegisterRequest](decodeNativeRegister(RegisterAny)), nativeOutcomes[Registering]}},
+			{Name: "native.register_new", Paths: []string{"/v1/registrations"}, Methods: post, Endpoint: Register{strictly[v1.RegisterRequest](decodeNativeRegister(RegisterNew)), nativeOutcomes[Registering]}},
+			{Name: "native.unregister", Paths: []string{"/v1/registrations/remove"}, Methods: post, Endpoint: Register{strictly[v1.ProcessRequest](decodeNativeUnregister), nativeOutcomes[Registering]}},
+			{Name: "native.processes", Paths: []string{"/v1/processes"}, Methods: get, Endpoint: ListProcesses{strictly[noBody](decodeProcessPage, "namespace", "business", "limit", "start"), nativeProcessPage}},
+			{Name: "native.process", Paths: []string{"/v1/processes/query"}, Methods: post, Endpoint: ShowProcesses{strictly[v1.ProcessRequest](decoded(decodeNativeBody, decodeProcessQuery)), nativeShowProcesses}},
+			{Name: "native.set_groups", Paths: []string{"/v1/groups"}, Methods: put, Endpoint: SetGroups{strictly[v1.GroupsRequest](decoded(decodeNativeBody, decodeNativeGroups)), nativeOutcomes[Grouping]}},
+			{Name: "native.groups", Paths: []string{"/v1/groups/query"}, Methods: post, Endpoint: ShowGroups{strictly[v1.GroupsQuery](decoded(decodeNativeBody, decodeGroupQuery)), nativeShowGroups}},
+			{Name: "native.agents", Paths: []string{"/v1/agents/query"}, Methods: post, Endpoint: ShowAgents{strictly[v1.Targets](decoded(decodeNativeBody, decodeAgentQuery)), nativeShowAgents}},
+			{Name: "native.bind_agents", Paths: []string{"/v1/agents/bindings"}, Methods: post, Endpoint: BindAgents{strictly[v1.BindRequest](decoded(decodeNativeBody, decodeAgentBinding)), nativeBound}},
+			{Name: "native.freeze", Paths: []string{"/v1/freezes"}, Methods: put, Endpoint: Freeze{strictly[v1.FreezeRequest](decodeNativeFreeze), nativeFrozen}},
+			{Name: "native.lift", Paths: []string{"/v1/freezes"}, Methods: remove, Endpoint: Freeze{strictly[v1.LiftRequest](decodeNativeLift), nativeLifted}},
+			{Name: "native.freezes", Paths: []string{"/v1/freezes"}, Methods: get, Endpoint: ListFreezes{strictly[noBody](decodeFreezePage, "limit", "cursor"), nativeFreezes}},
+			{Name: "native.catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: get, Endpoint: SearchTemplates{Decode: strictly[noBody](decodeCatalogSearch, "name", "exact", "module", "limit", "start", "account"), Encode: nativeTemplates}},
+			{Name: "native.save_catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: put, Endpoint: SaveTemplates{strictly[v1.CatalogRequest](decodeNamedTemplates, "plan", "account"), nativeTemplatesSaved}},
+			{Name: "native.drift", Paths: []string{"/v1/processes/{biz}/{id}/status"}, Methods: get, Endpoint: ShowDrift{strictly[noBody](decodeDriftQuery, "module", "limit", "account"), nativeDrift}},
+			{Name: "native.host_events", Paths: []string{"/v1/events"}, Methods: get, Endpoint: ListEvents{strictly[noBody](decodeEventPage, "host", "namespace", "kind", "since", "after", "limit"), nativeEvents}},
+			{Name: "native.set_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: put, Endpoint: SetTopology{strictly[noBody](decodeTopology, "account", "auto_register"), nativeTopologyVersion[TopologyChange]}},
+			{Name: "native.edit_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: patch, Endpoint: EditTopology{strictly[v1.TopologyEdit](decodeTopologyEdit, "account"), nativeTopologyVersion[TopologyEdit]}},
+			{Name: "native.topology", Paths: []string{"/v1/topology/{biz}"}, Methods: get, Endpoint: ShowTopology{strictly[noBody](decodeTopologyQuery, "account", "agents"), nativeShowTopology}},
 		}},
 	}
 }
@@ -130,10 +131,6 @@ func tooLong(field, text string, limit int) error {
 	return &procfleet.FieldError{Field: field, Problem: fmt.Sprintf("is longer than %d bytes", limit)}
 }
 
-// same is the name function for [refused] of a dialect with the field names of package
-// procfleet.
-func same(field string) string { return field }
-
 // Page sizes of the native lists.
 const (
 	defaultPage = 100
@@ -143,17 +140,15 @@ const (
 // maxStart is the maximum start of a page.
 const maxStart = 1_000_000_000
 
-// queryReader reads the parameters of a query string. After the first invalid parameter,
-// which err names, the values are meaningless.
+// queryReader reads the parameters of a query string. If err is not nil, it has all
+// invalid parameters, and the values are meaningless.
 type queryReader struct {
 	*Request
 	err error
 }
 
 func (q *queryReader) fail(field, format string, args ...any) {
-	if q.err == nil {
-		q.err = invalid(field, format, args...)
-	}
+	q.err = errors.Join(q.err, invalid(field, format, args...))
 }
 
 // number reads a number from least to most; byDefault is its value if it is absent.
@@ -204,14 +199,15 @@ func (q *queryReader) business() catalog.Business {
 	var err error
 	if b.ID, err = strconv.ParseInt(q.Wildcards["biz"], 10, 64); err != nil {
 		q.fail("biz", "is not the id of a business, a number of 1 or more")
+		b.ID = 1 // to validate the account only
 	}
-	if err := b.Validate(); err != nil && q.err == nil {
-		q.err = refused(err, func(field string) string {
+	if err := b.Validate(); err != nil {
+		q.err = errors.Join(q.err, refused(err, func(field string) string {
 			if field == "business" {
 				return "biz"
 			}
 			return field
-		})
+		}))
 	}
 	return b
 }

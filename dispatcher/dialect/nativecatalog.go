@@ -70,9 +70,6 @@ func decodeNamedTemplates(r *Request) (NamedTemplates, error) {
 	from := queryReader{Request: r}
 	q := NamedTemplates{Business: from.business()}
 	plan := from.truth("plan")
-	if from.err != nil {
-		return NamedTemplates{}, from.err
-	}
 	q.Plan = plan != nil && *plan
 	var params struct {
 		Processes []map[string]json.RawMessage `json:"processes"`
@@ -82,31 +79,38 @@ func decodeNamedTemplates(r *Request) (NamedTemplates, error) {
 	}
 	switch n := len(params.Processes); {
 	case n == 0:
-		return NamedTemplates{}, invalid("processes", "is empty; name at least one process")
+		return q, errors.Join(from.err, invalid("processes", "is empty; name at least one process"))
 	case n > catalog.MaxEdits:
 		return NamedTemplates{}, &Error{
 			Kind: TooLarge, Field: "processes", Problem: fmt.Sprintf("are %d, at most %d are saved at once; divide the request", n, catalog.MaxEdits),
 		}
 	}
+	errs := []error{from.err}
 	first := make(map[string]int, len(params.Processes))
 	for i, members := range params.Processes {
 		field := fmt.Sprintf("processes[%d]", i)
 		t, err := decodeNamedTemplate(members, field)
 		if err != nil {
-			return NamedTemplates{}, err
+			errs = append(errs, err)
+			continue
 		}
 		if earlier, twice := first[t.Name()]; twice {
-			return NamedTemplates{}, invalid(field+".name", "%q is that of processes[%d] too", t.Name(), earlier)
+			errs = append(errs, invalid(field+".name", "%q is that of processes[%d] too", t.Name(), earlier))
 		}
 		first[t.Name()] = i
 		q.Templates = append(q.Templates, t)
 	}
-	return q, nil
+	return q, errors.Join(errs...)
 }
 
 // decodeNamedTemplate decodes the process whose path in the body is field.
 func decodeNamedTemplate(members map[string]json.RawMessage, field string) (NamedTemplate, error) {
 	t := NamedTemplate{Set: make(map[catalog.Attribute]catalog.Value, len(members))}
+	known := []string{v1.MemberModules}
+	for _, rule := range catalog.AttributeRules() {
+		known = append(known, string(rule.Attribute))
+	}
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		var err error
 		switch name {
@@ -114,6 +118,10 @@ func decodeNamedTemplate(members map[string]json.RawMessage, field string) (Name
 		case v1.MemberModules:
 			t.Modules, err = decodeModules(members[name], field+"."+name)
 		default:
+			if !slices.Contains(known, name) {
+				errs = append(errs, unknown(field, name, known))
+				continue
+			}
 			var v catalog.Value
 			if err = v.UnmarshalJSON(members[name]); err != nil {
 				err = invalid(field+"."+name, "%s", err.Error())
@@ -121,8 +129,14 @@ func decodeNamedTemplate(members map[string]json.RawMessage, field string) (Name
 			t.Set[catalog.Attribute(name)] = v
 		}
 		if err != nil {
-			return NamedTemplate{}, err
+			errs = append(errs, err)
 		}
+		if len(errs) > maxProblems {
+			break
+		}
+	}
+	if errs != nil {
+		return NamedTemplate{}, errors.Join(errs...)
 	}
 	if wrong, ok := errors.AsType[*catalog.ValueError](catalog.CheckValues(t.Set, true)); ok {
 		return NamedTemplate{}, invalid(field+"."+string(wrong.Attribute), "%s", wrong.Problem)

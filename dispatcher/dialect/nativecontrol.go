@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"errors"
+
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
@@ -18,13 +20,11 @@ func decodeTaskControl(transition Transition) func(*Request) (TaskControl, error
 				return TaskControl{}, err
 			}
 		}
-		if err := tooLong("reason", body.Reason, procfleet.MaxHoldReason); err != nil {
-			return TaskControl{}, refused(err, same)
-		}
 		if body.IfSeq != nil && *body.IfSeq < 0 {
-			return TaskControl{}, invalid("if_seq", "is negative")
+			err = invalid("if_seq", "is negative")
 		}
-		return TaskControl{Task: id, Transition: transition, Reason: body.Reason, IfSeq: body.IfSeq}, nil
+		q := TaskControl{Task: id, Transition: transition, Reason: body.Reason, IfSeq: body.IfSeq}
+		return q, errors.Join(tooLong("reason", body.Reason, procfleet.MaxHoldReason), err)
 	}
 }
 

@@ -17,14 +17,9 @@ import (
 // not select every host.
 func freezing(body []byte, scope *v1.LiftRequest, hosts []string) (Freezing, error) {
 	q := Freezing{Business: scope.Business, Namespace: scope.Namespace}
-	err := error(nil)
+	err := tooLong("business", scope.Business, procfleet.MaxKey)
 	if scope.Namespace != "" {
 		err = checkNamespace(scope.Namespace, scope.Business)
-	} else if long := tooLong("business", scope.Business, procfleet.MaxKey); long != nil {
-		err = refused(long, same)
-	}
-	if err != nil {
-		return Freezing{}, err
 	}
 	if hosts == nil && scope.Agents == nil {
 		var lists struct{ Hosts, Agents json.RawMessage }
@@ -32,15 +27,15 @@ func freezing(body []byte, scope *v1.LiftRequest, hosts []string) (Freezing, err
 			return Freezing{}, decodeError(err, "")
 		}
 		if lists.Hosts != nil || lists.Agents != nil {
-			return Freezing{}, invalid("hosts", "is null, which does not mean everywhere; name hosts, or leave hosts and agents out")
+			err = errors.Join(err, invalid("hosts", "is null, which does not mean everywhere; name hosts, or leave hosts and agents out"))
+		} else if scope.Namespace == "" {
+			err = errors.Join(err, invalid("hosts", "is not there, and no namespace either; name hosts, a namespace, or a namespace on hosts"))
 		}
-		if scope.Namespace == "" {
-			return Freezing{}, invalid("hosts", "is not there, and no namespace either; name hosts, a namespace, or a namespace on hosts")
-		}
-		return q, nil
+		return q, err
 	}
-	q.Targets, err = someTargets(hosts, scope.Agents, 0)
-	return q, err
+	var badTargets error
+	q.Targets, badTargets = someTargets(hosts, scope.Agents, 0)
+	return q, errors.Join(err, badTargets)
 }
 
 func decodeNativeFreeze(r *Request) (Freezing, error) {
@@ -53,20 +48,16 @@ func decodeNativeFreeze(r *Request) (Freezing, error) {
 		return Freezing{}, err
 	}
 	q, err := freezing(r.Body, &v1.LiftRequest{Namespace: params.Namespace, Targets: params.Targets}, params.Hosts)
-	if err != nil {
-		return Freezing{}, err
-	}
-	if params.TTL == nil || string(params.TTL) == "null" {
-		return Freezing{}, invalid("ttl", "is required: how long, for example 30m; %s to %s", catalog.MinFreeze, catalog.MaxFreeze)
-	}
-	if err := q.TTL.UnmarshalJSON(params.TTL); err != nil {
-		return Freezing{}, invalid("ttl", "%s", err.Error())
-	}
 	q.Reason = params.Reason
-	if err := (catalog.Freezing{TTL: q.TTL.Std(), Reason: q.Reason}).Validate(); err != nil {
-		return Freezing{}, refused(err, same)
+	checked := catalog.Freezing{TTL: catalog.MinFreeze, Reason: q.Reason}
+	if params.TTL == nil || string(params.TTL) == "null" {
+		err = errors.Join(err, invalid("ttl", "is required: how long, for example 30m; %s to %s", catalog.MinFreeze, catalog.MaxFreeze))
+	} else if wrong := q.TTL.UnmarshalJSON(params.TTL); wrong != nil {
+		err = errors.Join(err, invalid("ttl", "%s", wrong.Error()))
+	} else {
+		checked.TTL = q.TTL.Std()
 	}
-	return q, nil
+	return q, errors.Join(err, checked.Validate())
 }
 
 func decodeNativeLift(r *Request) (Freezing, error) {
@@ -102,7 +93,7 @@ func decodeFreezePage(r *Request) (FreezePage, error) {
 	from := queryReader{Request: r}
 	p := FreezePage{Limit: from.limit()}
 	cursor := r.Query.Get("cursor")
-	if cursor == "" || from.err != nil {
+	if cursor == "" {
 		return p, from.err
 	}
 	host, namespace, found := strings.Cut(cursor, cursorSlash)
@@ -112,9 +103,9 @@ func decodeFreezePage(r *Request) (FreezePage, error) {
 	}
 	p.After.Namespace = namespace
 	if err = errors.Join(err, p.After.Validate()); err != nil || !found {
-		return FreezePage{}, invalid("cursor", "is not the next of a page before")
+		from.fail("cursor", "is not the next of a page before")
 	}
-	return p, nil
+	return p, from.err
 }
 
 func nativeFreezes(p *FreezePage, freezes []catalog.Freeze, _ string) Reply {
@@ -149,13 +140,7 @@ func decodeEventPage(r *Request) (EventPage, error) {
 			from.fail("after", "is not the next of a page before")
 		}
 	}
-	if from.err != nil {
-		return p, from.err
-	}
-	if err := errors.Join(tooLong("namespace", p.Namespace, procfleet.MaxKey), tooLong("kind", p.Kind, maxEventKind)); err != nil {
-		return EventPage{}, refused(err, same)
-	}
-	return p, nil
+	return p, errors.Join(from.err, tooLong("namespace", p.Namespace, procfleet.MaxKey), tooLong("kind", p.Kind, maxEventKind))
 }
 
 func nativeEvents(_ *EventPage, found Events, _ string) Reply {

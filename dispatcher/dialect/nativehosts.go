@@ -14,21 +14,18 @@ import (
 // readTargets returns the targets of hosts and agent ids, hosts first; prefix is the
 // path of both lists in the body.
 func readTargets(hosts, ids []string, prefix string) ([]procfleet.Target, error) {
+	parsed, err := parseHosts(hosts, prefix+"hosts")
 	targets := slices.Grow([]procfleet.Target(nil), len(hosts)+len(ids))
-	for i, text := range hosts {
-		host, err := procfleet.ParseHost(text)
-		if err != nil {
-			return nil, invalid(prefix+"hosts["+strconv.Itoa(i)+"]", "%s", err.Error())
-		}
+	for _, host := range parsed {
 		targets = append(targets, procfleet.Target{Host: host})
 	}
 	for i, id := range ids {
 		if id == "" {
-			return nil, invalid(prefix+"agents["+strconv.Itoa(i)+"]", "is empty")
+			return targets, errors.Join(err, invalid(prefix+"agents["+strconv.Itoa(i)+"]", "is empty"))
 		}
 	}
-	agents, err := agentTargets(ids, prefix+"agents")
-	return append(targets, agents...), err
+	agents, badAgents := agentTargets(ids, prefix+"agents")
+	return append(targets, agents...), errors.Join(err, badAgents)
 }
 
 // someTargets returns the targets of a request that requires at least one and at most
@@ -69,11 +66,8 @@ type nativeTargets struct {
 }
 
 func decodeAgentQuery(params *nativeTargets) (AgentQuery, error) {
-	if err := tooLong("business", params.Business, procfleet.MaxKey); err != nil {
-		return AgentQuery{}, refused(err, same)
-	}
 	targets, err := someTargets(params.Hosts, params.Agents, maxPage)
-	return AgentQuery{Business: params.Business, Targets: targets}, err
+	return AgentQuery{Business: params.Business, Targets: targets}, errors.Join(tooLong("business", params.Business, procfleet.MaxKey), err)
 }
 
 func nativeShowAgents(_ *AgentQuery, found []TargetAgent, _ string) Reply {
@@ -93,25 +87,26 @@ type nativeBindings struct {
 }
 
 func decodeAgentBinding(params *nativeBindings) (AgentBinding, error) {
-	if err := tooLong("business", params.Business, procfleet.MaxKey); err != nil {
-		return AgentBinding{}, refused(err, same)
-	}
+	errs := []error{tooLong("business", params.Business, procfleet.MaxKey)}
 	if len(params.Bindings) == 0 {
-		return AgentBinding{}, required("bindings")
+		errs = append(errs, required("bindings"))
 	}
 	q := AgentBinding{Business: params.Business, Targets: make([]procfleet.Target, 0, len(params.Bindings))}
 	for i, b := range params.Bindings {
 		at := "bindings[" + strconv.Itoa(i) + "]."
 		host, err := procfleet.ParseHost(b.Host)
 		if err != nil {
-			return AgentBinding{}, invalid(at+"host", "%s", err.Error())
+			errs = append(errs, invalid(at+"host", "%s", err.Error()))
 		}
 		if b.AgentID == "" || len(b.AgentID) > procfleet.MaxKey || strings.ContainsRune(b.AgentID, 0) {
-			return AgentBinding{}, invalid(at+"agent_id", "is not an agent id")
+			errs = append(errs, invalid(at+"agent_id", "is not an agent id"))
+		}
+		if len(errs) > maxProblems+1 {
+			break
 		}
 		q.Targets = append(q.Targets, procfleet.Target{Host: host, AgentID: b.AgentID})
 	}
-	return q, nil
+	return q, errors.Join(errs...)
 }
 
 func nativeBound(q *AgentBinding, bound []bool, _ string) Reply {
@@ -139,18 +134,13 @@ func decodeNativeGroups(params *nativeGrouping) (Grouping, error) {
 	for i, g := range params.Groups {
 		q.Groups.Groups[i] = catalog.Group(g)
 	}
-	if err := checkNamespace(params.Namespace, params.Business); err != nil {
-		return Grouping{}, err
-	}
+	errs := []error{checkNamespace(params.Namespace, params.Business)}
 	if params.Groups == nil {
-		return Grouping{}, invalid("groups", "This field is required; an empty list removes the groups of the namespace.")
-	}
-	if err := checkGroups(&q.Groups); err != nil {
-		return Grouping{}, refused(err, same)
+		errs = append(errs, invalid("groups", "This field is required; an empty list removes the groups of the namespace."))
 	}
 	var err error
 	q.Targets, err = someTargets(params.Hosts, params.Agents, 0)
-	return q, err
+	return q, errors.Join(append(errs, checkGroups(&q.Groups), err)...)
 }
 
 // checkGroups validates the groups of a namespace. Errors name the fields of the native
@@ -193,12 +183,9 @@ type nativeGroupQuery struct {
 
 func decodeGroupQuery(params *nativeGroupQuery) (GroupQuery, error) {
 	q := GroupQuery{Business: params.Business, Namespace: params.Namespace}
-	if err := checkNamespace(q.Namespace, q.Business); err != nil {
-		return GroupQuery{}, err
-	}
 	var err error
 	q.Targets, err = someTargets(params.Hosts, params.Agents, maxPage)
-	return q, err
+	return q, errors.Join(checkNamespace(q.Namespace, q.Business), err)
 }
 
 func nativeShowGroups(q *GroupQuery, found []TargetGroups, _ string) Reply {

@@ -140,6 +140,10 @@ func inNative(t *testing.T, asked any) (call string, r *Request) {
 		call = "native"
 	case Registering:
 		body = naming(q.Targets, map[string]any{"process": q.Process, "strict": false, "business": q.Business})
+		if q.Mode == Unregister {
+			body["process"] = map[string]any{"namespace": q.Process.Namespace, "name": q.Process.Name}
+			delete(body, "strict")
+		}
 		call = map[RegisterMode]string{RegisterNew: "native.register_new", RegisterAny: "native.register", Unregister: "native.unregister"}[q.Mode]
 	case Grouping:
 		body = naming(q.Targets, map[string]any{

@@ -50,18 +50,13 @@ func decodeRegistering(
 		return Registering{}, err
 	}
 	q := Registering{Mode: mode, Process: process, Business: params.Business}
-	if err := decodeProcess(params.Process, &q.Process, "process"); err != nil {
-		return Registering{}, err
+	err := decodeProcess(params.Process, &q.Process, "process")
+	if err == nil {
+		err = procfleet.In("process", check(&q.Process, strict(params.Strict)))
 	}
-	err := errors.Join(
-		procfleet.In("process", check(&q.Process, strict(params.Strict))),
-		tooLong("business", q.Business, procfleet.MaxKey),
-	)
-	if err != nil {
-		return Registering{}, refused(err, same)
-	}
-	q.Targets, err = someTargets(params.Hosts, params.Agents, 0)
-	return q, err
+	var badTargets error
+	q.Targets, badTargets = someTargets(params.Hosts, params.Agents, 0)
+	return q, errors.Join(err, tooLong("business", q.Business, procfleet.MaxKey), badTargets)
 }
 
 func newNativeOutcomes(outcomes []TargetOutcome) []v1.Outcome {
@@ -79,25 +74,19 @@ func nativeOutcomes[Q any](_ *Q, outcomes []TargetOutcome, _ string) Reply {
 func decodeProcessPage(r *Request) (ProcessPage, error) {
 	from := queryReader{Request: r}
 	p := ProcessPage{Business: r.Query.Get("business"), Namespace: r.Query.Get("namespace"), Limit: from.limit(), Start: from.start()}
-	if from.err != nil {
-		return p, from.err
-	}
-	return p, checkNamespace(p.Namespace, p.Business)
+	return p, errors.Join(from.err, checkNamespace(p.Namespace, p.Business))
 }
 
 // checkNamespace validates the namespace and the business of a request that identifies
 // no process.
 func checkNamespace(namespace, business string) error {
+	long := tooLong("business", business, procfleet.MaxKey)
 	if namespace == "" {
-		return required("namespace")
+		return errors.Join(required("namespace"), long)
 	}
 	s := procfleet.DefaultSpec()
 	s.Namespace = namespace
-	err := errors.Join(s.ValidateBounds(), tooLong("business", business, procfleet.MaxKey))
-	if err != nil {
-		return refused(err, same)
-	}
-	return nil
+	return errors.Join(s.ValidateBounds(), long)
 }
 
 type nativeProcessQuery struct {
@@ -108,16 +97,14 @@ type nativeProcessQuery struct {
 
 func decodeProcessQuery(params *nativeProcessQuery) (ProcessQuery, error) {
 	var process procfleet.ProcessSpec
-	if err := decodeProcess(params.Process, &process, "process"); err != nil {
-		return ProcessQuery{}, err
-	}
-	err := errors.Join(procfleet.In("process", process.ValidateIdentity()), tooLong("business", params.Business, procfleet.MaxKey))
-	if err != nil {
-		return ProcessQuery{}, refused(err, same)
+	err := decodeProcess(params.Process, &process, "process")
+	if err == nil {
+		err = procfleet.In("process", process.ValidateIdentity())
 	}
 	q := ProcessQuery{Business: params.Business, Namespace: process.Namespace, Name: process.Name}
-	q.Targets, err = someTargets(params.Hosts, params.Agents, maxPage)
-	return q, err
+	var badTargets error
+	q.Targets, badTargets = someTargets(params.Hosts, params.Agents, maxPage)
+	return q, errors.Join(err, tooLong("business", params.Business, procfleet.MaxKey), badTargets)
 }
 
 func newNativeProcesses(found []ProcessEntry) []v1.Process {

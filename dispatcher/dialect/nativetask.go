@@ -3,9 +3,7 @@ package dialect
 import (
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -32,22 +30,18 @@ type nativeSubmission struct {
 
 func decodeNativeTask(params *nativeSubmission) (procfleet.Submission, error) {
 	s := procfleet.Submission{Business: params.Business, Callback: params.Callback}
-	var err error
-	if err = params.operations(&s); err != nil {
-		return procfleet.Submission{}, err
+	err := params.operations(&s)
+	if err != nil && s.Operations == nil {
+		return s, err
 	}
 	if params.Timeout != nil {
 		var timeout procfleet.Duration
-		if err := timeout.UnmarshalJSON(params.Timeout); err != nil {
-			return procfleet.Submission{}, invalid("timeout", "%s", err.Error())
+		if wrong := timeout.UnmarshalJSON(params.Timeout); wrong != nil {
+			err = errors.Join(err, invalid("timeout", "%s", wrong.Error()))
 		}
 		s.Timeout = timeout.Std()
 	}
-	err = errors.Join(s.Validate(), tooLong("business", s.Business, procfleet.MaxKey), tooLong("callback", s.Callback, procfleet.MaxPath))
-	if err != nil {
-		return procfleet.Submission{}, refused(err, same)
-	}
-	return s, nil
+	return s, errors.Join(err, s.Validate(), tooLong("business", s.Business, procfleet.MaxKey), tooLong("callback", s.Callback, procfleet.MaxPath))
 }
 
 // operations decodes all operations, and derives the business from their selections.
@@ -65,6 +59,7 @@ func (p *nativeSubmission) operations(s *procfleet.Submission) error {
 	}
 	s.Operations = make([]procfleet.Operation, 0, len(written))
 	var accounts []string
+	var errs []error
 	for i := range written {
 		prefix := "operations[" + strconv.Itoa(i) + "]."
 		if single {
@@ -72,19 +67,22 @@ func (p *nativeSubmission) operations(s *procfleet.Submission) error {
 		}
 		o, account, err := written[i].operation(prefix, check)
 		if err != nil {
-			return err
+			errs = append(errs, err)
+		}
+		if len(errs) > maxProblems {
+			break
 		}
 		if o.Selection != nil {
 			accounts = append(accounts, account)
 		}
 		s.Operations = append(s.Operations, o)
 	}
-	if accounts == nil {
-		return nil
+	if accounts != nil && errs == nil {
+		var err error
+		s.Business, err = selecting(p.Business, accounts)
+		return err
 	}
-	var err error
-	s.Business, err = selecting(p.Business, accounts)
-	return err
+	return errors.Join(errs...)
 }
 
 // strict reports whether an error of a single process rejects the whole request. If not,
@@ -97,23 +95,26 @@ func (p *nativeOperation) operation(prefix string, check func(*procfleet.Operati
 	o = procfleet.Operation{Action: p.Action, Registered: p.Registered}
 	selected, err := selection(p.Select, prefix+"select")
 	switch {
-	case err != nil:
-		return o, "", err
 	case selected != nil:
 		o.Selection, account = &selected.Selection, selected.Account
 	case !p.Registered:
 		o.Process = procfleet.DefaultSpec()
 	}
-	if err = decodeProcess(p.Process, &o.Process, prefix+"process"); err != nil {
-		return o, "", err
+	err = errors.Join(err, decodeProcess(p.Process, &o.Process, prefix+"process"))
+	var badTargets error
+	o.Targets, badTargets = readTargets(p.Hosts, p.Agents, prefix)
+	if err == nil {
+		err = below(prefix, check(&o))
 	}
-	if o.Targets, err = readTargets(p.Hosts, p.Agents, prefix); err != nil {
-		return o, "", err
+	return o, account, errors.Join(err, badTargets)
+}
+
+// below adds the prefix of an operation to the fields of an error.
+func below(prefix string, err error) error {
+	if prefix == "" {
+		return err
 	}
-	if err := check(&o); err != nil {
-		return o, "", refused(err, func(field string) string { return prefix + field })
-	}
-	return o, account, nil
+	return procfleet.In(strings.TrimSuffix(prefix, "."), err)
 }
 
 // decodeProcess decodes a process into a spec that contains the defaults. raw is nil if
@@ -158,11 +159,8 @@ type nativeSelection struct {
 	Account string `json:"account"`
 }
 
-// selectionMembers are the members of a selection.
-var selectionMembers = []string{"processes", "name", "sets", "modules", "account"}
-
 // selection decodes the selection at field; nil if there is none. A filter that is
-// empty, null or misspelled is an error, because it must not select everything.
+// empty or null is an error, because it must not select everything.
 func selection(raw json.RawMessage, field string) (*nativeSelection, error) {
 	if raw == nil || string(raw) == "null" {
 		return nil, nil
@@ -170,15 +168,6 @@ func selection(raw json.RawMessage, field string) (*nativeSelection, error) {
 	var s nativeSelection
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return nil, decodeError(err, field)
-	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &members); err != nil {
-		return nil, decodeError(err, field)
-	}
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if !slices.ContainsFunc(selectionMembers, func(known string) bool { return strings.EqualFold(known, name) }) {
-			return nil, invalid(field, "%.40q is unknown; use %s", name, strings.Join(selectionMembers, ", "))
-		}
 	}
 	var filters struct{ Sets, Modules json.RawMessage }
 	if err := json.Unmarshal(raw, &filters); err != nil {
@@ -216,7 +205,7 @@ func selecting(business string, accounts []string) (string, error) {
 		err = b.Validate()
 	}
 	if err != nil {
-		return "", refused(err, same)
+		return "", err
 	}
 	return b.Namespace(), nil
 }

@@ -1,10 +1,11 @@
 package dialect
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"mime"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,17 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 )
+
+// nativeTopology is a [v1.TopologyRequest] or a [v1.Topology], whose additional members
+// have no effect.
+type nativeTopology struct {
+	v1.TopologyRequest
+	Sets          []nativeSet     `json:"sets"`
+	WithoutAgent  json.RawMessage `json:"without_agent"`
+	WithoutModule json.RawMessage `json:"without_module"`
+}
+
+var topologyMembers = membersOf(reflect.TypeFor[nativeTopology]())
 
 // nativeSet and nativeModule are a set and a module of a [v1.TopologyRequest], with
 // hosts as text.
@@ -30,22 +42,16 @@ type nativeModule struct {
 func decodeTopology(r *Request) (TopologyChange, error) {
 	from := queryReader{Request: r}
 	q := TopologyChange{Business: from.business(), Version: from.ifMatch(), AutoRegister: from.truth("auto_register")}
-	err := from.err
-	switch {
-	case err != nil:
-		return TopologyChange{}, err
-	case mediaType(r) == "text/csv":
+	var err error
+	if mediaType(r) == "text/csv" {
 		err = q.readCSV(r)
-	default:
+	} else {
 		err = q.readObject(r)
 	}
-	if err != nil {
-		return TopologyChange{}, err
+	if err == nil {
+		err = (&catalog.Topology{Sets: q.Sets}).Validate()
 	}
-	if err := (&catalog.Topology{Sets: q.Sets}).Validate(); err != nil {
-		return TopologyChange{}, refused(err, same)
-	}
-	return q, nil
+	return q, errors.Join(from.err, err)
 }
 
 func mediaType(r *Request) string {
@@ -82,77 +88,66 @@ func (q *TopologyChange) readObject(r *Request) error {
 	if !isObject(body) {
 		return &Error{Kind: Malformed, Field: "body", Problem: "is no object with sets"}
 	}
-	var params struct {
-		v1.TopologyRequest
-		Sets []nativeSet `json:"sets"`
-	}
+	var params nativeTopology
 	if err := decodeObject(body, &params, catalog.MaxPlacements); err != nil {
 		return err
 	}
+	errs := unknownMembers(body, topologyMembers)
 	if params.Sets == nil {
-		return invalid("sets", "This field is required; an empty list removes every set.")
-	}
-	if err := onlyKnownMembers(body); err != nil {
-		return err
+		errs = append(errs, invalid("sets", "This field is required; an empty list removes every set."))
 	}
 	if v := params.Version; v != nil {
 		switch {
 		case *v < 0:
-			return invalid("version", "is negative; leave it out to replace whatever there is")
+			errs = append(errs, invalid("version", "is negative; leave it out to replace whatever there is"))
 		case q.Version >= 0 && q.Version != *v:
-			return invalid("version", "is %d, and If-Match says %d", *v, q.Version)
+			errs = append(errs, invalid("version", "is %d, and If-Match says %d", *v, q.Version))
 		}
 		q.Version = *v
 	}
 	if said := params.AutoRegister; said != nil {
 		if q.AutoRegister != nil && *q.AutoRegister != *said {
-			return invalid("auto_register", "is %t, and the parameter says %t", *said, *q.AutoRegister)
+			errs = append(errs, invalid("auto_register", "is %t, and the parameter says %t", *said, *q.AutoRegister))
 		}
 		q.AutoRegister = said
 	}
-	return q.read(params.Sets)
-}
-
-// onlyKnownMembers rejects unknown members of sets and modules: a misspelled "hosts"
-// would create a module without hosts.
-func onlyKnownMembers(body []byte) error {
-	var given struct{ Sets json.RawMessage }
-	if err := json.Unmarshal(body, &given); err != nil {
-		return decodeError(err, "")
-	}
-	decoder := json.NewDecoder(bytes.NewReader(given.Sets))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&[]nativeSet{}); err != nil {
-		return invalid("sets", "have a member that is not known: %s; a set has name and modules, a module name, default and hosts", err)
-	}
-	return nil
+	return errors.Join(append(errs, q.read(params.Sets))...)
 }
 
 func (q *TopologyChange) read(sets []nativeSet) error {
+	var errs []error
 	q.Sets = make([]catalog.Set, len(sets))
 	for i, s := range sets {
 		q.Sets[i] = catalog.Set{Name: s.Name, Modules: make([]catalog.Module, len(s.Modules))}
 		for j, m := range s.Modules {
 			hosts, err := parseHosts(m.Hosts, "sets["+strconv.Itoa(i)+"].modules["+strconv.Itoa(j)+"].hosts")
 			if err != nil {
-				return err
+				errs = append(errs, err)
+			}
+			if len(errs) > maxProblems {
+				return errors.Join(errs...)
 			}
 			q.Sets[i].Modules[j] = catalog.Module{Name: m.Name, Default: m.Default, Hosts: hosts}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// parseHosts parses the hosts of the list at field.
+// parseHosts parses the hosts of the list at field, up to maxProblems and one more that
+// are invalid.
 func parseHosts(texts []string, field string) ([]procfleet.Host, error) {
 	hosts := make([]procfleet.Host, len(texts))
+	var errs []error
 	for i, text := range texts {
 		var err error
 		if hosts[i], err = procfleet.ParseHost(text); err != nil {
-			return nil, invalid(field+"["+strconv.Itoa(i)+"]", "%s", err.Error())
+			errs = append(errs, invalid(field+"["+strconv.Itoa(i)+"]", "%s", err.Error()))
+		}
+		if len(errs) > maxProblems {
+			break
 		}
 	}
-	return hosts, nil
+	return hosts, errors.Join(errs...)
 }
 
 // decodeTopologyEdit requires the member hosts: an empty list removes the hosts of the
@@ -160,9 +155,6 @@ func parseHosts(texts []string, field string) ([]procfleet.Host, error) {
 func decodeTopologyEdit(r *Request) (TopologyEdit, error) {
 	from := queryReader{Request: r}
 	b := from.business()
-	if from.err != nil {
-		return TopologyEdit{}, from.err
-	}
 	var params struct {
 		v1.TopologyEdit
 		Hosts []string `json:"hosts"`
@@ -175,21 +167,25 @@ func decodeTopologyEdit(r *Request) (TopologyEdit, error) {
 	}
 	q := TopologyEdit{Business: b, Set: params.Set, Module: params.Module, AutoRegister: params.AutoRegister}
 	ofModule := params.Set != "" || params.Module != "" || params.Hosts != nil
-	switch {
-	case q.AutoRegister != nil && ofModule:
-		return TopologyEdit{}, invalid("auto_register", "stands beside the hosts of a module; send one after the other")
-	case q.AutoRegister != nil:
-		return q, nil
-	case q.Set == "":
-		return TopologyEdit{}, required("set")
-	case q.Module == "":
-		return TopologyEdit{}, required("module")
-	case params.Hosts == nil:
-		return TopologyEdit{}, invalid("hosts", "This field is required; an empty list removes the hosts of the module.")
+	errs := []error{from.err}
+	if q.AutoRegister != nil {
+		if ofModule {
+			errs = append(errs, invalid("auto_register", "stands beside the hosts of a module; send one after the other"))
+		}
+		return q, errors.Join(errs...)
+	}
+	if q.Set == "" {
+		errs = append(errs, required("set"))
+	}
+	if q.Module == "" {
+		errs = append(errs, required("module"))
+	}
+	if params.Hosts == nil {
+		errs = append(errs, invalid("hosts", "This field is required; an empty list removes the hosts of the module."))
 	}
 	var err error
 	q.Hosts, err = parseHosts(params.Hosts, "hosts")
-	return q, err
+	return q, errors.Join(append(errs, err)...)
 }
 
 func decodeTopologyQuery(r *Request) (TopologyQuery, error) {

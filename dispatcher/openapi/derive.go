@@ -42,7 +42,7 @@ type deriver struct {
 	closed     bool // other members than the properties are forbidden
 }
 
-var requestSchemas = deriver{components: map[reflect.Type]string{
+var requestSchemas = deriver{closed: true, components: map[reflect.Type]string{
 	reflect.TypeFor[procfleet.Host]():        "Host",
 	reflect.TypeFor[procfleet.Duration]():    "Duration",
 	reflect.TypeFor[procfleet.ProcessSpec](): "ProcessRequest",
