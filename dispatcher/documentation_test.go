@@ -78,6 +78,19 @@ func TestTheDescriptionIsOpenToEverybody(t *testing.T) {
 			t.Errorf("POST %s is answered", c.path)
 		}
 	}
+	unfollowed := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		root, err := d.tryWith(unfollowed, method, "/", "", nil)
+		if err != nil {
+			t.Error(err)
+		}
+		if root.status != http.StatusFound || root.header.Get("Location") != "/docs" {
+			t.Errorf("%s /: %d, Location %q, want a redirect to /docs", method, root.status, root.header.Get("Location"))
+		}
+	}
+	if post := d.call(http.MethodPost, "/", "{}"); post.status != http.StatusNotFound {
+		t.Errorf("POST /: %d", post.status)
+	}
 	if _, err := openapitest.Open([]byte(d.call(http.MethodGet, "/openapi.json", "").text)); err != nil {
 		t.Error(err)
 	}

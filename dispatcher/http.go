@@ -194,12 +194,13 @@ func plain(w http.ResponseWriter, status int, text string) {
 }
 
 // documentation serves the API description as OpenAPI at /openapi.json and as a page at
-// /docs. It needs no authentication, because it is the same for every caller. It is
+// /docs, to which / redirects. It needs no authentication, because it is the same for every caller. It is
 // generated at the first request.
 func (a *api) documentation(mux *http.ServeMux, dialects []dialect.Dialect) {
 	described := sync.OnceValues(func() (*openapi.API, error) { return openapi.New(dialects, a.cfg.Version) })
 	a.document(mux, "GET /openapi.json", "application/json", described, (*openapi.API).JSON)
 	a.document(mux, "GET /docs", "text/html; charset=utf-8", described, (*openapi.API).Page)
+	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
 }
 
 // document serves a document that is generated once. Caches must revalidate it, because

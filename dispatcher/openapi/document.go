@@ -70,9 +70,17 @@ func New(dialects []dialect.Dialect, version string) (*API, error) {
 		}
 		api.Dialects = append(api.Dialects, *d)
 	}
-	// List the native API first: it has the fewest families.
-	slices.SortStableFunc(api.Dialects, func(a, b Dialect) int { return cmp.Compare(len(a.Families), len(b.Families)) })
+	// The native API is first, then those with few families of paths.
+	slices.SortStableFunc(api.Dialects, func(a, b Dialect) int { return cmp.Compare(a.rank(), b.rank()) })
 	return api, nil
+}
+
+// rank is the position of the dialect among the others.
+func (d *Dialect) rank() int {
+	if d.Name == "native" {
+		return 0
+	}
+	return len(d.Families)
 }
 
 func newDialect(of *dialect.Dialect) (*Dialect, error) {

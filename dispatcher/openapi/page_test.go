@@ -69,6 +69,30 @@ func TestThePageFetchesNothing(t *testing.T) {
 	}
 }
 
+// Readers look for procfleet's own API first.
+func TestThePageAndTheDocumentBeginWithTheNativeAPI(t *testing.T) {
+	t.Parallel()
+	_, root := parsed(t)
+	for n := range root.Descendants() {
+		if n.Data == "h2" {
+			if at := n.Attr[0].Val; at != "api-native" {
+				t.Errorf("the page begins with %s", at)
+			}
+			break
+		}
+	}
+	api, _ := document(t)
+	text, err := api.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []string{`"tags":[{"name":"Native"`, `"paths":{"/v1/tasks"`} {
+		if !bytes.Contains(text, []byte(first)) {
+			t.Errorf("the document does not have %s", first)
+		}
+	}
+}
+
 func TestEveryCallHasItsPlaceOnThePage(t *testing.T) {
 	t.Parallel()
 	api, root := parsed(t)

@@ -501,6 +501,7 @@ func nativeProcessRows() map[string]row {
 		"native.unregister": func(s *scene, r route) {
 			left := s.onHost(map[string]any{"process": s.other("left")})
 			s.nativeOutcome(route{http.MethodPut, "/v1/registrations"}, left, 0)
+			left["process"] = map[string]any{"namespace": s.p.spec()["namespace"], "name": "left"}
 			s.nativeOutcome(r, left, 0)
 			s.nativeOutcome(r, left, 829)
 		},
