@@ -167,11 +167,14 @@ func membersOf(t reflect.Type) *members {
 	return nil
 }
 
-// find returns the members of a member by its name in quotes. Like encoding/json it
-// ignores the case of names.
+// find returns the members of a member by its name in quotes, and its name unless it is
+// known and may have any members. Like encoding/json it ignores the case of names.
 func (m *members) find(quoted []byte) (name string, below *members, known bool) {
 	if below, known = m.named[string(quoted[1:len(quoted)-1])]; known {
-		return string(quoted[1 : len(quoted)-1]), below, true
+		if below != nil {
+			name = string(quoted[1 : len(quoted)-1])
+		}
+		return name, below, true
 	}
 	_ = json.Unmarshal(quoted, &name) // valid, like the whole text
 	for candidate, below := range m.named {
@@ -245,7 +248,7 @@ func (s *memberScan) next(closing byte) bool {
 }
 
 func (s *memberScan) blank() {
-	for strings.IndexByte(" \t\r\n", s.text[s.at]) >= 0 {
+	for s.text[s.at] <= ' ' { // in valid JSON a blank
 		s.at++
 	}
 }

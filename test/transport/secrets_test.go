@@ -112,8 +112,8 @@ func TestSecretsAreNotDisclosed(t *testing.T) {
 		return string(text)
 	}
 	right, bad := "Bearer shop."+appSecret, "Bearer shop."+badSecret
-	operation := `{"callback":"http://ops:` + callSecret + `@127.0.0.1:1/done?token=` + callSecret + `","action":"start","hosts":["0:127.0.0.1"],"process":{"namespace":"n","name":"p","proc_name":"p","setup_path":"/tmp","env":{"DB_PASSWORD":"` +
-		envSecret + `"},"control":{"start":"false","no_profile":true}}}`
+	operation := `{"callback":"http://ops:` + callSecret + `@127.0.0.1:1/done?token=` + callSecret + `","action":"start","hosts":["0:127.0.0.1"],"process":{"namespace":"n","name":"p","proc_name":"p","setup_path":"/tmp","control":{"start":"false","no_profile":true,"env":{"DB_PASSWORD":"` +
+		envSecret + `"}}}}`
 	var task struct {
 		ID string `json:"id"`
 	}
