@@ -168,7 +168,7 @@ var decoders = map[string]string{
 // dialect.
 const dialects = "dispatcher/dialect"
 
-var dialectTargets = []string{"dispatcher/dialect.FuzzDecode", "dispatcher/dialect.FuzzRenderedText", "dispatcher/dialect.FuzzRenderedFloat"}
+var dialectTargets = []string{"dispatcher/dialect.FuzzDecode", "dispatcher/dialect.FuzzUnknownMembers", "dispatcher/dialect.FuzzRenderedText", "dispatcher/dialect.FuzzRenderedFloat"}
 
 // source contains the functions of the module as "<package>.<function>" or "<package>.<Type>.<method>".
 type source struct {
