@@ -25,6 +25,7 @@ type client struct {
 	t      *testing.T
 	url    string
 	header http.Header // added to every request
+	older  bool        // an older release replies: its responses may lack members of this one
 }
 
 type task struct {
@@ -89,7 +90,9 @@ func (c *client) exchange(method, path, key string, body any) (status int, heade
 	if err != nil {
 		return 0, nil, nil, false
 	}
-	asDescribed(c.t, req, resp, data)
+	if !c.older {
+		asDescribed(c.t, req, resp, data)
+	}
 	return resp.StatusCode, resp.Header, data, true
 }
 

@@ -81,6 +81,7 @@ func TestUpgradeFromThePreviousReleaseLosesNoResult(t *testing.T) {
 	u.runs(restarted)
 	u.dispatcher.Kill()
 	u.dispatcher, u.c = u.older.dispatcher("", "--slack", "10m")
+	u.c.older = true
 	u.runs(u.procs.grid(u.names, 1, "olderdispatcher"))
 	restarted[0].kill(t)
 	stop(t, u.dispatcher)
@@ -143,6 +144,7 @@ func startUpgrade(t *testing.T) *upgrade {
 	u.older.addAgents(2)
 	u.names = u.older.hosts(2)
 	u.dispatcher, u.c = u.older.dispatcher("", "--slack", "10m")
+	u.c.older = true
 	u.worker = u.older.worker("")
 	u.older.simulate(light, "0s")
 	u.older.waitListed(u.c, light+len(u.names))
