@@ -18,7 +18,8 @@ func plainDialect() dialect.Dialect {
 		return dialect.Call{Name: "plain." + name, Paths: []string{"/" + name}, Methods: []string{http.MethodPost}, Endpoint: endpoint}
 	}
 	return dialect.Dialect{
-		Name: "plain", Family: dialect.Family{Prefixes: []string{"/"},
+		Name: "plain", Family: dialect.Family{
+			Prefixes: []string{"/"},
 			Credentials: func(*dialect.Request) (dialect.Credentials, error) {
 				return dialect.Credentials{Application: "app"}, nil
 			},
@@ -50,7 +51,8 @@ func plainDialect() dialect.Dialect {
 				call("edit", dialect.EditTemplates{Decode: asked[dialect.TemplateEdits], Encode: told[dialect.TemplateEdits, dialect.TemplatesEdited]}),
 				call("bind", dialect.BindAgents{Decode: asked[dialect.AgentBinding], Encode: told[dialect.AgentBinding, []bool]}),
 			},
-		}}
+		},
+	}
 }
 
 type listed struct {

@@ -51,7 +51,7 @@ func startControlled(t *testing.T, cfg Config) *controlled {
 
 func (c *controlled) control(transition, body string) answer {
 	c.t.Helper()
-	return c.testServer.call(http.MethodPost, "/v1/tasks/"+string(c.id)+"/"+transition, body, "Content-Type", "application/json")
+	return c.call(http.MethodPost, "/v1/tasks/"+string(c.id)+"/"+transition, body, "Content-Type", "application/json")
 }
 
 func TestATaskIsPausedAndResumed(t *testing.T) {
@@ -67,7 +67,7 @@ func TestATaskIsPausedAndResumed(t *testing.T) {
 	if b, err := c.store.Begin(t.Context(), c.id, 0); err != nil || b.Gate != taskstore.GateHeld {
 		t.Errorf("gate %v, %v", b.Gate, err)
 	}
-	if shown := c.testServer.call(http.MethodGet, "/v1/tasks/"+string(c.id), ""); shown.text != paused.text {
+	if shown := c.call(http.MethodGet, "/v1/tasks/"+string(c.id), ""); shown.text != paused.text {
 		t.Errorf("shown as %s", shown.text)
 	}
 	resumed := c.control("resume", "{}")

@@ -32,7 +32,8 @@ func TestEventOfADeathCarriesExitCodeOrSignal(t *testing.T) {
 		{"signal", restarted, before, &agentproto.LastExit{Known: true, Signal: "SIGSEGV"}, "the process was killed by SIGSEGV and was started again, pid 12", map[string]any{"signal": "SIGSEGV"}},
 		{
 			"out of memory", restarted, before, &agentproto.LastExit{Known: true, Signal: "SIGKILL", Why: "out of memory"},
-			"the process was killed by SIGKILL (out of memory) and was started again, pid 12", map[string]any{"signal": "SIGKILL"},
+			"the process was killed by SIGKILL (out of memory) and was started again, pid 12",
+			map[string]any{"signal": "SIGKILL"},
 		},
 		{"unknown", restarted, before, &agentproto.LastExit{}, "the process had ended and was started again, pid 12", nil},
 		{"reboot", restarted, before, &agentproto.LastExit{Why: "reboot"}, "the process had ended and was started again, pid 12", nil},

@@ -47,7 +47,7 @@ progress and exits with 3 if some host failed.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, procfleet.Action(args[0])) },
 	}
 	flags := cmd.Flags()
-	f.serverFlags.register(flags)
+	f.register(flags)
 	f.hosts.register(flags)
 	flags.StringVarP(&f.specFile, "file", "f", "", "process spec, YAML or JSON; - for standard input")
 	flags.BoolVar(&f.registered, "registered", false, "process as registered under --namespace and --name, instead of a spec")

@@ -236,7 +236,7 @@ func (f *upFlags) ready(ctx context.Context, back *backends, w *worker.Worker, s
 func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready func(context.Context) error, log logrus.FieldLogger) error {
 	for ready(ctx) != nil {
 		if pause(ctx, readyPoll) != nil {
-			return nil
+			return nil //nolint:nilerr // the system stops before it is ready
 		}
 	}
 	options, base := "", url

@@ -41,7 +41,7 @@ func (s controlsEnded) Pause(ctx context.Context, id procfleet.TaskID, reason st
 type recordsNothingHeld struct{ taskstore.Store }
 
 func (s recordsNothingHeld) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
-	if t, err := s.Store.Task(ctx, batches[0].Task); err == nil && t.Held() {
+	if t, err := s.Task(ctx, batches[0].Task); err == nil && t.Held() {
 		return make([]taskstore.Recorded, len(batches)), nil
 	}
 	return s.Store.Record(ctx, batches)

@@ -107,6 +107,7 @@ func (s shutdown) awaitOrKill(ctx context.Context, procs []proc.Process, began t
 		s.warn("did not stop within %s s, killed", strconv.FormatFloat(waited.Seconds(), 'f', -1, 64))
 	case supervise.Failed:
 		c.Message = Join(c.Message, "SIGKILL did not end it")
+	case supervise.Already, supervise.Refused, supervise.Interrupted:
 	}
 	return c
 }
