@@ -123,8 +123,11 @@ func TestHostileBroker(t *testing.T) {
 	testenv.Eventually(t, 3*agenttest.Patience, func() bool { return hostile.done.Load() >= int64(len(hostile.tricks)) }, "every trick has ended")
 	ended := p.PID()
 	h.End(ended)
-	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() == 2 && p.PID() != 0 && p.PID() != ended }, "the process is restarted")
-	pid := p.PID()
+	pid := 0 // PID returns 0 while the process executes its program
+	testenv.Eventually(t, agenttest.Patience, func() bool {
+		pid = p.PID()
+		return p.Starts() == 2 && pid != 0 && pid != ended
+	}, "the process is restarted")
 	select {
 	case <-h.Agent.Done():
 		t.Fatal("the agent has ended")

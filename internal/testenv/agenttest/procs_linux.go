@@ -35,8 +35,17 @@ func (h *Host) Marked() []int {
 
 // owns reports whether a process is alive and belongs to the host.
 func (h *Host) owns(pid int) bool {
+	return bytes.Contains(environ(pid), []byte(markVariable+"="+h.mark+"\x00")) && Alive(pid)
+}
+
+// environ returns the environment of a process, nil if it cannot be read. It is empty for
+// kernel threads, and for a moment while a process executes another program.
+func environ(pid int) []byte {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return err == nil && bytes.Contains(env, []byte(markVariable+"="+h.mark+"\x00")) && Alive(pid)
+	if err != nil {
+		return nil
+	}
+	return env
 }
 
 // killAll kills all processes that belong to the host.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,7 +130,13 @@ func (p *Program) PID() int {
 		return 0
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || !p.Host.owns(pid) {
+	if err != nil {
+		return 0
+	}
+	for try := 0; try < 1000 && Alive(pid) && len(environ(pid)) == 0; try++ {
+		runtime.Gosched() // it executes its program
+	}
+	if !p.Host.owns(pid) {
 		return 0
 	}
 	return pid
