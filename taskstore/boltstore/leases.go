@@ -25,9 +25,11 @@ func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duratio
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	now := s.db.Now()
 	s.leases.mu.Lock()
 	defer s.leases.mu.Unlock()
+	// Read the clock under the lock: for a caller that waited with an earlier time, the
+	// lease of another caller would seem longer than MaxLease.
+	now := s.db.Now()
 	// Ignore a lease longer than MaxLease: it was acquired before the clock stepped
 	// back.
 	has, ok := s.leases.byName[name]
