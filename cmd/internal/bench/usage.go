@@ -14,7 +14,7 @@ import (
 
 // cpuTime returns the processor time of a process, user and system.
 func cpuTime(pid int) time.Duration {
-	stat, _ := proc.ReadStat(pid) // the zero Stat after an error
+	stat, _ := proc.ReadStat(pid)                                                   // the zero Stat after an error
 	return time.Duration(stat.UTime+stat.STime) * time.Second / proc.TicksPerSecond //nolint:gosec // ticks of a process: overflows after 292 years
 }
 
