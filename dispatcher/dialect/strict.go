@@ -163,6 +163,7 @@ func membersOf(t reflect.Type) *members {
 		if len(named) > 0 {
 			return &members{named: named}
 		}
+	default: // a value without members
 	}
 	return nil
 }
