@@ -9,7 +9,7 @@ func TestNearest(t *testing.T) {
 	t.Parallel()
 	names := []string{"stop", "start", "restart", "version", "health_restart"}
 	for word, want := range map[string]string{
-		"stopp": "stop", "stop": "stop", "sttart": "start", "verison": "version", "health-restart": "health_restart",
+		"stopp": "stop", "stop": "stop", "sttart": "start", "vversion": "version", "health-restart": "health_restart",
 		"completely_different": "", "": "", strings.Repeat("stop", 1000): "",
 	} {
 		if got := Nearest(word, names); got != want {
