@@ -147,7 +147,7 @@ func TestEveryFamilyRefusesStrangersInItsOwnWords(t *testing.T) {
 		gateway refusal
 		native  refusal
 	}{
-		{"nobody", nil, false, esb(noCode), gateway(`app code cannot be empty"]`), refusal{401, "unauthenticated", "the request names no application"}},
+		{"no caller", nil, false, esb(noCode), gateway(`app code cannot be empty"]`), refusal{401, "unauthenticated", "the request names no application"}},
 		{"empty header", bkapi(), false, esb(noCode), gateway(`app code cannot be empty"]`), refusal{401, "unauthenticated", "the request names no application"}},
 		{"no secret", bkapi("bk_app_code", "free"), false, esb(noSecret), gateway(`please provide bk_app_secret or bk_signature to verify app"]`), refusal{401, "unauthenticated", "the request has no secret"}},
 		{"unknown", bkapi("bk_app_code", "nobody", "bk_app_secret", "s3cret"), false, esb(unknown), gateway(incorrect), refusal{401, "unauthenticated", "application nobody does not exist"}},
@@ -766,7 +766,7 @@ func TestSubmissionsOverNATSNeedAnApplicationToo(t *testing.T) {
 		status     string
 		text       string
 	}{
-		{"nobody", nativeBody("0:10.0.0.1"), nil, "401", "the request names no application"},
+		{"no caller", nativeBody("0:10.0.0.1"), nil, "401", "the request names no application"},
 		{"wrong", nativeBody("0:10.0.0.1"), bearer("free.guess"), "401", "the secret of application free is wrong"},
 		{"no right", nativeBody("0:10.0.0.1"), bearer("starter.s3cret"), "403", "lacks the action status"},
 		{"good", nativeBody("0:10.0.0.1"), bearer("plain.s3cret"), "201", "GSETASK:"},

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 // files returns the names of the files in the rig's folder.
@@ -104,9 +105,7 @@ func TestRefusedStartDoesNotMoveAStalePidFile(t *testing.T) {
 // The kernel refuses the start after all checks have passed.
 func TestStartThatMayNotEnterItsSetupPathRestoresTheStalePidFile(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: the account must differ from the agent's")
-	}
+	testenv.NeedRoot(t) // the account must differ from the agent's
 	g := newRig(t)
 	g.write("demo.pid", "4194303")
 	closed := filepath.Join(g.dir, "closed")

@@ -12,7 +12,7 @@ func TestUsageOfABusyTree(t *testing.T) {
 	busy := spawn(t, program(t, t.TempDir(), "app"), t.TempDir(), "busy")
 	var m UsageMeter
 	eventually(t, "a busy process uses CPU, its workers belong to the tree of the other", func() bool {
-		u, err := m.Measure([]Identity{h.id, busy.id}, nobody)
+		u, err := m.Measure([]Identity{h.id, busy.id}, unclaimed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +26,7 @@ func TestUsageOfABusyTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "a tree without its root is not measured", func() bool {
-		u, err := m.Measure([]Identity{h.id}, nobody)
+		u, err := m.Measure([]Identity{h.id}, unclaimed)
 		return err == nil && len(u.Trees) == 0
 	})
 }
@@ -36,7 +36,7 @@ func TestRealMemoryOfATreeIsAtMostTheSum(t *testing.T) {
 	h := spawn(t, program(t, t.TempDir(), "app"), t.TempDir(), "workers=3")
 	var m UsageMeter
 	eventually(t, "shared pages are counted once", func() bool {
-		u, err := m.Measure([]Identity{h.id}, nobody)
+		u, err := m.Measure([]Identity{h.id}, unclaimed)
 		if err != nil {
 			t.Fatal(err)
 		}

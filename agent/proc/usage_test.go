@@ -22,7 +22,7 @@ func idOf(pid int, start uint64) Identity {
 	return Identity{BootID: "boot", PID: pid, Start: start * hundredth}
 }
 
-func nobody(int) bool { return false }
+func unclaimed(int) bool { return false }
 
 // measured passes a synthetic process table to the meter, as read at the given second, and
 // returns the meter's usage of the tree of root.
@@ -38,28 +38,28 @@ func TestUsageOfATreeNeverGoesBack(t *testing.T) {
 	var m UsageMeter
 	root := idOf(10, 100)
 	main, worker := row(10, 1, 10, 100, 1000), row(11, 10, 10, 110, 5000)
-	tree, _ := measured(&m, 100, root, nobody, main, worker)
+	tree, _ := measured(&m, 100, root, unclaimed, main, worker)
 	if tree.CPUKnown || tree.CPU != 0 || tree.Age != 99*time.Second || len(tree.Processes) != 2 || tree.MemoryPercent != 2 {
 		t.Fatalf("first measurement is %+v", tree)
 	}
 	main.UTime += 50 * hundredth
 	worker.STime += 100 * hundredth
-	if tree, _ = measured(&m, 101, root, nobody, main, worker); !tree.CPUKnown || tree.CPU != 75 {
+	if tree, _ = measured(&m, 101, root, unclaimed, main, worker); !tree.CPUKnown || tree.CPU != 75 {
 		t.Fatalf("1.5 CPU seconds in a second of two CPUs are %+v, want 75 percent", tree)
 	}
 	main.UTime += 20 * hundredth // and the worker has ended
-	if tree, _ = measured(&m, 102, root, nobody, main); tree.CPU != 10 {
+	if tree, _ = measured(&m, 102, root, unclaimed, main); tree.CPU != 10 {
 		t.Fatalf("after a member ended it is %+v, want 10 percent", tree)
 	}
 	young := row(12, 10, 10, 10250, 30) // began half a second ago
 	stranger := row(13, 10, 10, 9000, 100_000)
-	if tree, _ = measured(&m, 103, root, nobody, main, young, stranger); tree.CPU != 15 {
+	if tree, _ = measured(&m, 103, root, unclaimed, main, young, stranger); tree.CPU != 15 {
 		t.Fatalf("with a new member and one of unknown past it is %+v, want 15 percent", tree)
 	}
-	if tree, _ = measured(&m, 103, root, nobody, main, young, stranger); tree.CPUKnown {
+	if tree, _ = measured(&m, 103, root, unclaimed, main, young, stranger); tree.CPUKnown {
 		t.Fatalf("no time has passed and CPU is known: %+v", tree)
 	}
-	if _, lives := measured(&m, 104, root, nobody, row(10, 1, 10, 10300, 0)); lives {
+	if _, lives := measured(&m, 104, root, unclaimed, row(10, 1, 10, 10300, 0)); lives {
 		t.Fatal("a process with another start time is taken for the root")
 	}
 }
@@ -121,7 +121,7 @@ func BenchmarkTreesOfALargeHost(b *testing.B) {
 	}
 	var m UsageMeter
 	for b.Loop() {
-		m.compute(table, Capacity{CPUs: 1, Memory: 1}, time.Hour, roots, nobody)
+		m.compute(table, Capacity{CPUs: 1, Memory: 1}, time.Hour, roots, unclaimed)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestMeterNeverMakesUpCPUTime(t *testing.T) {
 			}
 			rows = kept
 			last := m.at
-			tree, lives := measured(&m, second, idOf(root, 1), nobody, rows...)
+			tree, lives := measured(&m, second, idOf(root, 1), unclaimed, rows...)
 			if !lives || tree.CPU < 0 || len(tree.Processes) != len(rows) {
 				t.Fatalf("tree is %+v of %d processes", tree, len(rows))
 			}
