@@ -24,6 +24,8 @@ const (
 	TypePresenceReply = "procfleet.agent.v1.presence_reply"
 	TypeProcesses     = "procfleet.agent.v1.processes"
 	TypeEvent         = "procfleet.agent.v1.event"
+	TypeCancel        = "procfleet.agent.v1.cancel"
+	TypeCancelReply   = "procfleet.agent.v1.cancel_reply"
 
 	TypeSettingsRequest = "procfleet.agent.v1.settings"
 	TypeSettingsReply   = "procfleet.agent.v1.settings_reply"

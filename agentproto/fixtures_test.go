@@ -20,7 +20,7 @@ import (
 // record writes the folder of a new release: go test ./agentproto -record v0.2
 var record = flag.String("record", "", "release whose messages to record in testdata/v1")
 
-const messageTypes = 13
+const messageTypes = 15
 
 // newMessage returns an empty message for a type, nil for an unknown one.
 func newMessage(kind string) Message {
@@ -37,6 +37,10 @@ func newMessage(kind string) Message {
 		return &Resend{}
 	case TypeResendReply:
 		return &ResendReply{}
+	case TypeCancel:
+		return &Cancel{}
+	case TypeCancelReply:
+		return &CancelReply{}
 	case TypePresence:
 		return &Presence{}
 	case TypePresenceReply:
@@ -85,6 +89,14 @@ func samples(tb testing.TB) []Message {
 		&ResendReply{
 			Header: header(TypeResendReply), Instance: instance, Incarnation: "INC", Refused: RefusedInstance, Message: "another instance",
 			Running: []int{1}, Sent: []int{2}, Unknown: []int{3},
+		},
+		&Cancel{
+			Header: header(TypeCancel), Task: task, Lane: "b", Host: "0:10.0.0.1", Instance: instance, Interrupt: true,
+			Items: []CancelItem{{Item: 3, Action: ActionStart, Key: "shop:web", Fence: 1763712000123456}},
+		},
+		&CancelReply{
+			Header: header(TypeCancelReply), Instance: instance, Incarnation: "INC", Refused: RefusedStopping, Message: "the agent is shutting down",
+			Items: []CancelDecision{{Item: 3, Decision: DecisionBegun}, {Item: 4, Decision: DecisionOver, Result: &result}},
 		},
 		&Presence{
 			Header: header(TypePresence), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Incarnation: "INC", Version: "0.1.0", OS: "linux", Arch: "amd64",

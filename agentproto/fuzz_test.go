@@ -61,6 +61,8 @@ func FuzzDecodeResults(f *testing.F)         { fuzzDecode(f, TypeResults) }
 func FuzzDecodeReceipt(f *testing.F)         { fuzzDecode(f, TypeReceipt) }
 func FuzzDecodeResend(f *testing.F)          { fuzzDecode(f, TypeResend) }
 func FuzzDecodeResendReply(f *testing.F)     { fuzzDecode(f, TypeResendReply) }
+func FuzzDecodeCancel(f *testing.F)          { fuzzDecode(f, TypeCancel) }
+func FuzzDecodeCancelReply(f *testing.F)     { fuzzDecode(f, TypeCancelReply) }
 func FuzzDecodePresence(f *testing.F)        { fuzzDecode(f, TypePresence) }
 func FuzzDecodePresenceReply(f *testing.F)   { fuzzDecode(f, TypePresenceReply) }
 func FuzzDecodeProcesses(f *testing.F)       { fuzzDecode(f, TypeProcesses) }

@@ -25,6 +25,8 @@ type (
 	ItemList []int
 	// ResultList has at most [MaxItems] elements.
 	ResultList []Result
+	// CancelItems has at most [MaxItems] elements.
+	CancelItems []CancelDecision
 	// ManagedProcesses has at most [MaxProcesses] elements.
 	ManagedProcesses []ManagedProcess
 )
@@ -42,6 +44,11 @@ func (l *ItemList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // UnmarshalJSONFrom implements [json.UnmarshalerFrom].
 func (l *ResultList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return decodeList(dec, (*[]Result)(l), MaxItems)
+}
+
+// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
+func (l *CancelItems) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return decodeList(dec, (*[]CancelDecision)(l), MaxItems)
 }
 
 // UnmarshalJSONFrom implements [json.UnmarshalerFrom].

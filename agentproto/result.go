@@ -44,6 +44,7 @@ const (
 	ReasonCommandFailed  = "command_failed"
 	ReasonCheckFailed    = "check_failed"
 	ReasonRefused        = "refused"
+	ReasonCancelled      = "cancelled"
 )
 
 // Codes of a [Result].

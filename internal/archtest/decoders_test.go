@@ -43,8 +43,9 @@ var decoders = map[string]string{
 	".ParseHost":              ".FuzzParseHost",
 
 	"agentproto.Decode": "agentproto.FuzzDecodeCommand agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeResend " +
-		"agentproto.FuzzDecodeResendReply agentproto.FuzzDecodePresence agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeProcesses " +
+		"agentproto.FuzzDecodeResendReply agentproto.FuzzDecodeCancel agentproto.FuzzDecodeCancelReply agentproto.FuzzDecodePresence agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeProcesses " +
 		"agentproto.FuzzDecodeEvent agentproto.FuzzDecodeReceipt agentproto.FuzzDecodeSettingsRequest agentproto.FuzzDecodeSettingsReply agentproto.FuzzDecodeSettingsChanged",
+	"agentproto.CancelItems.UnmarshalJSONFrom":      "agentproto.FuzzDecodeCancelReply",
 	"agentproto.ReplyItems.UnmarshalJSONFrom":       "agentproto.FuzzDecodeReply",
 	"agentproto.ResultList.UnmarshalJSONFrom":       "agentproto.FuzzDecodeResults",
 	"agentproto.ItemList.UnmarshalJSONFrom":         "agentproto.FuzzDecodeReceipt",
