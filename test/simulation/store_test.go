@@ -217,6 +217,14 @@ func (c *client) Record(ctx context.Context, batches []taskstore.Batch) ([]tasks
 	return write(ctx, c, func(s *stores.Bolt) ([]taskstore.Recorded, error) { return s.Record(ctx, batches) })
 }
 
+func (c *client) Pause(ctx context.Context, id procfleet.TaskID, reason string, seq int) (procfleet.Task, error) {
+	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Pause(ctx, id, reason, seq) })
+}
+
+func (c *client) Resume(ctx context.Context, id procfleet.TaskID, seq int) (procfleet.Task, error) {
+	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Resume(ctx, id, seq) })
+}
+
 func (c *client) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
 	return read(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Task(ctx, id) })
 }

@@ -66,6 +66,21 @@ func newWorld() *world {
 	return w
 }
 
+// pause adds a confirmed pause of a task.
+func (w *world) pause(id procfleet.TaskID, paused, resumed float64) {
+	w.Holds = append(w.Holds, Hold{Task: id, Paused: at(paused), Resumed: at(resumed), Confirmed: true})
+}
+
+// runsAt changes the acceptance and the command of the first item of a task.
+func (w *world) runsAt(id procfleet.TaskID, accepted, begun float64) {
+	w.ends(id, 0, func(r *client.Result) { r.AcceptedAt = at(accepted).From })
+	for i := range w.marks {
+		if w.marks[i].Operation == string(id)+"/0" {
+			w.marks[i].At = at(begun).From
+		}
+	}
+}
+
 // ran returns a mark.
 func ran(second float64, host procfleet.Host, token, process string, verb Verb, operation string) Mark {
 	return Mark{Host: host, Token: token, Process: process, Verb: verb, Operation: operation, At: at(second).From}
@@ -371,6 +386,11 @@ var defects = []struct {
 	{"an older command runs after a newer one", RuleOrder, func(w *world) { w.marks[3], w.marks[5] = w.marks[5], w.marks[3] }},
 	{"a command runs after its deadline", RuleExpired, func(w *world) { w.marks[1].At = at(70).From }},
 
+	{"a command of a paused task is accepted and runs", RulePaused, func(w *world) {
+		w.pause(starting, 1, 30)
+		w.runsAt(starting, 20, 20)
+	}},
+
 	{"a running process is started a second time", RuleExplained, func(w *world) { w.Deaths = nil }},
 	{"a process that does not run is stopped", RuleExplained, func(w *world) {
 		w.marks = slices.Delete(w.marks, 4, 5)
@@ -564,6 +584,24 @@ func TestPermittedHistoriesHaveNoViolation(t *testing.T) {
 		"a fail-over delays an end": func(w *world) {
 			w.Failovers = []Span{{at(50).From, at(100).From}}
 			w.TaskPolls[starting][1].Span, w.TaskPolls[starting][2].Span = at(140), at(141)
+		},
+		"a command that was accepted before a pause runs during it": func(w *world) {
+			w.pause(starting, 1, 30)
+			w.runsAt(starting, 1, 20)
+		},
+		"a command runs in the first seconds of a pause": func(w *world) {
+			w.pause(starting, 1, 30)
+			w.runsAt(starting, 10, 10)
+		},
+		"a command runs after an unconfirmed pause": func(w *world) {
+			w.pause(starting, 1, 30)
+			w.Holds[0].Confirmed = false
+			w.runsAt(starting, 20, 20)
+		},
+		"a pause delays an end": func(w *world) {
+			w.pause(starting, 1, 41)
+			w.TaskPolls[starting][1].Span, w.TaskPolls[starting][2].Span = at(140), at(141)
+			w.runsAt(starting, 90, 90)
 		},
 		"a callback comes twice": func(w *world) { w.Callbacks = append(w.Callbacks, w.Callbacks...) },
 		"a task that was taken back is notified as well": func(w *world) {

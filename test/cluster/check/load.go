@@ -140,6 +140,7 @@ type Load struct {
 	stop       context.CancelFunc // ends new submissions
 	abandon    context.CancelFunc // ends submissions in progress
 	submitters sync.WaitGroup
+	pauses     sync.WaitGroup
 	stopPolls  context.CancelFunc
 	pollers    sync.WaitGroup
 
@@ -244,8 +245,12 @@ func (l *Load) submit(submitting, working context.Context, n int) {
 		if s == nil {
 			return
 		}
-		id, err := l.send(working, n, l.log.submitted(s, l.cfg.Timeout), s)
+		number := l.log.submitted(s, l.cfg.Timeout)
+		id, err := l.send(working, n, number, s)
 		l.log.setOutcome(s, id, err)
+		if id != "" && number%pauseEvery == 0 {
+			l.pauses.Go(func() { l.pause(submitting, working, l.clients[n], id) })
+		}
 		select {
 		case <-submitting.Done():
 			return
@@ -322,6 +327,7 @@ func (l *Load) Stop() {
 	l.stop()
 	l.abandon()
 	l.submitters.Wait()
+	l.pauses.Wait()
 	l.stopPolls()
 	l.pollers.Wait()
 	l.calls.close()

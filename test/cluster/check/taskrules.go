@@ -111,7 +111,10 @@ func (h *History) acceptances() map[procfleet.TaskID]time.Time {
 }
 
 // deadline returns the deadline of a submission's task, without the slack.
-func (j *judge) deadline(s *Submission) time.Time { return j.accepted[s.Task].Add(s.Timeout) }
+// A pause moves it.
+func (j *judge) deadline(s *Submission) time.Time {
+	return j.accepted[s.Task].Add(s.Timeout + j.h.held(s.Task))
+}
 
 // due returns the time by which a submission's task must be done.
 func (j *judge) due(s *Submission) time.Time {

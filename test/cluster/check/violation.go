@@ -38,6 +38,8 @@ const (
 	RuleEventID  Rule = "a notification has the id and the counters of its end"
 	RuleOrder    Rule = "commands on a process begin in the order of acceptance"
 	RuleExpired  Rule = "no command begins after its deadline"
+	// RulePaused: agents accept nothing of a task later than 10 s after it was paused.
+	RulePaused Rule = "a paused task begins nothing"
 	// RuleExplained is linearizability of each process on each host.
 	RuleExplained Rule = "one order of its commands explains every result of a process"
 )
@@ -46,7 +48,7 @@ const (
 var rules = []Rule{
 	RuleAccepted, RuleExists, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleProgress, RuleResult,
 	RuleFinal, RuleTwice, RuleRequested, RuleTrue, RuleNotLost, RuleState,
-	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RuleExplained,
+	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleExplained,
 }
 
 // Violation is a violated rule with the observation.
@@ -109,6 +111,7 @@ func (h *History) judge(marks []Mark) *judge {
 	j.notifications()
 	j.marks(marks)
 	j.order(marks)
+	j.paused(marks)
 	j.finalStates()
 	return j
 }
