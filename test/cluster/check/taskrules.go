@@ -116,12 +116,13 @@ func (j *judge) deadline(s *Submission) time.Time {
 	return j.accepted[s.Task].Add(s.Timeout + j.h.held(s.Task))
 }
 
-// due returns the time by which a submission's task must be done.
+// due returns the time by which a submission's task must be done. Workers may measure the
+// time of a pause, which is part of the deadline, once more after a fault.
 func (j *judge) due(s *Submission) time.Time {
 	due := j.deadline(s).Add(Slack)
 	fails := slices.SortedFunc(slices.Values(j.h.Failovers), func(a, b Span) int { return a.From.Compare(b.From) })
 	for _, f := range fails {
-		if after := f.Until.Add(Slack); f.touches(Span{j.accepted[s.Task], due}) && after.After(due) {
+		if after := f.Until.Add(Slack + j.h.held(s.Task)); f.touches(Span{j.accepted[s.Task], due}) && after.After(due) {
 			due = after
 		}
 	}
