@@ -34,6 +34,7 @@ type Engine interface {
 	Recover(journal.Recovered)
 	Resume()
 	Submit(journal.Op)
+	Interrupt(key string, id journal.ID)
 	Supervised() int
 	Survey() operate.Survey
 	Processes() []agentproto.ManagedProcess

@@ -29,15 +29,16 @@ type fakeEngine struct {
 	cfg  operate.Config
 	hold chan struct{} // nil: at once
 
-	mu        sync.Mutex
-	recovered journal.Recovered
-	submitted []journal.Op
-	processes []agentproto.ManagedProcess
-	applied   []agentproto.Settings
-	atStart   int // how many were applied before Recover
-	resumed   bool
-	stopped   bool
-	running   sync.WaitGroup
+	mu          sync.Mutex
+	recovered   journal.Recovered
+	submitted   []journal.Op
+	interrupted []journal.ID
+	processes   []agentproto.ManagedProcess
+	applied     []agentproto.Settings
+	atStart     int // how many were applied before Recover
+	resumed     bool
+	stopped     bool
+	running     sync.WaitGroup
 }
 
 func (e *fakeEngine) Recover(r journal.Recovered) {
@@ -69,6 +70,12 @@ func (e *fakeEngine) Submit(op journal.Op) {
 		}
 		e.finish(op)
 	})
+}
+
+func (e *fakeEngine) Interrupt(_ string, id journal.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.interrupted = append(e.interrupted, id)
 }
 
 // waitFor waits until n operations were submitted; the agent replies to a command before that.
@@ -704,7 +711,7 @@ func TestAnnouncementsComeUntilAWorkerAnswers(t *testing.T) {
 	for range 3 {
 		select {
 		case p := <-heard:
-			if p.Host != "0:10.0.0.1" || p.Instance == "" || p.Leaving || len(p.Types) != 3 || p.StartedAt.IsZero() {
+			if p.Host != "0:10.0.0.1" || p.Instance == "" || p.Leaving || len(p.Types) != 4 || p.StartedAt.IsZero() {
 				t.Errorf("presence %+v", p)
 			}
 		case <-time.After(patience):

@@ -62,6 +62,7 @@ type Config struct {
 // Points of [Config.Crash] in this package; the others are in agent/operate.
 const (
 	CrashReceived     = "agent.received"      // the command is journaled, no reply is sent yet
+	CrashCanceled     = "agent.canceled"      // the decisions of a cancel are journaled, no reply is sent yet
 	CrashAfterReceipt = "agent.after-receipt" // a worker acknowledged results, the journal has not recorded it yet
 )
 

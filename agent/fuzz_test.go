@@ -33,6 +33,19 @@ func (o *obedient) Receive(ops []journal.Op) ([]journal.Admission, error) {
 	return make([]journal.Admission, len(ops)), nil
 }
 
+func (o *obedient) Cancel(all []journal.Cancellation) ([]journal.Decision, error) {
+	decisions := make([]journal.Decision, len(all))
+	for i, c := range all {
+		decisions[i].Kind = agentproto.DecisionBegun
+		if c.Item%2 == 0 {
+			decisions[i] = journal.Decision{Kind: agentproto.DecisionTombstoned, Result: &c.Result}
+		}
+	}
+	return decisions, nil
+}
+
+func (o *obedient) Interrupt(string, journal.ID) {}
+
 func (o *obedient) Finish(journal.ID, agentproto.Result) error { return nil }
 
 func (o *obedient) Acknowledge([]journal.ID) error { return nil }
@@ -49,6 +62,7 @@ func FuzzIntake(f *testing.F) {
 	f.Add([]byte(strings.Replace(command, "0:10.0.0.1", "0:10.0.0.2", 1)), "")
 	f.Add([]byte(command), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	f.Add([]byte(`{"type":"procfleet.agent.v1.resend","task":"GSETASK:20260101000000:1","lane":"s","host":"0:10.0.0.1","items":[0,1,2,-1]}`), "")
+	f.Add([]byte(`{"type":"procfleet.agent.v1.cancel","task":"GSETASK:20260101000000:1","lane":"s","host":"0:10.0.0.1","interrupt":true,"items":[{"item":0},{"item":1,"key":"a:b"}]}`), "")
 	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_changed"}`), "")
 	f.Add([]byte(`{"type":"x"}`), "00-\xff")
 	self := identity{authenticator: &authenticator{keys: func() *fleetkey.Host { return nil }, log: testenv.Silent()}, host: "0:10.0.0.1", instance: "i"}

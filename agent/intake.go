@@ -47,6 +47,7 @@ type intake struct {
 // ledger is the part of the journal that intake uses.
 type ledger interface {
 	Receive([]journal.Op) ([]journal.Admission, error)
+	Cancel([]journal.Cancellation) ([]journal.Decision, error)
 	Finish(journal.ID, agentproto.Result) error
 	Acknowledge([]journal.ID) error
 	Result(journal.ID) (r agentproto.Result, open, known bool)
@@ -138,6 +139,8 @@ func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 			}
 		case agentproto.TypeResend:
 			in.resend(msg)
+		case agentproto.TypeCancel:
+			in.cancel(msg)
 		case agentproto.TypeSettingsChanged:
 			in.settings.changed()
 		default:

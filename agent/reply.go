@@ -213,15 +213,21 @@ func (in *intake) resendItems(request *agentproto.Resend, reply *agentproto.Rese
 // refuse replies to a message of any type, verified or not, that the whole message is refused.
 func (in *intake) refuse(msg *nats.Msg, refused, why string) {
 	in.log.WithFields(logrus.Fields{"refused": refused, "reason": why}).Debug("message refused")
-	if kind, err := agentproto.PeekType(msg.Data); err == nil && kind == agentproto.TypeResend {
+	kind, _ := agentproto.PeekType(msg.Data) // "" if it has none
+	switch kind {
+	case agentproto.TypeResend:
 		in.respond(msg, &agentproto.ResendReply{
 			Header: newHeader(agentproto.TypeResendReply), Instance: in.instance, Incarnation: in.incarnation, Refused: refused, Message: why,
 		})
-		return
+	case agentproto.TypeCancel:
+		in.respond(msg, &agentproto.CancelReply{
+			Header: newHeader(agentproto.TypeCancelReply), Instance: in.instance, Incarnation: in.incarnation, Refused: refused, Message: why,
+		})
+	default:
+		in.respond(msg, &agentproto.Reply{
+			Header: newHeader(agentproto.TypeReply), Instance: in.instance, Incarnation: in.incarnation, Refused: refused, Message: why,
+		})
 	}
-	in.respond(msg, &agentproto.Reply{
-		Header: newHeader(agentproto.TypeReply), Instance: in.instance, Incarnation: in.incarnation, Refused: refused, Message: why,
-	})
 }
 
 // respond sends a signed reply if the sender expects one. If the reply is lost the sender

@@ -141,6 +141,7 @@ const (
 	RefusedExpired     = "expired"     // AcceptBefore has passed
 	RefusedStopping    = "stopping"    // the agent is shutting down; retry later
 	RefusedSignature   = "signature"   // signature not verified
+	RefusedJournal     = "journal"     // the journal cannot be written; retry later
 )
 
 // ReplyItem is the reply to one command item. If Result is set, the item is

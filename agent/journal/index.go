@@ -33,6 +33,7 @@ type entry struct {
 
 	received      ref  // record of the receipt; zero for a status operation in memory only
 	executing     ref  // latest record of Journal.Execute; zero before the first
+	begun         bool // see Journal.Begin
 	maybeExecuted bool // may have executed although executing is zero, because the journal was damaged
 	finished      bool
 	// Fields of a finished operation:

@@ -283,7 +283,7 @@ func TestStepsOfUnknownOperationsAreErrors(t *testing.T) {
 	op := startOp("t", 0)
 	receive(t, j, op)
 	finish(t, j, op.ID)
-	if err := j.Execute(op.ID, Exec{}); !errors.Is(err, errFinished) {
+	if err := j.Execute(op.ID, Exec{}); !errors.Is(err, ErrFinished) {
 		t.Errorf("Execute after Finish: %v", err)
 	}
 }

@@ -93,7 +93,7 @@ func (j *Journal) checkRepeat(op *Op, e *entry, hash uint64) Admission {
 		return Admission{Refused: refusal(op, agentproto.CodeFailed,
 			fmt.Sprintf("operation id reused: it belongs to %s with fence %d", e.action, e.fence))}
 	}
-	if e.hash != hash {
+	if e.hash != hash && e.hash != 0 { // a tombstone has no hash
 		j.log.WithFields(logrus.Fields{
 			"task": op.Task, "item": op.Item, "process": op.Spec.Key, "action": op.Action,
 			"received_hash": fmt.Sprintf("%016x", e.hash), "repeated_hash": fmt.Sprintf("%016x", hash),
@@ -168,7 +168,7 @@ func (j *Journal) Finish(id ID, r agentproto.Result) error {
 
 func (j *Journal) finish(g *group, id ID, r *agentproto.Result, body []byte) error {
 	e, err := j.openEntry(id)
-	if errors.Is(err, errFinished) {
+	if errors.Is(err, ErrFinished) {
 		return nil
 	}
 	if err != nil {
@@ -189,15 +189,13 @@ func (j *Journal) finish(g *group, id ID, r *agentproto.Result, body []byte) err
 	return nil
 }
 
-var errFinished = errors.New("operation is finished")
-
 func (j *Journal) openEntry(id ID) (*entry, error) {
 	e, ok := j.index.ops[id]
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("operation %s/%d was never received", id.Task, id.Item)
 	case e.finished:
-		return nil, fmt.Errorf("%w: %s/%d", errFinished, id.Task, id.Item)
+		return nil, fmt.Errorf("%w: %s/%d", ErrFinished, id.Task, id.Item)
 	}
 	return e, nil
 }

@@ -27,10 +27,11 @@ type actor struct {
 	snapshot atomic.Pointer[snapshot]
 
 	state       supervise.State
-	ops         map[string]order // submitted operations that are not completed, by opID
-	memory      memory           // persisted data of the process
-	watch       watch            // observation of the process
-	auto        automatic        // automatic starts and terminations
+	running     context.CancelCauseFunc // ends the work of the latest operation
+	ops         map[string]order        // submitted operations that are not completed, by opID
+	memory      memory                  // persisted data of the process
+	watch       watch                   // observation of the process
+	auto        automatic               // automatic starts and terminations
 	health      health
 	schedule    schedule
 	frozenUntil time.Time // end of the freeze by the server's time; zero = not frozen
@@ -57,6 +58,12 @@ type (
 
 	// forgetDown requests to forget a stopped process, because too many are remembered.
 	forgetDown struct{}
+
+	// preemption requests to terminate the command of an operation that has begun.
+	preemption struct {
+		id    string // operation to end; others are not affected
+		cause error  // why
+	}
 )
 
 func newActor(e *Engine, key string) *actor {
@@ -120,6 +127,7 @@ func (a *actor) handle(ctx context.Context, msg message) {
 		op := &msg.op
 		id := opID(op.ID)
 		a.ops[id] = msg
+		a.preemptFor(op)
 		a.step(ctx, supervise.Submitted{Op: supervise.Op{
 			ID: id, Action: supervise.Action(op.Action), Fence: op.Fence, Item: op.Item, Policy: policyOf(&op.Spec, a.engine.cfg.Timing),
 		}}, nil)
@@ -129,6 +137,8 @@ func (a *actor) handle(ctx context.Context, msg message) {
 		observer{a}.searched(ctx, msg)
 	case forgetDown:
 		a.forgetDown()
+	case preemption:
+		a.preempt(msg)
 	case healthChecked:
 		observer{a}.healthChecked(ctx, msg)
 	case startSpawned:

@@ -15,6 +15,9 @@ import (
 // Ledger persists the progress of operations and the records of processes. Its methods block
 // until the write is durable; an error means that nothing was written.
 type Ledger interface {
+	// Begin marks an operation as begun. It returns an error if the operation has a result,
+	// because it was canceled: the operation must not act then.
+	Begin(id journal.ID) error
 	// Execute records that an operation is about to act on the host, and later which
 	// command it spawned.
 	Execute(id journal.ID, e journal.Exec) error

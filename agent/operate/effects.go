@@ -103,12 +103,15 @@ func (a effects) begin(ctx context.Context, o order) {
 	if !a.memory.Starting.At.IsZero() {
 		left = e.host.AutoStart(&a.memory.Spec, a.know(&a.memory.Spec), a.memory.Starting, nil)
 	}
+	running, end := context.WithCancelCause(ctx)
+	a.running = end
 	e.work.Go(func() {
+		defer end(nil)
 		if left != nil && !left.AwaitLeft(ctx) {
 			e.drain.end()
 			return
 		}
-		done, ok := a.carryOut(ctx, o.op, work)
+		done, ok := a.carryOut(ctx, running, o.op, work)
 		if !ok {
 			e.drain.end()
 			return
@@ -118,11 +121,11 @@ func (a effects) begin(ctx context.Context, o order) {
 	})
 }
 
-// carryOut runs an operation to its end. It reports false if the engine ended first; the
-// operation then remains open.
-func (a effects) carryOut(ctx context.Context, op journal.Op, work *procop.Operation) (completed, bool) {
+// carryOut runs an operation to its end, or until running ends. It reports false if the
+// engine ended first; the operation then remains open.
+func (a effects) carryOut(ctx, running context.Context, op journal.Op, work *procop.Operation) (completed, bool) {
 	started := time.Now().UTC()
-	report := a.attempt(ctx, work)
+	report := a.attempt(ctx, running, op, work)
 	if report.Class == supervise.Interrupted {
 		return completed{}, false
 	}
@@ -135,9 +138,16 @@ func (a effects) carryOut(ctx context.Context, op journal.Op, work *procop.Opera
 }
 
 // attempt runs an operation. A panic in it must not end the agent.
-func (a effects) attempt(ctx context.Context, work *procop.Operation) (report procop.Report) {
+func (a effects) attempt(ctx, running context.Context, op journal.Op, work *procop.Operation) (report procop.Report) {
 	defer a.engine.rescue(a.key, "operation", func(cause string) { report = work.Failed(cause) })
-	return work.Run(ctx)
+	if err := a.engine.cfg.Ledger.Begin(op.ID); err != nil {
+		return work.Dropped(err)
+	}
+	report = work.Run(running)
+	if report.Class == supervise.Interrupted && ctx.Err() == nil {
+		report = work.Preempted(ctx, context.Cause(running).Error())
+	}
+	return report
 }
 
 // know returns the knowledge that work with the given spec may use: none if the stored spec

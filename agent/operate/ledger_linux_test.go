@@ -46,6 +46,23 @@ func (l *ledger) setBroken(err error) {
 	l.broken = err
 }
 
+func (l *ledger) Begin(id journal.ID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, finished := l.results[id]; finished {
+		return journal.ErrFinished
+	}
+	return nil
+}
+
+// executing reports whether an operation has acted.
+func (l *ledger) executing(id journal.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.execs[id]
+	return ok
+}
+
 func (l *ledger) Execute(id journal.ID, e journal.Exec) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

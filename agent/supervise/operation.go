@@ -7,6 +7,9 @@ func (m *machine) submitted(op Op) {
 		m.emit(Refuse{ID: op.ID, Why: Superseded})
 		return
 	}
+	if op.Action == Kill {
+		m.supersedeQueue(op)
+	}
 	if len(m.Queue) >= MaxQueue {
 		m.emit(Refuse{ID: op.ID, Why: QueueFull})
 		return
@@ -20,6 +23,20 @@ func (m *machine) submitted(op Op) {
 		m.emit(Yield{})
 	}
 	m.next()
+}
+
+// supersedeQueue refuses the operations that would begin before a kill: the kill must not wait
+// for them, and none may start the process after it.
+func (m *machine) supersedeQueue(kill Op) {
+	var later []Op
+	for _, op := range m.Queue {
+		if op.before(kill) {
+			m.emit(Refuse{ID: op.ID, Why: Superseded})
+		} else {
+			later = append(later, op)
+		}
+	}
+	m.Queue = later
 }
 
 // next begins the first waiting operation unless work is going on.

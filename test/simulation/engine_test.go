@@ -68,6 +68,10 @@ type saved struct {
 type before struct{ Main supervise.Identity }
 
 func (e *engine) Apply(agentproto.Settings) {}
+
+// Interrupt does nothing: the commands of this engine are short.
+func (e *engine) Interrupt(string, journal.ID) {}
+
 func (e *engine) Overview() []local.Process { return nil }
 func (e *engine) Survey() operate.Survey    { return operate.Survey{} }
 func (e *engine) now() supervise.Moment     { return supervise.Moment(e.host.elapsed()) }
@@ -291,6 +295,8 @@ func (e *engine) carryOut(k *keeper, o order) supervise.Event {
 	switch {
 	case o.exec != nil:
 		class, r = e.takeUp(o)
+	case e.cfg.Ledger.Begin(o.op.ID) != nil:
+		class, r = supervise.Refused, refused(o.op, "canceled") // the journal has the result
 	case !o.op.NotAfter.IsZero() && !e.cfg.InTime(o.op.NotAfter):
 		class, r = supervise.Refused, refused(o.op, "expired, not executed")
 	default:

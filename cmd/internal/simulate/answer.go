@@ -29,14 +29,17 @@ type commandItem struct {
 	Action string `json:"action"`
 }
 
-// isCommand reports whether data is a command, as opposed to a resend request. Encoders of
-// procfleet write the type first, so that decoding is rarely necessary.
-func isCommand(data []byte) bool {
+// messageType returns the type of a message. Encoders of procfleet write the type first, so
+// that decoding the type of a command is rarely necessary.
+func messageType(data []byte) string {
 	if bytes.HasPrefix(data, []byte(`{"type":"`+agentproto.TypeCommand+`"`)) {
-		return true
+		return agentproto.TypeCommand
 	}
-	typ, err := agentproto.PeekType(data)
-	return err == nil && typ == agentproto.TypeCommand
+	kind, err := agentproto.PeekType(data)
+	if err != nil {
+		return ""
+	}
+	return kind
 }
 
 // accept returns the reply to a command and queues the results of the command.
@@ -98,6 +101,8 @@ func (l *link) answer(a *agent, c command, now time.Time) (reply, error) {
 		case !known:
 			l.memory.remember(c.Task, item.Item, now)
 			accepted.Items = append(accepted.Items, item)
+		case at.IsZero():
+			r.Items[i].Result = canceled(item.Item, item.Action, now)
 		case !at.Add(l.cfg.Latency).After(now):
 			r.Items[i].Result = success(item, at, now)
 		}
@@ -148,6 +153,8 @@ func (l *link) resend(a *agent, data []byte) (reply, error) {
 		switch {
 		case !known:
 			r.Unknown = append(r.Unknown, item)
+		case at.IsZero(): // its result was in the reply to the cancel
+			r.Unknown = append(r.Unknown, item)
 		case at.Add(l.cfg.Latency).After(now):
 			r.Running = append(r.Running, item)
 		default:
@@ -162,13 +169,8 @@ func (l *link) resend(a *agent, data []byte) (reply, error) {
 	return encoded(&r, request.ID)
 }
 
-// verify returns an error if msg has no valid signature of a server. command is false for a
-// resend request.
-func (a *agent) verify(msg *nats.Msg, command bool) error {
-	messageType := agentproto.TypeResend
-	if command {
-		messageType = agentproto.TypeCommand
-	}
+// verify returns an error if msg has no valid signature of a server for its type.
+func (a *agent) verify(msg *nats.Msg, messageType string) error {
 	return a.keys.current().Verify(msg.Header, &fleetkey.Message{Purpose: messageType, Body: msg.Data})
 }
 
@@ -219,7 +221,7 @@ type itemID struct {
 	item int
 }
 
-// memory holds the acceptance times of the latest items. It evicts the oldest item first.
+// memory holds the acceptance times of the latest items; zero for canceled ones. It evicts the oldest item first.
 type memory struct {
 	accepted map[itemID]time.Time
 	ring     []itemID

@@ -20,7 +20,7 @@ func appendReply(b []byte, h agentproto.Header, instance string, items []command
 		b = appendTexts(b, comma(i), `{"item":`)
 		b = strconv.AppendInt(b, int64(item.Item), 10)
 		if results {
-			b = appendResult(append(b, `,"result":`...), item, now, now)
+			b = appendResult(append(b, `,"result":`...), item, succeeded, now, now)
 		}
 		b = append(b, '}')
 	}
@@ -30,16 +30,26 @@ func appendReply(b []byte, h agentproto.Header, instance string, items []command
 // appendResults appends to b [agentproto.Results] with a successful result of every item.
 func appendResults(b []byte, h agentproto.Header, o *outcome) []byte {
 	b = appendTexts(appendHeader(b, h), `,"task":"`, o.command.Task, `","host":"`, o.agent.host, `","instance":"`, o.agent.instance, `","results":[`)
+	verdict := succeeded
+	if o.interrupted {
+		verdict = interrupted
+	}
 	for i, item := range o.command.Items {
-		b = appendResult(append(b, comma(i)...), item, o.accepted, o.at)
+		b = appendResult(append(b, comma(i)...), item, verdict, o.accepted, o.at)
 	}
 	return append(b, `],"receipt":true}`...)
 }
 
-func appendResult(b []byte, item commandItem, accepted, now time.Time) []byte {
+// Encoded outcomes of results.
+const (
+	succeeded   = `,"code":0,"reason":"succeeded","message":"success"`
+	interrupted = `,"code":65535,"reason":"command_failed","message":"interrupted: the task was canceled"`
+)
+
+func appendResult(b []byte, item commandItem, verdict string, accepted, now time.Time) []byte {
 	b = append(b, `{"item":`...)
 	b = strconv.AppendInt(b, int64(item.Item), 10)
-	b = append(b, `,"code":0,"reason":"succeeded","message":"success","status":{"at":"`...)
+	b = appendTexts(b, verdict, `,"status":{"at":"`)
 	b = now.AppendFormat(b, time.RFC3339Nano)
 	b = appendTexts(b, `","utc_offset_s":0,`, statusText(item.Action), `},"accepted_at":"`)
 	b = accepted.AppendFormat(b, time.RFC3339Nano)

@@ -56,6 +56,8 @@ type outcome struct {
 	trace    string // traceparent that is sent with the results
 	accepted time.Time
 	at       time.Time
+	// interrupted states that the items failed, because their task was canceled.
+	interrupted bool
 }
 
 // unstored is a sent outcome that waits for a receipt. Its command contains only the items
@@ -98,17 +100,19 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// handle replies to a command or a resend request.
+// handle replies to a command, a cancel or a resend request.
 func (l *link) handle(msg *nats.Msg) {
 	a := l.agents[msg.Subject]
 	l.trace = msg.Header.Get(traceHeader)
 	var r reply
 	var err error
-	switch command := isCommand(msg.Data); {
-	case a.verify(msg, command) != nil:
+	switch kind := messageType(msg.Data); {
+	case a.verify(msg, kind) != nil:
 		r, err = l.refuse(a, "", agentproto.RefusedSignature, "refused by a simulated agent")
-	case command:
+	case kind == agentproto.TypeCommand:
 		r, err = l.accept(a, msg.Data)
+	case kind == agentproto.TypeCancel:
+		r, err = l.cancel(a, msg.Data)
 	default:
 		r, err = l.resend(a, msg.Data)
 	}
