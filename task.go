@@ -168,6 +168,8 @@ type Task struct {
 	Seq int `json:",omitzero"`
 	// Hold suspends delivery; zero if the task is not held or has ended.
 	Hold Hold `json:",omitzero"`
+	// Cancel is the cancellation of the task; zero if it was not canceled.
+	Cancel Cancel `json:",omitzero"`
 
 	Actions     []Action // distinct actions of the operations
 	Dialect     string
@@ -183,9 +185,28 @@ type Task struct {
 // Held reports whether delivery is suspended.
 func (t *Task) Held() bool { return t.Hold.Kind != "" }
 
+// Canceled reports whether the task was canceled. It ends when its last item has a result.
+func (t *Task) Canceled() bool { return t.Cancel.Mode != "" }
+
 // HoldLimit is the time at which the pending items of a held task fail: halfway
 // between its deadline and its expiry, so that callers can read their results.
 func (t *Task) HoldLimit() time.Time { return t.Deadline.Add(t.ExpiresAt.Sub(t.Deadline) / 2) }
+
+// Cancel ends a task: items that no agent has begun do not run.
+type Cancel struct {
+	Mode   CancelMode
+	Reason string    // reason given by the caller, at most [MaxHoldReason] bytes
+	Since  time.Time // by the store's clock
+}
+
+// CancelMode says what happens to items that agents have begun.
+type CancelMode string
+
+// Values of [CancelMode].
+const (
+	CancelDrain     CancelMode = "drain"     // they end by themselves
+	CancelInterrupt CancelMode = "interrupt" // agents terminate their commands
+)
 
 // Hold suspends the delivery of a task. Items that agents have accepted go on.
 type Hold struct {

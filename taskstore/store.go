@@ -109,12 +109,13 @@ const (
 	GateGone     Gate = "gone"     // the task or chunk does not exist or was removed
 	GateRejected Gate = "rejected" // the task was rejected
 	GateOverdue  Gate = "overdue"  // the deadline has passed
+	GateCanceled Gate = "canceled" // the task was canceled: the open items must end
 	GateHeld     Gate = "held"     // the task is held, and delivery resumes with [Control.Resume]
 	GateFinished Gate = "finished" // every item of the chunk has a final result, or the chunk is done
 )
 
 // Begun is the result of [Delivery.Begin], with the data that a worker needs to deliver
-// a chunk. Unless Gate is [GateOpen], only Gate and Now are set.
+// a chunk. Unless Gate is [GateOpen] or [GateCanceled], only Gate and Now are set.
 type Begun struct {
 	Gate  Gate
 	Now   time.Time
@@ -185,6 +186,13 @@ type Control interface {
 	// Resume ends the hold. It moves the deadline by the time for which the task was held,
 	// but not beyond its expiry. A task that is not held does not change.
 	Resume(ctx context.Context, id procfleet.TaskID, seq int) (procfleet.Task, error)
+	// Cancel cancels a task and ends its hold. The items of chunks that were never begun
+	// become canceled, with a result of rank [procfleet.RankServer] that names the reason;
+	// if no item is open then, the task is finished. Every Begin that starts after Cancel
+	// has returned, or was ordered after it, returns [GateCanceled] for a chunk with open
+	// items; such chunks are not done again. The mode of a canceled task changes from drain
+	// to interrupt only; otherwise a task that is canceled already does not change.
+	Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error)
 }
 
 // TaskQuery selects one page of the task list, newest task first.

@@ -5,53 +5,100 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
 // Pause holds an open task.
 func (s *Store) Pause(ctx context.Context, id procfleet.TaskID, reason string, seq int) (procfleet.Task, error) {
-	return s.control(ctx, id, seq, func(t *tx, r *taskRecord) (changed bool) {
-		if r.Held() {
-			return false
-		}
+	return s.control(ctx, id, seq, (*procfleet.Task).Held, func(t *tx, r *taskRecord) error {
 		r.Hold = procfleet.Hold{Kind: procfleet.HoldOperator, Reason: reason, Since: t.Now}
-		return true
+		return nil
 	})
 }
 
 // Resume ends the hold of a task and moves its deadline.
 func (s *Store) Resume(ctx context.Context, id procfleet.TaskID, seq int) (procfleet.Task, error) {
-	return s.control(ctx, id, seq, func(t *tx, r *taskRecord) (changed bool) {
-		if !r.Held() {
-			return false
-		}
-		r.Deadline = r.Deadline.Add(max(0, t.Now.Sub(r.Hold.Since)))
-		if r.Deadline.After(r.ExpiresAt) {
-			r.Deadline = r.ExpiresAt
-		}
-		r.Hold = procfleet.Hold{}
-		return true
+	resumed := func(task *procfleet.Task) bool { return !task.Held() }
+	return s.control(ctx, id, seq, resumed, func(t *tx, r *taskRecord) error {
+		t.endHold(r)
+		return nil
 	})
 }
 
-// control applies a transition to an open task. The transition reports whether it changed
-// the record.
-func (s *Store) control(ctx context.Context, id procfleet.TaskID, seq int, transition func(*tx, *taskRecord) bool) (task procfleet.Task, err error) {
+func (t *tx) endHold(r *taskRecord) {
+	if !r.Held() {
+		return
+	}
+	r.Deadline = r.Deadline.Add(max(0, t.Now.Sub(r.Hold.Since)))
+	if r.Deadline.After(r.ExpiresAt) {
+		r.Deadline = r.ExpiresAt
+	}
+	r.Hold = procfleet.Hold{}
+}
+
+// Cancel cancels a task and ends the items of the chunks that were never begun.
+func (s *Store) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
+	canceled := func(task *procfleet.Task) bool {
+		return task.Canceled() && (mode == procfleet.CancelDrain || task.Cancel.Mode == procfleet.CancelInterrupt)
+	}
+	return s.control(ctx, id, seq, canceled, func(t *tx, r *taskRecord) error {
+		since := t.Now
+		if r.Canceled() {
+			since = r.Cancel.Since
+		}
+		t.endHold(r)
+		r.Cancel = procfleet.Cancel{Mode: mode, Reason: reason, Since: since}
+		return t.cancelItems(r)
+	})
+}
+
+// cancelItems ends the items of chunks that were never begun. The other chunks must be
+// published again.
+func (t *tx) cancelItems(r *taskRecord) error {
+	ls := t.legs(r)
+	all, err := ls.all()
+	if err != nil {
+		return err
+	}
+	for chunk, l := range all {
+		if !l.Begun.IsZero() {
+			l.Done = false
+			ls.dirty[chunk] = true
+			continue
+		}
+		for i := range l.Marks {
+			if pack.Mark(l.Marks[i]) == pack.Pending {
+				ls.mark(chunk, i, pack.Cancelled)
+			}
+		}
+	}
+	r.State = procfleet.TaskRunning
+	if r.Counts.Open() == 0 {
+		t.finish(r)
+	}
+	return ls.save()
+}
+
+// control applies a transition to an open task, unless the task is done with it already.
+func (s *Store) control(ctx context.Context, id procfleet.TaskID, seq int, already func(*procfleet.Task) bool, transition func(*tx, *taskRecord) error) (task procfleet.Task, err error) {
 	var refused error
 	task, err = update(ctx, s, func(t *tx) (procfleet.Task, error) {
 		r, err := t.task(id)
 		if err != nil {
 			return procfleet.Task{}, err
 		}
-		before := taskOf(r)
 		switch {
 		case r.State.Done():
 			refused = taskstore.ErrDone
-			return before, nil
-		case !transition(t, r):
-			return before, nil
-		case seq != taskstore.AnySeq && seq != before.Seq:
+			return taskOf(r), nil
+		case already(&r.Task):
+			return taskOf(r), nil
+		case seq != taskstore.AnySeq && seq != r.Seq:
 			refused = taskstore.ErrSeq
-			return before, nil
+			return taskOf(r), nil
+		}
+		if err := transition(t, r); err != nil {
+			return procfleet.Task{}, err
 		}
 		r.Seq++
 		return taskOf(r), t.putTask(r)

@@ -32,10 +32,10 @@ func (t *tx) begin(id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 		return taskstore.Begun{}, err
 	}
 	b := taskstore.Begun{Gate: t.gate(r, l), Now: t.Now}
-	if b.Gate != taskstore.GateOpen {
+	if b.Gate != taskstore.GateOpen && b.Gate != taskstore.GateCanceled {
 		return b, nil
 	}
-	if l.Begun.IsZero() {
+	if l.Begun.IsZero() && b.Gate == taskstore.GateOpen {
 		l.Begun, r.State = t.Now, procfleet.TaskRunning
 		ls.dirty[chunk] = true
 		if err := ls.save(); err != nil {
@@ -58,6 +58,8 @@ func (t *tx) gate(r *taskRecord, l *leg) taskstore.Gate {
 		return taskstore.GateHeld
 	case !t.Now.Before(r.Deadline):
 		return taskstore.GateOverdue
+	case r.Canceled():
+		return taskstore.GateCanceled
 	}
 	return taskstore.GateOpen
 }
@@ -138,12 +140,17 @@ func (t *tx) record(b taskstore.Batch) (taskstore.Recorded, error) {
 	}
 	switch {
 	case r.Counts.Open() == 0 && r.State != procfleet.TaskFinished:
-		r.State, r.FinishedAt, r.NotifyPending, r.Hold = procfleet.TaskFinished, t.Now, true, procfleet.Hold{}
+		t.finish(r)
 		out.Completed = true
 	case r.State == procfleet.TaskAccepted:
 		r.State = procfleet.TaskRunning // a task with a result can no longer be rejected
 	}
 	return out, ls.save()
+}
+
+// finish ends a task without open items; its end is to be notified.
+func (t *tx) finish(r *taskRecord) {
+	r.State, r.FinishedAt, r.NotifyPending, r.Hold = procfleet.TaskFinished, t.Now, true, procfleet.Hold{}
 }
 
 // apply stores a result and marks its item if the result's rank is higher. It reports

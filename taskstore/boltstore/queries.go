@@ -224,7 +224,12 @@ func (rd *reader) item(index int) (procfleet.ItemResult, error) {
 		out.State = mark.State()
 	default:
 		out.State = mark.State()
-		out.Result, err = pack.ReadResult(string(rd.t.Bucket(bucketResults).Get(partKey(rd.task.Number, index))))
+		result := rd.t.Bucket(bucketResults).Get(partKey(rd.task.Number, index))
+		if mark == pack.Cancelled && result == nil {
+			out.Result = pack.Cancellation(&rd.task.Task, index)
+			break
+		}
+		out.Result, err = pack.ReadResult(string(result))
 	}
 	return out, err
 }

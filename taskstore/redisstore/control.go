@@ -17,6 +17,7 @@ import (
 // pauseScript holds an open task.
 //
 // KEYS[1] head
+// KEYS[2] marks
 // ARGV[1] expected seq, or "" for any
 // ARGV[2] number of the following fields
 // ARGV[3..] fields of the head to return, then the stored hold without its time
@@ -34,9 +35,40 @@ redis.call('HSET', KEYS[1], 'hold', text(now()) .. ' ' .. ARGV[#ARGV])
 var resumeScript = controlScript(`
 if not h[3] then return 'ok' end
 if other then return 'seq' end
-local held = math.max(0, now() - tonumber(string.match(h[3], '^%d+')))
-redis.call('HSET', KEYS[1], 'deadline', text(math.min(h[4] + held, tonumber(h[5]))))
-redis.call('HDEL', KEYS[1], 'hold')
+endHold()
+`)
+
+// cancelScript cancels a task and ends the items of the chunks that were never begun. The
+// other chunks are not done again.
+//
+// Keys, arguments and reply are those of [pauseScript], with the mode and the reason
+// instead of the hold.
+var cancelScript = controlScript(`
+local mode = ARGV[#ARGV - 1]
+local given = redis.call('HGET', KEYS[1], 'cancel')
+if given and (mode == 'drain' or string.match(given, '^%d+ (%a+)') ~= 'drain') then return 'ok' end
+if other then return 'seq' end
+endHold()
+local since = given and string.match(given, '^%d+') or text(now())
+local set = {'state', 'running', 'cancel', since .. ' ' .. mode .. ' ' .. ARGV[#ARGV]}
+local c = redis.call('HMGET', KEYS[1], 'chunks', 'directory', 'n:p', 'n:d', 'n:c')
+local ended = 0
+for k = 0, c[1] - 1 do
+  if redis.call('HEXISTS', KEYS[1], 'begun:' .. k) == 1 then
+    redis.call('HDEL', KEYS[1], 'done:' .. k)
+  else
+    local first, past = itemsOf(c[2], k)
+    local marks, n = string.gsub(redis.call('GETRANGE', KEYS[2], first, past - 1), 'p', 'c')
+    if n > 0 then redis.call('SETRANGE', KEYS[2], first, marks) end
+    ended = ended + n
+  end
+end
+local pending = c[3] - ended
+for _, v in ipairs({'n:p', pending, 'n:c', (c[5] or 0) + ended}) do set[#set + 1] = v end
+if pending + (c[4] or 0) == 0 then
+  for _, v in ipairs({'state', 'finished', 'finished', text(now()), 'notify', 1}) do set[#set + 1] = v end
+end
+redis.call('HSET', KEYS[1], unpack(set))
 `)
 
 // controlScript returns a script that applies a transition to an open task. transition is
@@ -44,9 +76,15 @@ redis.call('HDEL', KEYS[1], 'hold')
 // head h (state, seq, hold, deadline, expires); other is true if the caller expects
 // another seq.
 func controlScript(transition string) *redis.Script {
-	return redis.NewScript(redisconn.LuaNow + `
+	return redis.NewScript(redisconn.LuaNow + luaItemsOf + `
 local h = redis.call('HMGET', KEYS[1], 'state', 'seq', 'hold', 'deadline', 'expires')
 local other = ARGV[1] ~= '' and tonumber(ARGV[1]) ~= tonumber(h[2] or 0)
+local function endHold()
+  if not h[3] then return end
+  local held = math.max(0, now() - tonumber(string.match(h[3], '^%d+')))
+  redis.call('HSET', KEYS[1], 'deadline', text(math.min(h[4] + held, tonumber(h[5]))))
+  redis.call('HDEL', KEYS[1], 'hold')
+end
 local function transition()
   if not h[1] then return 'gone' end
   if h[1] == 'finished' or h[1] == 'rejected' then return 'done' end
@@ -73,14 +111,19 @@ func (s *Store) Resume(ctx context.Context, id procfleet.TaskID, seq int) (procf
 	return s.control(ctx, id, "resume", resumeScript, seq)
 }
 
+// Cancel cancels a task, in one round trip.
+func (s *Store) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
+	return s.control(ctx, id, "cancel", cancelScript, seq, string(mode), reason)
+}
+
 // control runs a script of [controlScript]. It waits for replicas: a fail-over must not
 // resume a task whose pause was confirmed.
 func (s *Store) control(ctx context.Context, id procfleet.TaskID, what string, script *redis.Script, seq int, more ...any) (procfleet.Task, error) {
 	if _, err := number(id); err != nil {
 		return procfleet.Task{}, err
 	}
-	fields := taskFields()
-	c := &redisconn.Call{Script: script, Keys: []string{s.keys.task(id).head()}, Args: []any{"", len(fields)}}
+	keys, fields := s.keys.task(id), taskFields()
+	c := &redisconn.Call{Script: script, Keys: []string{keys.head(), keys.marks()}, Args: []any{"", len(fields)}}
 	if seq != taskstore.AnySeq {
 		c.Args[0] = seq
 	}
@@ -134,4 +177,16 @@ func readHold(text string) procfleet.Hold {
 	h := storedHold{Kind: procfleet.HoldOperator}
 	_ = json.Unmarshal([]byte(rest), &h)
 	return procfleet.Hold{Kind: h.Kind, Reason: h.Reason, Since: redisconn.Moment(since)}
+}
+
+// readCancel parses a stored cancellation: its time in microseconds, its mode and its reason,
+// separated by spaces.
+func readCancel(text string) procfleet.Cancel {
+	if text == "" {
+		return procfleet.Cancel{}
+	}
+	micros, rest, _ := strings.Cut(text, " ")
+	mode, reason, _ := strings.Cut(rest, " ")
+	since, _ := strconv.ParseInt(micros, 10, 64)
+	return procfleet.Cancel{Mode: procfleet.CancelMode(mode), Reason: reason, Since: redisconn.Moment(since)}
 }

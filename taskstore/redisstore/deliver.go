@@ -30,11 +30,11 @@ end
 // KEYS[3] chunk
 // ARGV[1] number of the chunk
 // ARGV[2..] fields of the head to return; the first is the state
-// Returns {gate, now} or {"open", now, first begun, marks, chunk, {fields}}.
+// Returns {gate, now} or {"open" or "canceled", now, first begun, marks, chunk, {fields}}.
 var beginScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + `
 local k, time = ARGV[1], text(now())
-local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', 'hold', unpack(ARGV, 2))
-local begun, state = h[1], h[6]
+local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', 'hold', 'cancel', unpack(ARGV, 2))
+local begun, state = h[1], h[7]
 if not state then return {'gone', time} end
 local first, past = itemsOf(h[3], k)
 if not past then return {'gone', time} end
@@ -45,12 +45,12 @@ if h[5] then return {'held', time} end
 if tonumber(time) >= tonumber(h[4]) then return {'overdue', time} end
 local chunk = redis.call('GET', KEYS[3])
 if not chunk then return {'gone', time} end
-if not begun then
+if not begun and not h[6] then
   begun = time
-  if state == 'accepted' then h[6] = 'running' end
-  redis.call('HSET', KEYS[1], 'state', h[6], 'begun:' .. k, begun)
+  if state == 'accepted' then h[7] = 'running' end
+  redis.call('HSET', KEYS[1], 'state', h[7], 'begun:' .. k, begun)
 end
-return {'open', time, begun, marks, chunk, {unpack(h, 6, 4 + #ARGV)}}
+return {h[6] and 'canceled' or 'open', time, begun or '', marks, chunk, {unpack(h, 7, 5 + #ARGV)}}
 `)
 
 // luaWriteMarks writes changed marks. It writes marks that are close to each other with
@@ -142,7 +142,7 @@ func readBegun(id procfleet.TaskID, cmd *redis.Cmd) (taskstore.Begun, error) {
 	}
 	h := head{values: values}
 	b := taskstore.Begun{Gate: taskstore.Gate(h.text()), Now: redisconn.Moment(h.int())}
-	if b.Gate != taskstore.GateOpen {
+	if b.Gate != taskstore.GateOpen && b.Gate != taskstore.GateCanceled {
 		return b, nil
 	}
 	b.FirstBegun = redisconn.Moment(h.int())

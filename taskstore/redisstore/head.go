@@ -25,8 +25,9 @@ import (
 const (
 	publishedField = "published"
 	directoryField = "directory"
-	seqField       = "seq"  // see [procfleet.Task.Seq]; missing means 0
-	holdField      = "hold" // see [readHold]; missing while the task is not held
+	seqField       = "seq"    // see [procfleet.Task.Seq]; missing means 0
+	holdField      = "hold"   // see [readHold]; missing while the task is not held
+	cancelField    = "cancel" // see [readCancel]; missing unless the task was canceled
 	bodyField      = "body"
 )
 
@@ -39,7 +40,7 @@ func countField(s procfleet.State) string { return "n:" + pack.Marks(s)[:1] }
 func taskFields() []string {
 	fields := []string{
 		"state", "lane", "items", "chunks", "created", "deadline", "expires",
-		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, "about",
+		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, cancelField, "about",
 	}
 	for _, s := range procfleet.States() {
 		fields = append(fields, countField(s))
@@ -77,7 +78,7 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		FinishedAt:    redisconn.Moment(h.int()),
 		Dispatched:    h.int() == 1,
 		NotifyPending: h.int() == 1, EventPublished: h.int() == 1,
-		RejectReason: h.text(), Seq: int(h.int()), Hold: readHold(h.text()),
+		RejectReason: h.text(), Seq: int(h.int()), Hold: readHold(h.text()), Cancel: readCancel(h.text()),
 		Counts: make(procfleet.Counts, len(procfleet.States())),
 	}
 	if t.State == "" {

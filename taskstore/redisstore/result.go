@@ -124,6 +124,8 @@ func row(t *procfleet.Task, view *pack.View, item int, mark pack.Mark, result st
 	switch {
 	case r.State == procfleet.StateRejected && result == "":
 		r.Result = pack.Rejection(t, item)
+	case r.State == procfleet.StateCancelled && result == "":
+		r.Result = pack.Cancellation(t, item)
 	case r.State.Final() && result == "":
 		return procfleet.ItemResult{}, taskstore.ErrNotFound // the task expired in the meantime
 	case r.State.Final():

@@ -20,6 +20,11 @@ func controlChecks() []Check {
 		{Name: "no chunk opens after pause has returned", Fn: pauseAgainstBegin},
 		{Name: "resume moves the deadline by the time of the pause", Fn: resumeMovesDeadline, Needs: Needs{Advance: true}},
 		{Name: "a pause survives a crash", Fn: pauseSurvives, Needs: Needs{Reopen: true}},
+		{Name: "a cancel ends what was never begun", Fn: cancelEndsPending},
+		{Name: "a cancel reopens the chunks that were begun", Fn: cancelReopens},
+		{Name: "a cancel of a task that was never begun finishes it", Fn: cancelFinishes},
+		{Name: "a cancel changes from drain to interrupt only", Fn: cancelRepeats},
+		{Name: "no chunk begins after cancel has returned", Fn: cancelAgainstBegin},
 	}
 }
 

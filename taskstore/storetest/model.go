@@ -64,6 +64,8 @@ func (m *model) begin(chunk int) taskstore.Gate {
 		return taskstore.GateFinished
 	case m.task.Held():
 		return taskstore.GateHeld
+	case m.task.Canceled():
+		return taskstore.GateCanceled
 	}
 	m.begun[chunk], m.visited, m.task.State = true, true, procfleet.TaskRunning
 	return taskstore.GateOpen
@@ -183,9 +185,51 @@ func step(ctx context.Context, t T, s Subject, m *model, random *rand.Rand, few 
 	return true
 }
 
-// controlRandomly pauses or resumes the task.
+// cancel cancels the items of chunks that were never begun.
+func (m *model) cancel(c procfleet.Cancel) {
+	for chunk := range m.begun {
+		if m.begun[chunk] {
+			m.done[chunk] = false
+			continue
+		}
+		for i := chunk * procfleet.ChunkItems; i < min((chunk+1)*procfleet.ChunkItems, len(m.states)); i++ {
+			if m.states[i] == procfleet.StatePending {
+				m.results[i] = procfleet.Result{
+					Item: i, Code: procfleet.CodeFailed, Reason: procfleet.ReasonCancelled, Rank: procfleet.RankServer,
+					Message: "canceled before it was sent to the agent", FinishedAt: c.Since,
+				}
+				m.move(i, procfleet.StateCancelled)
+			}
+		}
+	}
+	m.visited, m.task.State, m.task.Hold = true, procfleet.TaskRunning, procfleet.Hold{}
+	if m.task.Counts.Open() == 0 {
+		m.task.State, m.task.NotifyPending = procfleet.TaskFinished, true
+	}
+}
+
+// cancelRandomly cancels the task.
+func cancelRandomly(ctx context.Context, t T, s Subject, m *model) bool {
+	t.Helper()
+	got, err := s.Cancel(ctx, m.task.ID, procfleet.CancelDrain, "", taskstore.AnySeq)
+	if m.task.State.Done() {
+		return equal(t, "cancel of a task that has ended", errors.Is(err, taskstore.ErrDone), true)
+	}
+	must(t, err, "cancel")
+	if !m.task.Canceled() {
+		m.cancel(got.Cancel)
+		m.task.Seq++
+		m.task.Deadline, m.task.Cancel = got.Deadline, got.Cancel
+	}
+	return equal(t, "canceled", got.Canceled(), true)
+}
+
+// controlRandomly pauses or resumes the task, and rarely cancels it.
 func controlRandomly(ctx context.Context, t T, s Subject, m *model, random *rand.Rand) bool {
 	t.Helper()
+	if random.IntN(10) == 0 {
+		return cancelRandomly(ctx, t, s, m)
+	}
 	call := func() (procfleet.Task, error) { return s.Resume(ctx, m.task.ID, taskstore.AnySeq) }
 	pauses := random.IntN(2) == 0
 	if pauses {

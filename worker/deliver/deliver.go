@@ -36,10 +36,11 @@ type Store interface {
 
 // Points at which [agentlink.Link].Reached is called.
 const (
-	PointBegun      = "worker.begun"       // the chunk is begun, no command is sent
-	PointRequested  = "worker.asked"       // the chunk's commands are sent
-	PointBeforeDone = "worker.before-done" // all hosts replied, but completion is not stored
-	PointAfterDone  = "worker.after-done"  // the chunk is stored as done but not acknowledged
+	PointBegun           = "worker.begun"        // the chunk is begun, no command is sent
+	PointRequested       = "worker.asked"        // the chunk's commands are sent
+	PointBeforeDone      = "worker.before-done"  // all hosts replied, but completion is not stored
+	PointCancelRequested = "worker.cancel-asked" // the requests to cancel a chunk's items are sent
+	PointAfterDone       = "worker.after-done"   // the chunk is stored as done but not acknowledged
 )
 
 // Config holds the dependencies and settings of a [Deliverer].
@@ -130,7 +131,7 @@ func (d *Deliverer) deliver(ctx context.Context, msg jetstream.Msg, s *slot) {
 		d.dropHeld(ctx, ref, msg)
 	case ctx.Err() != nil, errors.Is(err, errRequeue):
 		d.requeue(ctx, msg)
-	case errors.Is(err, errParkedFull):
+	case errors.Is(err, errParkedFull), errors.Is(err, errUndecided):
 		d.postpone(ctx, msg, attempt)
 	default:
 		tracecontext.Log(ctx, d.log).WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Error("chunk not delivered, will be redelivered")
@@ -148,6 +149,8 @@ func (d *Deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, s *slot)
 		return d.storeDone(ctx, ref)
 	case begun.Gate == taskstore.GateHeld:
 		return errHeld
+	case begun.Gate == taskstore.GateCanceled:
+		return d.cancelChunk(ctx, ref, begun)
 	case begun.Gate != taskstore.GateOpen:
 		return nil
 	}
@@ -192,6 +195,8 @@ func (d *Deliverer) begin(ctx context.Context, ref bus.ChunkRef) (*taskstore.Beg
 	if err != nil {
 		return nil, fmt.Errorf("begin chunk %s/%d: %w", ref.Task, ref.Chunk, err)
 	}
-	begun.Open = slices.DeleteFunc(begun.Open, func(i int) bool { return slices.Contains(begun.Delivered, i) })
+	if begun.Gate == taskstore.GateOpen {
+		begun.Open = slices.DeleteFunc(begun.Open, func(i int) bool { return slices.Contains(begun.Delivered, i) })
+	}
 	return &begun, nil
 }

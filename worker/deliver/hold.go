@@ -19,10 +19,10 @@ import (
 // that the task is not held. So no agent accepts a command of a task that was paused
 // longer ago than the window, even if the worker was suspended or received no hint.
 
-// errHeld ends the delivery of a chunk whose task is held.
-var errHeld = errors.New("the task is paused")
+// errHeld ends the delivery of a chunk whose task is held or canceled.
+var errHeld = errors.New("the task is paused or canceled")
 
-// renew renews the lease. It returns errHeld if the task is held.
+// renew renews the lease. It returns errHeld if the task is held or canceled.
 func (dl *delivery) renew(ctx context.Context) error {
 	asked := dl.cfg.Clock.Now()
 	var task procfleet.Task
@@ -33,7 +33,7 @@ func (dl *delivery) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read task %s: %w", dl.ref.Task, err)
 	}
-	if task.Held() {
+	if task.Held() || task.Canceled() {
 		return errHeld
 	}
 	dl.leased = asked
@@ -50,7 +50,8 @@ func (dl *delivery) renewStale(ctx context.Context) error {
 
 // dropHeld acknowledges the reference to a chunk of a held task. After the task is
 // resumed, the sweep publishes the chunk again. If the task was resumed before the
-// reference was removed from the stream, the sweep did not miss it: dropHeld publishes it.
+// reference was removed from the stream, the sweep did not miss it: dropHeld publishes it. A
+// canceled task is not held, so the next delivery of its chunk cancels the items.
 func (d *Deliverer) dropHeld(ctx context.Context, ref bus.ChunkRef, msg jetstream.Msg) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 	defer cancel()

@@ -32,6 +32,9 @@ func (s *Sweeper) needsRepair(task *procfleet.Task, age time.Duration, now time.
 }
 
 func (s *Sweeper) needsQueue(task *procfleet.Task, age time.Duration, now time.Time) bool {
+	if task.Canceled() && task.Counts.Open() > 0 && s.busAvailable(now) {
+		return true // the chunks that were begun are not done again
+	}
 	return age >= s.cfg.Timing.RequeueAfter && !task.Held() && task.Counts[procfleet.StatePending] > 0 && s.busAvailable(now)
 }
 

@@ -175,6 +175,19 @@ func cut(s string, n int) string {
 	return strings.ToValidUTF8(s[:min(n, len(s))], "")
 }
 
+// Cancellation returns the result of an item that had not begun when its task was canceled.
+// It is computed from the task; nothing is stored per item.
+func Cancellation(t *procfleet.Task, item int) procfleet.Result {
+	message := "canceled before it was sent to the agent"
+	if t.Cancel.Reason != "" {
+		message += ": " + t.Cancel.Reason
+	}
+	return procfleet.Result{
+		Item: item, Code: procfleet.CodeFailed, Reason: procfleet.ReasonCancelled, Rank: procfleet.RankServer,
+		Message: message, FinishedAt: t.Cancel.Since,
+	}
+}
+
 // Rejection returns the result of an item of a rejected task. It is computed from the
 // task; nothing is stored per item.
 func Rejection(t *procfleet.Task, item int) procfleet.Result {

@@ -1,0 +1,54 @@
+package storetest_test
+
+import (
+	"context"
+	"sync"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// forgetsReasons drops the reason of a cancel.
+type forgetsReasons struct{ taskstore.Store }
+
+func (s forgetsReasons) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, _ string, seq int) (procfleet.Task, error) {
+	return s.Store.Cancel(ctx, id, mode, "", seq)
+}
+
+// keepsDone leaves the chunks of a canceled task done.
+type keepsDone struct {
+	taskstore.Store
+	done *sync.Map
+}
+
+func (s keepsDone) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
+	if done {
+		s.done.Store(id, true)
+	}
+	return s.Store.Delivered(ctx, id, chunk, items, done)
+}
+
+func (s keepsDone) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error) {
+	if _, done := s.done.Load(id); done {
+		return nil, nil
+	}
+	return s.Store.Undone(ctx, id)
+}
+
+// cancelsSilently does not notify the end of a task that a cancel finished.
+type cancelsSilently struct{ taskstore.Store }
+
+func (s cancelsSilently) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
+	t, err := s.Store.Cancel(ctx, id, mode, reason, seq)
+	t.NotifyPending = false
+	return t, err
+}
+
+// modeBlind changes the mode with every cancel.
+type modeBlind struct{ taskstore.Store }
+
+func (s modeBlind) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
+	t, err := s.Store.Cancel(ctx, id, mode, reason, seq)
+	t.Cancel.Mode = mode
+	return t, err
+}
