@@ -38,8 +38,10 @@ func (in *intake) cancel(msg *nats.Msg) {
 	for i, d := range decisions {
 		item := &request.Items[i]
 		id := journal.ID{Task: request.Task, Item: item.Item}
-		if d.Result != nil {
+		if d.Kind == agentproto.DecisionDropped {
 			in.reporter.add(id, request.Lane, "") // the reply may be lost
+		}
+		if d.Result != nil {
 			in.clock.correct(d.Result)
 		} else if request.Interrupt {
 			in.engine.Interrupt(item.Key, id)

@@ -198,8 +198,8 @@ func (in *intake) resend(msg *nats.Msg) {
 func (in *intake) resendItems(request *agentproto.Resend, reply *agentproto.ResendReply) {
 	for _, item := range request.Items {
 		id := journal.ID{Task: request.Task, Item: item}
-		switch _, open, known := in.ledger.Result(id); {
-		case !known:
+		switch r, open, known := in.ledger.Result(id); {
+		case !known, r.Reason == agentproto.ReasonCancelled: // only the reply to a cancel contains such a result
 			reply.Unknown = append(reply.Unknown, item)
 		case open:
 			reply.Running = append(reply.Running, item)

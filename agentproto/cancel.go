@@ -39,8 +39,8 @@ type CancelReply struct {
 }
 
 // CancelDecision is the decision of an agent about one item. The result of a dropped
-// or tombstoned item has [ReasonCancelled] and is also sent in [Results]: no command
-// of the item has run or will run.
+// or tombstoned item has [ReasonCancelled]: no command of the item has run or will run
+// on this instance. The result of a dropped item is also sent in [Results].
 type CancelDecision struct {
 	Item     int    `json:"item"`
 	Decision string `json:"decision"`

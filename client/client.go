@@ -154,6 +154,8 @@ type (
 	Operation        = v1.Operation
 	Task             = v1.Task
 	TaskControl      = v1.TaskControl
+	TaskCancel       = v1.TaskCancel
+	Cancel           = v1.Cancel
 	Hold             = v1.Hold
 	Result           = v1.Result
 	Plan             = v1.Plan

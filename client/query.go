@@ -80,6 +80,13 @@ func (c *Client) ResumeTask(ctx context.Context, id procfleet.TaskID, control Ta
 	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/resume", control, &t)
 }
 
+// CancelTask cancels an open task: items that no agent has begun do not run. Commands that
+// run end by themselves, or are interrupted. Repeating a cancel changes nothing. Errors are
+// those of [Client.PauseTask].
+func (c *Client) CancelTask(ctx context.Context, id procfleet.TaskID, cancel TaskCancel) (t Task, err error) {
+	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/cancel", cancel, &t)
+}
+
 // Tasks yields tasks, newest first. It ends after the first error.
 func (c *Client) Tasks(ctx context.Context, q Query) iter.Seq2[Task, error] {
 	return all(q, func(q Query) (Page[Task], error) { return c.TaskPage(ctx, q) })

@@ -25,18 +25,17 @@ func (e *exchange) controllableTask(ctx context.Context, q *dialect.TaskControl)
 	return task, e.who.May(task.Business, actions...)
 }
 
-// controlTask pauses or resumes a task. The transition is stored when it returns; workers
+// controlTask pauses, resumes or cancels a task. The transition is stored when it returns; workers
 // and watchers are notified without waiting for them.
 func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (*procfleet.Task, error) {
 	record := audit.Record{Change: string(q.Transition) + " task", Task: task.ID, Business: task.Business, Actions: task.Actions, Reason: q.Reason}
 	if err := e.auditChange(ctx, record); err != nil {
 		return nil, err
 	}
-	transition := e.resumeTask
-	if q.Transition == dialect.PauseTask {
-		transition = e.pauseTask
+	transition := map[dialect.Transition]func(context.Context, *dialect.TaskControl) (procfleet.Task, error){
+		dialect.PauseTask: e.pauseTask, dialect.ResumeTask: e.resumeTask, dialect.CancelTask: e.cancelTask,
 	}
-	controlled, err := transition(ctx, q)
+	controlled, err := transition[q.Transition](ctx, q)
 	switch {
 	case errors.Is(err, taskstore.ErrSeq):
 		return nil, &dialect.Error{
@@ -66,13 +65,29 @@ func (e *exchange) pauseTask(ctx context.Context, q *dialect.TaskControl) (procf
 // chunks that workers dropped. If setting the visit fails, the task's regular visit does.
 func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
 	task, err := e.api.store.Resume(ctx, q.Task, seqOf(q))
-	if err != nil {
-		return task, err
+	if err == nil {
+		e.visitSoon(ctx, q.Task)
 	}
-	if err := e.api.store.Revisit(ctx, taskstore.NextVisit{Task: q.Task}); err != nil {
-		e.log().WithError(err).WithField("task", q.Task).Warn("resumed task not scheduled, next regular visit follows")
+	return task, err
+}
+
+// cancelTask cancels a task and makes its next visit due: the sweep publishes the chunks
+// that were begun, and notifies the end of a task that has no open items.
+func (e *exchange) cancelTask(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
+	task, err := e.api.store.Cancel(ctx, q.Task, q.Mode, q.Reason, seqOf(q))
+	if err == nil {
+		e.visitSoon(ctx, q.Task)
+		if hints := e.api.cfg.Hints; hints != nil {
+			_ = hints.Hold(q.Task) // workers also read the store
+		}
 	}
-	return task, nil
+	return task, err
+}
+
+func (e *exchange) visitSoon(ctx context.Context, id procfleet.TaskID) {
+	if err := e.api.store.Revisit(ctx, taskstore.NextVisit{Task: id}); err != nil {
+		e.log().WithError(err).WithField("task", id).Warn("task not scheduled, next regular visit follows")
+	}
 }
 
 func seqOf(q *dialect.TaskControl) int {

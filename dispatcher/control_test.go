@@ -93,6 +93,37 @@ func TestATaskIsPausedAndResumed(t *testing.T) {
 	}
 }
 
+func TestATaskIsCanceled(t *testing.T) {
+	t.Parallel()
+	c := startControlled(t, testConfig(t))
+	if b, err := c.store.Begin(t.Context(), c.id, 0); err != nil || b.Gate != taskstore.GateOpen {
+		t.Fatalf("gate %v, %v", b.Gate, err)
+	}
+	refused := c.control("cancel", `{"mode":"now"}`)
+	if refused.status != http.StatusBadRequest || !strings.Contains(refused.text, "mode") {
+		t.Errorf("unknown mode: %d %s", refused.status, refused.text)
+	}
+	for _, body := range []string{`{"reason":"wrong version","if_seq":0}`, `{"mode":"interrupt","if_seq":1}`} {
+		canceled := c.control("cancel", body)
+		cancel, _ := canceled.body["cancel"].(map[string]any)
+		if canceled.status != http.StatusOK || cancel["mode"] == nil || cancel["since"] == nil {
+			t.Errorf("cancel: %d %s", canceled.status, canceled.text)
+		}
+	}
+	b, err := c.store.Begin(t.Context(), c.id, 0)
+	if err != nil || b.Gate != taskstore.GateCanceled || b.Task.Cancel.Mode != procfleet.CancelInterrupt {
+		t.Errorf("gate %v, %+v, %v", b.Gate, b.Task.Cancel, err)
+	}
+	shard := taskstore.Shard(numberOf(t, c.id))
+	if due, err := c.store.Due(t.Context(), shard, 10); err != nil || len(due) != 1 || due[0].Task != c.id {
+		t.Errorf("due after cancel: %v, %v", due, err)
+	}
+	id := string(c.id)
+	if got, want := strings.Join(c.hints.sent, ", "), strings.Repeat("hold "+id+", hint "+id+", ", 2); got+", " != want {
+		t.Errorf("hints %s, want %s", got, want)
+	}
+}
+
 func numberOf(t *testing.T, id procfleet.TaskID) procfleet.Number {
 	t.Helper()
 	n, err := id.Number()

@@ -108,6 +108,12 @@ func (j *Journal) tombstone(g *group, c *Cancellation, r *agentproto.Result, bod
 	restoreOnFailure(g, j.index.ops, c.ID)
 	j.index.finish(d, at)
 	g.sync = true
+	// Only the reply contains the result of a tombstone: the worker knows whether another
+	// instance of the agent may have run the operation.
+	if _, err := g.add(&record{Acked: []ID{c.ID}}); err != nil {
+		return err
+	}
+	j.index.ops[c.ID].acked = true
 	return nil
 }
 

@@ -79,6 +79,8 @@ type Task struct {
 	Seq int `json:"seq"`
 	// Hold is nil unless the task is paused.
 	Hold *Hold `json:"hold"`
+	// Cancel is nil unless the task was canceled.
+	Cancel *Cancel `json:"cancel"`
 	// Callback is the URL without user info, query and fragment, which may
 	// contain secrets: callers other than the submitter can read the task.
 	Callback string `json:"callback,omitempty"`
@@ -99,9 +101,23 @@ type Hold struct {
 	Since  time.Time          `json:"since"`
 }
 
+// Cancel ends a task; see [procfleet.Cancel].
+type Cancel struct {
+	Mode   procfleet.CancelMode `json:"mode"`
+	Reason string               `json:"reason,omitempty"`
+	Since  time.Time            `json:"since"`
+}
+
+// TaskCancel is the optional body of POST /v1/tasks/{id}/cancel.
+type TaskCancel struct {
+	// Mode is drain by default.
+	Mode procfleet.CancelMode `json:"mode,omitempty"`
+	TaskControl
+}
+
 // TaskControl is the optional body of POST /v1/tasks/{id}/pause and /resume.
 type TaskControl struct {
-	// Reason is stored with the hold and in the audit log, at most
+	// Reason is stored with the hold or cancel and in the audit log, at most
 	// [procfleet.MaxHoldReason] bytes.
 	Reason string `json:"reason,omitempty"`
 	// IfSeq is the expected Seq of the task; nil accepts any.

@@ -126,6 +126,7 @@ func writeTask(out io.Writer, t client.Task) error {
 		{"state", taskStateText(&t)},
 		{"reason", t.RejectReason},
 		{"paused", holdText(t.Hold)},
+		{"canceled", cancelText(t.Cancel)},
 	} {
 		if line.text != "" {
 			fmt.Fprintf(table, "%s\t%s\n", line.name, oneLine(line.text))
@@ -144,22 +145,37 @@ func writeTask(out io.Writer, t client.Task) error {
 	return table.Flush()
 }
 
-// taskStateText returns the state of a task, and whether the task is paused.
+// taskStateText returns the state of a task, and whether the task is paused or canceled.
 func taskStateText(t *client.Task) string {
 	if t.Hold != nil {
 		return string(t.State) + ",paused"
+	}
+	if t.Cancel != nil {
+		return string(t.State) + ",canceled"
 	}
 	return string(t.State)
 }
 
 func holdText(h *client.Hold) string {
-	switch {
-	case h == nil:
+	if h == nil {
 		return ""
-	case h.Reason == "":
-		return "since " + h.Since.Format(time.RFC3339)
 	}
-	return "since " + h.Since.Format(time.RFC3339) + ": " + h.Reason
+	return sinceText(h.Since, h.Reason)
+}
+
+func cancelText(c *client.Cancel) string {
+	if c == nil {
+		return ""
+	}
+	return string(c.Mode) + " " + sinceText(c.Since, c.Reason)
+}
+
+func sinceText(since time.Time, reason string) string {
+	text := "since " + since.Format(time.RFC3339)
+	if reason != "" {
+		text += ": " + reason
+	}
+	return text
 }
 
 func actionsText(t client.Task) string {

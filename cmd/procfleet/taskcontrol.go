@@ -29,6 +29,26 @@ func newTaskResume(f *taskFlags) *cobra.Command {
 	return cmd
 }
 
+func newTaskCancel(f *taskFlags) *cobra.Command {
+	var interrupt bool
+	cancel := func(c *client.Client, ctx context.Context, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		mode := procfleet.CancelDrain
+		if interrupt {
+			mode = procfleet.CancelInterrupt
+		}
+		return c.CancelTask(ctx, id, client.TaskCancel{Mode: mode, TaskControl: control})
+	}
+	cmd := newTaskControl(f, cancel, "canceled")
+	cmd.Use, cmd.Short = "cancel ID...", "Cancel tasks: hosts that have not begun do not run the command"
+	cmd.Long = `Cancel tasks. Hosts that have not begun end as cancelled, and no command of them runs later. Commands that run end by
+themselves, or are interrupted with --interrupt: they get SIGTERM, and SIGKILL after the stop grace of the process. Hosts
+that do not reply within seconds end as unreachable.`
+	cmd.Example = `  procfleet task cancel GSETASK:20260102030405:6789 --reason "wrong version"
+  procfleet task cancel GSETASK:20260102030405:6789 --interrupt`
+	cmd.Flags().BoolVar(&interrupt, "interrupt", false, "terminate the commands that run")
+	return cmd
+}
+
 // newTaskControl returns a command that controls the tasks in its arguments. It goes on
 // after an error, so that one task that has ended does not keep the others running.
 func newTaskControl(f *taskFlags, control func(*client.Client, context.Context, procfleet.TaskID, client.TaskControl) (client.Task, error), done string) *cobra.Command {

@@ -117,7 +117,7 @@ type Outcomes struct {
 // ShowTask is the endpoint that returns one task.
 type ShowTask = Codec[procfleet.TaskID, *procfleet.Task]
 
-// ControlTask is the endpoint that pauses or resumes a task and returns it.
+// ControlTask is the endpoint that pauses, resumes or cancels a task and returns it.
 type ControlTask = Codec[TaskControl, *procfleet.Task]
 
 // Transition is a kind of [TaskControl].
@@ -127,13 +127,15 @@ type Transition string
 const (
 	PauseTask  Transition = "pause"
 	ResumeTask Transition = "resume"
+	CancelTask Transition = "cancel"
 )
 
 // TaskControl requests a transition of a task. IfSeq is the expected
-// [procfleet.Task.Seq]; nil accepts any.
+// [procfleet.Task.Seq]; nil accepts any. Mode is set for [CancelTask] only.
 type TaskControl struct {
 	Task       procfleet.TaskID
 	Transition Transition
+	Mode       procfleet.CancelMode
 	Reason     string
 	IfSeq      *int
 }

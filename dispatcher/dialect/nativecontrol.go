@@ -7,25 +7,44 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// decodeTaskControl returns the decoder of a control call. The body may be empty.
+// decodeTaskControl returns the decoder of a pause or resume. The body may be empty.
 func decodeTaskControl(transition Transition) func(*Request) (TaskControl, error) {
 	return func(r *Request) (TaskControl, error) {
-		id, err := decodeNativeTaskID(r)
-		if err != nil {
+		var body v1.TaskControl
+		return decodeControl(r, transition, &body, &body)
+	}
+}
+
+// decodeTaskCancel decodes a cancel. The body may be empty.
+func decodeTaskCancel(r *Request) (TaskControl, error) {
+	var body v1.TaskCancel
+	q, err := decodeControl(r, CancelTask, &body, &body.TaskControl)
+	switch q.Mode = body.Mode; q.Mode {
+	case procfleet.CancelDrain, procfleet.CancelInterrupt:
+	case "":
+		q.Mode = procfleet.CancelDrain
+	default:
+		err = errors.Join(err, invalid("mode", "is not drain or interrupt"))
+	}
+	return q, err
+}
+
+// decodeControl decodes the body, which contains control.
+func decodeControl(r *Request, transition Transition, body any, control *v1.TaskControl) (TaskControl, error) {
+	id, err := decodeNativeTaskID(r)
+	if err != nil {
+		return TaskControl{}, err
+	}
+	if len(r.Body) > 0 {
+		if err := decodeNativeBody(r, body); err != nil {
 			return TaskControl{}, err
 		}
-		var body v1.TaskControl
-		if len(r.Body) > 0 {
-			if err := decodeNativeBody(r, &body); err != nil {
-				return TaskControl{}, err
-			}
-		}
-		if body.IfSeq != nil && *body.IfSeq < 0 {
-			err = invalid("if_seq", "is negative")
-		}
-		q := TaskControl{Task: id, Transition: transition, Reason: body.Reason, IfSeq: body.IfSeq}
-		return q, errors.Join(tooLong("reason", body.Reason, procfleet.MaxHoldReason), err)
 	}
+	if control.IfSeq != nil && *control.IfSeq < 0 {
+		err = invalid("if_seq", "is negative")
+	}
+	q := TaskControl{Task: id, Transition: transition, Reason: control.Reason, IfSeq: control.IfSeq}
+	return q, errors.Join(tooLong("reason", control.Reason, procfleet.MaxHoldReason), err)
 }
 
 func nativeControlled(_ *TaskControl, t *procfleet.Task, _ string) Reply { return nativeEvent(t) }

@@ -59,6 +59,7 @@ var decoders = map[string]string{
 	"agent.intake.decode":       "agent.FuzzIntake",
 	"agent.intake.unpack":       "agent.FuzzIntake",
 	"agent.intake.resend":       "agent.FuzzIntake",
+	"agent.intake.cancel":       "agent.FuzzIntake",
 	"agent.intake.refuse":       "agent.FuzzIntake",
 	"agent.intake.respond":      "agentproto.FuzzPeekType",
 	"agent.settingsClient.load": "agent.FuzzSettingsReply",
@@ -158,6 +159,7 @@ var decoders = map[string]string{
 	"worker/hosts.decodeSettingsRequest": "worker/hosts.FuzzDecodeSettingsRequest",
 
 	"worker/deliver.delivery.handleReply": "worker/deliver.FuzzReply",
+	"worker/deliver.cancellation.handle":  "worker/deliver.FuzzCancelReply",
 	"worker/deliver.Deliverer.deliver":    "internal/bus.FuzzDecodeChunkRef internal/tracecontext.FuzzExtract",
 	"worker/deliver.Deliverer.requeue":    "internal/tracecontext.FuzzExtract",
 	"worker/deliver.Deliverer.republish":  "internal/bus.FuzzDecodeChunkRef",

@@ -450,6 +450,7 @@ func nativeTaskRows() map[string]row {
 				s.t.Errorf("%s: %+v", r, shown)
 			}
 		},
+		"native.cancel": func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // the task is finished
 		"native.pause":  func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // the task is finished
 		"native.resume": func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) },
 		"native.events": func(s *scene, r route) {

@@ -225,6 +225,10 @@ func (c *client) Resume(ctx context.Context, id procfleet.TaskID, seq int) (proc
 	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Resume(ctx, id, seq) })
 }
 
+func (c *client) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
+	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Cancel(ctx, id, mode, reason, seq) })
+}
+
 func (c *client) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
 	return read(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Task(ctx, id) })
 }

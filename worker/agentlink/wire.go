@@ -75,6 +75,7 @@ var knownOutcomes = map[string][]int{
 	agentproto.ReasonNotRunning:     {agentproto.CodeNotRunning},
 	agentproto.ReasonCommandFailed:  {agentproto.CodeFailed},
 	agentproto.ReasonCheckFailed:    {agentproto.CodeCheckFailed},
+	agentproto.ReasonCancelled:      {agentproto.CodeFailed},
 	agentproto.ReasonRefused:        {agentproto.CodeFailed, agentproto.CodeUnknownAction, agentproto.CodeAgentAbnormal},
 }
 
