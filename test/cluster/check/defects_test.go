@@ -391,6 +391,12 @@ var defects = []struct {
 		w.runsAt(starting, 20, 20)
 	}},
 
+	{"the command of a canceled item ran", RuleCanceled, func(w *world) {
+		w.end(starting, 1, func(r *client.Result) {
+			guess(r, procfleet.StateCancelled, procfleet.CodeFailed, procfleet.ReasonCancelled)
+		})
+	}},
+
 	{"a running process is started a second time", RuleExplained, func(w *world) { w.Deaths = nil }},
 	{"a process that does not run is stopped", RuleExplained, func(w *world) {
 		w.marks = slices.Delete(w.marks, 4, 5)
@@ -508,6 +514,12 @@ func TestPermittedHistoriesHaveNoViolation(t *testing.T) {
 			w.end(starting, 1, func(r *client.Result) {
 				outcome(r, procfleet.StateFailed, procfleet.CodeFailed, procfleet.ReasonCommandFailed)
 			})
+		},
+		"an item was canceled": func(w *world) {
+			w.end(starting, 1, func(r *client.Result) {
+				guess(r, procfleet.StateCancelled, procfleet.CodeFailed, procfleet.ReasonCancelled)
+			})
+			w.drop("run-1.0", two)
 		},
 		"a start was superseded": func(w *world) {
 			w.end(starting, 1, func(r *client.Result) {

@@ -30,8 +30,10 @@ func (s *seen) String() string {
 // reply.
 func served(r *client.Result) bool {
 	switch r.State {
-	case procfleet.StateUnreachable, procfleet.StateTimedOut, procfleet.StateCancelled, procfleet.StateRejected:
+	case procfleet.StateUnreachable, procfleet.StateTimedOut, procfleet.StateRejected:
 		return true
+	case procfleet.StateCancelled: // by the store, or by the agent
+		return !r.Late
 	case procfleet.StateFailed:
 		return r.AcceptedAt.IsZero() && r.StartedAt.IsZero()
 	case procfleet.StatePending, procfleet.StateDelivered, procfleet.StateSucceeded, procfleet.StateUnchanged:

@@ -140,7 +140,7 @@ type Load struct {
 	stop       context.CancelFunc // ends new submissions
 	abandon    context.CancelFunc // ends submissions in progress
 	submitters sync.WaitGroup
-	pauses     sync.WaitGroup
+	controls   sync.WaitGroup // pauses and cancels
 	stopPolls  context.CancelFunc
 	pollers    sync.WaitGroup
 
@@ -249,7 +249,10 @@ func (l *Load) submit(submitting, working context.Context, n int) {
 		id, err := l.send(working, n, number, s)
 		l.log.setOutcome(s, id, err)
 		if id != "" && number%pauseEvery == 0 {
-			l.pauses.Go(func() { l.pause(submitting, working, l.clients[n], id) })
+			l.controls.Go(func() { l.pause(submitting, working, l.clients[n], id) })
+		}
+		if id != "" && number%cancelEvery == 0 {
+			l.controls.Go(func() { l.cancel(working, l.clients[n], id) })
 		}
 		select {
 		case <-submitting.Done():
@@ -327,7 +330,7 @@ func (l *Load) Stop() {
 	l.stop()
 	l.abandon()
 	l.submitters.Wait()
-	l.pauses.Wait()
+	l.controls.Wait()
 	l.stopPolls()
 	l.pollers.Wait()
 	l.calls.close()

@@ -210,7 +210,7 @@ func (j *judge) decisive(process string, host procfleet.Host) *decision {
 	})
 	for i := range deeds {
 		switch r := deeds[i].result; {
-		case r.Reason == procfleet.ReasonRefused: // no effect
+		case r.Reason == procfleet.ReasonRefused, r.State == procfleet.StateCancelled: // no effect
 		case r.State == procfleet.StateSucceeded || r.State == procfleet.StateUnchanged:
 			return &deeds[i]
 		default:

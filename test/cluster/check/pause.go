@@ -83,14 +83,8 @@ func (j *judge) paused(marks []Mark) {
 // acceptedAt returns when the agent accepted an item, by its final result; zero if the
 // result does not show it.
 func (j *judge) acceptedAt(task procfleet.TaskID, item int) time.Time {
-	last := j.h.last(task)
-	if last == nil {
-		return time.Time{}
-	}
-	for i := range last.Results {
-		if last.Results[i].Item == item {
-			return last.Results[i].AcceptedAt
-		}
+	if r := j.final(task, item); r != nil {
+		return r.AcceptedAt
 	}
 	return time.Time{}
 }

@@ -22,7 +22,7 @@ func (l *Load) Settle(ctx context.Context) ([]Violation, error) {
 	l.cfg.Log("settling: waiting for submissions in progress")
 	giveUp := time.AfterFunc(l.cfg.Patience, l.abandon)
 	l.submitters.Wait()
-	l.pauses.Wait()
+	l.controls.Wait()
 	giveUp.Stop()
 	if _, err := l.resolveUnknown(ctx); err != nil {
 		return nil, fmt.Errorf("list all tasks: %w", err)

@@ -39,7 +39,8 @@ const (
 	RuleOrder    Rule = "commands on a process begin in the order of acceptance"
 	RuleExpired  Rule = "no command begins after its deadline"
 	// RulePaused: agents accept nothing of a task later than 10 s after it was paused.
-	RulePaused Rule = "a paused task begins nothing"
+	RulePaused   Rule = "a paused task begins nothing"
+	RuleCanceled Rule = "no command of a canceled item ever ran"
 	// RuleExplained is linearizability of each process on each host.
 	RuleExplained Rule = "one order of its commands explains every result of a process"
 )
@@ -48,7 +49,7 @@ const (
 var rules = []Rule{
 	RuleAccepted, RuleExists, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleProgress, RuleResult,
 	RuleFinal, RuleTwice, RuleRequested, RuleTrue, RuleNotLost, RuleState,
-	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleExplained,
+	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleExplained,
 }
 
 // Violation is a violated rule with the observation.
@@ -112,6 +113,7 @@ func (h *History) judge(marks []Mark) *judge {
 	j.marks(marks)
 	j.order(marks)
 	j.paused(marks)
+	j.canceled(marks)
 	j.finalStates()
 	return j
 }
