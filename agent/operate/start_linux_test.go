@@ -118,6 +118,18 @@ func TestHungStartCommandIsEnded(t *testing.T) {
 	}
 }
 
+// TestATimeoutNamesWhatHung: a slow login profile was taken for a slow program.
+func TestATimeoutNamesWhatHung(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.write("slow.sh", "echo initializing\nsleep 97\ntrue")
+	r := g.want("start", g.spec(func(s *agentproto.Spec) {
+		s.StartCmd, s.OpTimeoutMS = "true; sh slow.sh; true", 700
+	}), 65535, "start: command timed out; timeout=700ms in `")
+	g.says(r, "` → `sh slow.sh` → `sleep 97` (")
+	g.says(r, "output tail: initializing")
+}
+
 func TestHungStartCommandWithTheDaemonUp(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

@@ -197,9 +197,10 @@ func (w *work) runCommand(ctx context.Context, line string, limit time.Duration,
 		c.release()
 		return "", nil, new(interrupted())
 	case timedOut:
+		text := c.timeoutText(limit)
 		w.search(ctx)
 		w.endGroup(ctx, c)
-		trouble = Join(timeoutText(limit), w.tail())
+		trouble = Join(text, w.tail())
 	case exited:
 		if result := c.exec.Result(); !result.OK() {
 			trouble = Join("command failed", result.String(), w.tail())
@@ -209,8 +210,13 @@ func (w *work) runCommand(ctx context.Context, line string, limit time.Duration,
 	return trouble, c.release, nil
 }
 
-func timeoutText(limit time.Duration) string {
-	return fmt.Sprintf("command timed out; timeout=%s", limit)
+// timeoutText describes the timeout of a command that still runs.
+func (c *command) timeoutText(limit time.Duration) string {
+	text := fmt.Sprintf("command timed out; timeout=%s", limit)
+	if busy := proc.Hung(c.exec.Identity()); busy != "" {
+		text += " in " + busy
+	}
+	return text
 }
 
 func (w *work) warn(format string, args ...any) {

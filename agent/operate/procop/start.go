@@ -154,13 +154,14 @@ func (s startup) acceptForeground() Completion {
 }
 
 func (s startup) hung(ctx context.Context, c *command) Completion {
+	text := c.timeoutText(procspec.OpTimeout(s.spec))
 	s.search(ctx)
 	if s.inCommand() {
 		return s.acceptForeground()
 	}
 	s.endGroup(ctx, c)
 	s.search(ctx)
-	return commandFailed(timeoutText(procspec.OpTimeout(s.spec)), s.runningText(), s.tail())
+	return commandFailed(text, s.runningText(), s.tail())
 }
 
 // runningText returns a message that the process runs although its command failed; "" if no
