@@ -170,6 +170,10 @@ type Task struct {
 	Hold Hold `json:",omitzero"`
 	// Cancel is the cancellation of the task; zero if it was not canceled.
 	Cancel Cancel `json:",omitzero"`
+	// RetryOf is the task whose items this task repeats; empty if it is no retry.
+	RetryOf TaskID `json:",omitzero"`
+	// RetriedBy lists the retries of the task, in their order.
+	RetriedBy []TaskID `json:",omitempty"`
 
 	Actions     []Action // distinct actions of the operations
 	Dialect     string

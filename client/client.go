@@ -155,6 +155,7 @@ type (
 	Task             = v1.Task
 	TaskControl      = v1.TaskControl
 	TaskCancel       = v1.TaskCancel
+	TaskRetry        = v1.TaskRetry
 	Cancel           = v1.Cancel
 	Hold             = v1.Hold
 	Result           = v1.Result

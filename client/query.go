@@ -87,6 +87,21 @@ func (c *Client) CancelTask(ctx context.Context, id procfleet.TaskID, cancel Tas
 	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/cancel", cancel, &t)
 }
 
+// RetryTask creates a task from items of a task and the specs with which they ran, and
+// returns the new task. Both tasks name each other. Without IfSeq, RetryTask reads the task
+// first, so that a repeated request retries nothing twice. Errors are those of
+// [Client.PauseTask], and 409 if no item is in the requested states.
+func (c *Client) RetryTask(ctx context.Context, id procfleet.TaskID, retry TaskRetry) (t Task, err error) {
+	if retry.IfSeq == nil {
+		t, err := c.Task(ctx, id)
+		if err != nil {
+			return t, err
+		}
+		retry.IfSeq = &t.Seq
+	}
+	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/retry", retry, &t)
+}
+
 // Tasks yields tasks, newest first. It ends after the first error.
 func (c *Client) Tasks(ctx context.Context, q Query) iter.Seq2[Task, error] {
 	return all(q, func(q Query) (Page[Task], error) { return c.TaskPage(ctx, q) })

@@ -84,6 +84,7 @@ var changing = map[string]struct{ method, path, body string }{
 	"native": {http.MethodPost, "/v1/tasks", `{"action":"start","process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{"start":"./start.sh --password=hunter2"},
 		"labels":{"l":"hunter2"}},"hosts":["0:10.0.0.1","0:10.0.0.2"],"business":"2"}`},
 	"native.cancel":         {http.MethodPost, "/v1/tasks/TASK/cancel", `{"reason":"release"}`},
+	"native.retry":          {http.MethodPost, "/v1/tasks/FAILED/retry", `{"reason":"release"}`},
 	"native.pause":          {http.MethodPost, "/v1/tasks/TASK/pause", `{"reason":"release"}`},
 	"native.register":       {http.MethodPut, "/v1/registrations", `{"process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{"start":"./start.sh hunter2"}},"hosts":["0:10.0.0.1"]}`},
 	"native.set_groups":     {http.MethodPut, "/v1/groups", `{"namespace":"shop","groups":[],"hosts":["0:10.0.0.1"]}`},
@@ -119,16 +120,22 @@ func TestWhateverChangesSomethingIsAudited(t *testing.T) {
 	d.described = nil
 	uses := make(map[string]bool)
 	var open []string // a task for each control call, which may end it
-	for range 2 {
+	for range 3 {
 		made := d.call(http.MethodPost, "/v1/tasks", `{"action":"status","process":{"namespace":"shop","name":"web","proc_name":"nginx"},"hosts":["0:10.0.0.1"]}`, bkapi("bk_app_code", "free", "bk_app_secret", "s3cret")...)
 		id, _ := made.body["id"].(string)
 		open = append(open, id)
 	}
+	ended := open[2]
+	failed := procfleet.Result{Code: procfleet.CodeFailed, Reason: procfleet.ReasonCommandFailed, Rank: procfleet.RankAgent}
+	if _, err := store.Record(t.Context(), []taskstore.Batch{{Task: procfleet.TaskID(ended), Results: []procfleet.Result{failed}}}); err != nil {
+		t.Fatal(err)
+	}
 	for _, at := range changing {
-		if strings.Contains(at.path, "TASK") {
+		if strings.Contains(at.path, "/TASK/") {
 			at.path = strings.ReplaceAll(at.path, "TASK", open[0])
 			open = open[1:]
 		}
+		at.path = strings.ReplaceAll(at.path, "FAILED", ended)
 		header := append(bkapi("bk_app_code", "free", "bk_app_secret", "s3cret", "bk_username", "ann"), cmdbHeaders()...)
 		a := d.call(at.method, at.path, at.body, header...)
 		if a.status/100 != 2 {

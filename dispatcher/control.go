@@ -34,6 +34,9 @@ func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task
 	}
 	transition := map[dialect.Transition]func(context.Context, *dialect.TaskControl) (procfleet.Task, error){
 		dialect.PauseTask: e.pauseTask, dialect.ResumeTask: e.resumeTask, dialect.CancelTask: e.cancelTask,
+		dialect.RetryTask: func(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
+			return e.retryTask(ctx, q, task)
+		},
 	}
 	controlled, err := transition[q.Transition](ctx, q)
 	switch {

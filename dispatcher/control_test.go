@@ -1,9 +1,13 @@
 package dispatcher
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/procfleet/procfleet"
@@ -121,6 +125,107 @@ func TestATaskIsCanceled(t *testing.T) {
 	id := string(c.id)
 	if got, want := strings.Join(c.hints.sent, ", "), strings.Repeat("hold "+id+", hint "+id+", ", 2); got+", " != want {
 		t.Errorf("hints %s, want %s", got, want)
+	}
+}
+
+func TestARetryRepeatsTheItemsInTheseStates(t *testing.T) {
+	t.Parallel()
+	c := startControlled(t, testConfig(t))
+	made := c.call(http.MethodPost, "/v1/tasks", strings.Replace(nativeBody("0:10.0.0.1"), `["0:10.0.0.1"]`, `["0:10.0.0.1","0:10.0.0.2","0:10.0.0.3"]`, 1))
+	id, _ := made.body["id"].(string)
+	c.id = procfleet.TaskID(id)
+	none := c.control("retry", `{}`)
+	if none.status != http.StatusConflict || !strings.Contains(none.text, "no item in the states") {
+		t.Errorf("retry of a task without failures: %d %s", none.status, none.text)
+	}
+	results := []procfleet.Result{
+		{Item: 0, Reason: procfleet.ReasonSucceeded, Rank: procfleet.RankAgent},
+		{Item: 1, Code: procfleet.CodeFailed, Reason: procfleet.ReasonCommandFailed, Rank: procfleet.RankAgent},
+		{Item: 2, Code: procfleet.CodeAgentAbnormal, Reason: procfleet.ReasonUnreachable, Rank: procfleet.RankServer},
+	}
+	if _, err := c.store.Record(t.Context(), []taskstore.Batch{{Task: c.id, Results: results}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, refused := range []struct {
+		body, message string
+		status        int
+	}{
+		{`{"states":["succeeded"]}`, "states", http.StatusBadRequest},
+		{`{"hosts":["0:10.0.0.1"]}`, "0:10.0.0.1", http.StatusBadRequest},
+		{`{"if_seq":3}`, "seq 0", http.StatusConflict},
+	} {
+		if a := c.control("retry", refused.body); a.status != refused.status || !strings.Contains(a.text, refused.message) {
+			t.Errorf("retry %s: %d %s", refused.body, a.status, a.text)
+		}
+	}
+	first := c.control("retry", `{"states":["unreachable"],"if_seq":0}`)
+	second := c.control("retry", `{"if_seq":1}`)
+	want := map[string]string{"unreachable": "[0:10.0.0.3]", "all": "[0:10.0.0.2 0:10.0.0.3]"}
+	var retries []procfleet.TaskID
+	for name, a := range map[string]answer{"unreachable": first, "all": second} {
+		if a.status != http.StatusOK || a.body["retry_of"] != id {
+			t.Fatalf("%s: %d %s", name, a.status, a.text)
+		}
+		retry := procfleet.TaskID(a.body["id"].(string))
+		items, err := c.store.Chunk(t.Context(), retry, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var hosts []string
+		for _, it := range items {
+			hosts = append(hosts, it.Item.Target.Host.String())
+		}
+		if got := fmt.Sprint(hosts); got != want[name] {
+			t.Errorf("%s: items on %s, want %s", name, got, want[name])
+		}
+		retries = append(retries, retry)
+	}
+	task, err := c.store.Task(t.Context(), c.id)
+	if err != nil || len(task.RetriedBy) != 2 || task.Seq != 2 || !slices.Contains(retries, task.RetriedBy[0]) {
+		t.Errorf("retried by %v, seq %d, %v", task.RetriedBy, task.Seq, err)
+	}
+	if again := c.control("retry", `{"if_seq":1}`); again.status != http.StatusConflict {
+		t.Errorf("a repeated request: %d %s", again.status, again.text)
+	}
+}
+
+// unlinking fails the first link of a retry, as if the dispatcher had died before it.
+type unlinking struct {
+	Store
+	failed atomic.Bool
+}
+
+func (s *unlinking) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
+	if s.failed.CompareAndSwap(false, true) {
+		return procfleet.Task{}, taskstore.ErrUnavailable
+	}
+	return s.Store.Retried(ctx, id, retry)
+}
+
+func TestARetryThatWasNotLinkedIsFoundByTheNextRequest(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	d := startServer(t, testConfig(t), &unlinking{Store: store}, &fakeQueue{})
+	made := d.call(http.MethodPost, "/v1/tasks", nativeBody("0:10.0.0.1"))
+	id := procfleet.TaskID(made.body["id"].(string))
+	failed := procfleet.Result{Code: procfleet.CodeFailed, Reason: procfleet.ReasonCommandFailed, Rank: procfleet.RankAgent}
+	if _, err := store.Record(t.Context(), []taskstore.Batch{{Task: id, Results: []procfleet.Result{failed}}}); err != nil {
+		t.Fatal(err)
+	}
+	path := "/v1/tasks/" + string(id) + "/retry"
+	if a := d.call(http.MethodPost, path, `{"if_seq":0}`); a.status != http.StatusServiceUnavailable {
+		t.Fatalf("not linked: %d %s", a.status, a.text)
+	}
+	if a := d.call(http.MethodPost, path, `{"if_seq":0,"states":["unreachable","failed"]}`); a.status != http.StatusConflict {
+		t.Errorf("another retry: %d %s", a.status, a.text)
+	}
+	a := d.call(http.MethodPost, path, `{"if_seq":0}`)
+	if a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	tasks, err := store.Tasks(t.Context(), taskstore.TaskQuery{Limit: 10})
+	if err != nil || len(tasks) != 2 || string(tasks[0].ID) != a.body["id"] || tasks[1].RetriedBy[0] != tasks[0].ID {
+		t.Errorf("tasks are %+v, %v", tasks, err)
 	}
 }
 

@@ -87,8 +87,11 @@ type terms struct {
 	key string // the idempotency key, or ""
 	// sole means that the key belongs to one message. A redelivery of the message then
 	// counts as a repeat even if a newer dispatcher decodes the message differently.
-	sole     bool
-	notAfter time.Time // latest creation time, by the store's clock; zero means no limit
+	sole bool
+	// hash, if not empty, is the digest of the request, in place of that of the submission.
+	hash     string
+	retryOf  procfleet.TaskID // task whose items the new one repeats
+	notAfter time.Time        // latest creation time, by the store's clock; zero means no limit
 	// label returns the text by which the caller's dialect names a host that only a
 	// registration names; nil means [procfleet.Host.String].
 	label func(procfleet.Host) string
@@ -183,8 +186,8 @@ func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, 
 // has a key, a rejected expansion is not an error yet: registrations and catalog may
 // have changed since the first request with that key, and its task may exist.
 func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms) (drafted, error) {
-	var hash string
-	if t.key != "" && !t.sole {
+	hash := t.hash
+	if hash == "" && t.key != "" && !t.sole {
 		var err error
 		if hash, err = bodyHash(sub); err != nil { // of the submission as it was sent: agents may move between hosts, and registrations may change
 			return drafted{}, err
@@ -221,6 +224,7 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		Business:       sub.Business,
 		Callback:       sub.Callback,
 		Origin:         t.origin,
+		RetryOf:        t.retryOf,
 		IdempotencyKey: t.key,
 		BodyHash:       hash,
 		NotAfter:       t.notAfter,

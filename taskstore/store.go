@@ -56,6 +56,7 @@ type Draft struct {
 	Business    string
 	Callback    string
 	Origin      procfleet.Origin
+	RetryOf     procfleet.TaskID
 	Trace       string // as in [procfleet.Task]; at most 64 bytes
 
 	// IdempotencyKey identifies repeats of a request: if it is not empty, a repeat by
@@ -193,6 +194,9 @@ type Control interface {
 	// items; such chunks are not done again. The mode of a canceled task changes from drain
 	// to interrupt only; otherwise a task that is canceled already does not change.
 	Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error)
+	// Retried adds a retry to the task's RetriedBy, unless it is there already. It applies
+	// to tasks in any state, and to any seq.
+	Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error)
 }
 
 // TaskQuery selects one page of the task list, newest task first.

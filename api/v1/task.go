@@ -81,6 +81,10 @@ type Task struct {
 	Hold *Hold `json:"hold"`
 	// Cancel is nil unless the task was canceled.
 	Cancel *Cancel `json:"cancel"`
+	// RetryOf is the task whose items this task repeats; empty if it is no retry.
+	RetryOf procfleet.TaskID `json:"retry_of,omitempty"`
+	// RetriedBy lists the retries of the task, in their order.
+	RetriedBy []procfleet.TaskID `json:"retried_by,omitempty"`
 	// Callback is the URL without user info, query and fragment, which may
 	// contain secrets: callers other than the submitter can read the task.
 	Callback string `json:"callback,omitempty"`
@@ -112,6 +116,16 @@ type Cancel struct {
 type TaskCancel struct {
 	// Mode is drain by default.
 	Mode procfleet.CancelMode `json:"mode,omitempty"`
+	TaskControl
+}
+
+// TaskRetry is the optional body of POST /v1/tasks/{id}/retry.
+type TaskRetry struct {
+	// States are the states of the items to repeat; by default failed, unreachable,
+	// timed_out and cancelled.
+	States []procfleet.State `json:"states,omitempty"`
+	// Hosts limits the retry to items on these hosts; empty means all.
+	Hosts []procfleet.Host `json:"hosts,omitempty"`
 	TaskControl
 }
 

@@ -127,6 +127,8 @@ func writeTask(out io.Writer, t client.Task) error {
 		{"reason", t.RejectReason},
 		{"paused", holdText(t.Hold)},
 		{"canceled", cancelText(t.Cancel)},
+		{"retry of", string(t.RetryOf)},
+		{"retried by", retriesText(&t)},
 	} {
 		if line.text != "" {
 			fmt.Fprintf(table, "%s\t%s\n", line.name, oneLine(line.text))
@@ -168,6 +170,14 @@ func cancelText(c *client.Cancel) string {
 		return ""
 	}
 	return string(c.Mode) + " " + sinceText(c.Since, c.Reason)
+}
+
+func retriesText(t *client.Task) string {
+	ids := make([]string, len(t.RetriedBy))
+	for i, id := range t.RetriedBy {
+		ids[i] = string(id)
+	}
+	return strings.Join(ids, ", ")
 }
 
 func sinceText(since time.Time, reason string) string {

@@ -26,7 +26,7 @@ func newTask() *cobra.Command {
 	}
 	var f taskFlags
 	f.register(cmd.PersistentFlags())
-	cmd.AddCommand(newTaskGet(&f), newTaskList(&f), newTaskResults(&f), newTaskWatch(&f), newTaskPause(&f), newTaskResume(&f), newTaskCancel(&f))
+	cmd.AddCommand(newTaskGet(&f), newTaskList(&f), newTaskResults(&f), newTaskWatch(&f), newTaskPause(&f), newTaskResume(&f), newTaskCancel(&f), newTaskRetry(&f))
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 func newTaskPause(f *taskFlags) *cobra.Command {
@@ -46,6 +47,34 @@ that do not reply within seconds end as unreachable.`
 	cmd.Example = `  procfleet task cancel GSETASK:20260102030405:6789 --reason "wrong version"
   procfleet task cancel GSETASK:20260102030405:6789 --interrupt`
 	cmd.Flags().BoolVar(&interrupt, "interrupt", false, "terminate the commands that run")
+	return cmd
+}
+
+func newTaskRetry(f *taskFlags) *cobra.Command {
+	var states []string
+	var hosts hostFlags
+	retry := func(c *client.Client, ctx context.Context, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		request := client.TaskRetry{TaskControl: control}
+		for _, state := range states {
+			request.States = append(request.States, procfleet.State(state))
+		}
+		for _, name := range hosts.names {
+			host, err := procfleet.ParseHost(name)
+			if err != nil {
+				return client.Task{}, command.Usagef("--host: %w", err)
+			}
+			request.Hosts = append(request.Hosts, host)
+		}
+		return c.RetryTask(ctx, id, request)
+	}
+	cmd := newTaskControl(f, retry, "accepted")
+	cmd.Use, cmd.Short = "retry ID...", "Repeat failed hosts of tasks as new tasks"
+	cmd.Long = `Repeat hosts of tasks as new tasks, with the specs of the original tasks. By default these are all hosts that failed, timed out,
+were unreachable or were canceled. Each task lists its retries.`
+	cmd.Example = `  procfleet task retry GSETASK:20260102030405:6789
+  procfleet task retry GSETASK:20260102030405:6789 --state unreachable --host 0:10.0.0.1`
+	cmd.Flags().StringSliceVar(&states, "state", nil, "failed, unreachable, timed_out or cancelled (default all)")
+	cmd.Flags().StringSliceVar(&hosts.names, "host", nil, "only this host, as <cloud area>:<ip>; repeatable")
 	return cmd
 }
 

@@ -117,7 +117,8 @@ type Outcomes struct {
 // ShowTask is the endpoint that returns one task.
 type ShowTask = Codec[procfleet.TaskID, *procfleet.Task]
 
-// ControlTask is the endpoint that pauses, resumes or cancels a task and returns it.
+// ControlTask is the endpoint that pauses, resumes or cancels a task and returns it, or
+// that retries a task and returns the new one.
 type ControlTask = Codec[TaskControl, *procfleet.Task]
 
 // Transition is a kind of [TaskControl].
@@ -128,14 +129,18 @@ const (
 	PauseTask  Transition = "pause"
 	ResumeTask Transition = "resume"
 	CancelTask Transition = "cancel"
+	RetryTask  Transition = "retry"
 )
 
 // TaskControl requests a transition of a task. IfSeq is the expected
-// [procfleet.Task.Seq]; nil accepts any. Mode is set for [CancelTask] only.
+// [procfleet.Task.Seq]; nil accepts any. Mode is set for [CancelTask] only,
+// States and Hosts for [RetryTask]; empty Hosts means all.
 type TaskControl struct {
 	Task       procfleet.TaskID
 	Transition Transition
 	Mode       procfleet.CancelMode
+	States     []procfleet.State
+	Hosts      []procfleet.Host
 	Reason     string
 	IfSeq      *int
 }

@@ -27,6 +27,7 @@ func native() Dialect {
 			{Name: "native.pause", Paths: []string{"/v1/tasks/{id}/pause"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskControl](decodeTaskControl(PauseTask)), nativeControlled}},
 			{Name: "native.resume", Paths: []string{"/v1/tasks/{id}/resume"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskControl](decodeTaskControl(ResumeTask)), nativeControlled}},
 			{Name: "native.cancel", Paths: []string{"/v1/tasks/{id}/cancel"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskCancel](decodeTaskCancel), nativeControlled}},
+			{Name: "native.retry", Paths: []string{"/v1/tasks/{id}/retry"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskRetry](decodeTaskRetry), nativeControlled}},
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Endpoint: Watch{strictly[noBody](decodeNativeWatch, "last_event_id"), nativeEvent}},
 			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Endpoint: ListResults{strictly[noBody](decodeResultPage, "limit", "state", "cursor"), nativeResults}},
 			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Endpoint: ListHosts{strictly[noBody](decodeHostPage, "limit", "after"), nativeHosts}},

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
@@ -25,6 +26,25 @@ func decodeTaskCancel(r *Request) (TaskControl, error) {
 		q.Mode = procfleet.CancelDrain
 	default:
 		err = errors.Join(err, invalid("mode", "is not drain or interrupt"))
+	}
+	return q, err
+}
+
+// retryStates are the states of items that a retry repeats by default.
+var retryStates = []procfleet.State{procfleet.StateFailed, procfleet.StateUnreachable, procfleet.StateTimedOut, procfleet.StateCancelled}
+
+// decodeTaskRetry decodes a retry. The body may be empty.
+func decodeTaskRetry(r *Request) (TaskControl, error) {
+	var body v1.TaskRetry
+	q, err := decodeControl(r, RetryTask, &body, &body.TaskControl)
+	q.States, q.Hosts = body.States, body.Hosts
+	if len(q.States) == 0 {
+		q.States = retryStates
+	}
+	for _, state := range q.States {
+		if !slices.Contains(retryStates, state) {
+			err = errors.Join(err, invalid("states", "contains %q, which is not one of %v", state, retryStates))
+		}
 	}
 	return q, err
 }

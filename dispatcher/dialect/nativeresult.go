@@ -62,6 +62,7 @@ func newNativeTask(t *procfleet.Task) v1.Task {
 	if t.Held() {
 		n.Hold = &v1.Hold{Kind: t.Hold.Kind, Reason: t.Hold.Reason, Since: t.Hold.Since}
 	}
+	n.RetryOf, n.RetriedBy = t.RetryOf, t.RetriedBy
 	if t.Canceled() {
 		n.Cancel = &v1.Cancel{Mode: t.Cancel.Mode, Reason: t.Cancel.Reason, Since: t.Cancel.Since}
 	}

@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
@@ -107,4 +108,17 @@ func (s *Store) control(ctx context.Context, id procfleet.TaskID, seq int, alrea
 		err = refused
 	}
 	return task, err
+}
+
+// Retried adds a retry to a task.
+func (s *Store) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
+	return update(ctx, s, func(t *tx) (procfleet.Task, error) {
+		r, err := t.task(id)
+		if err != nil || slices.Contains(r.RetriedBy, retry) {
+			return taskOf(r), err
+		}
+		r.RetriedBy = append(r.RetriedBy, retry)
+		r.Seq++
+		return taskOf(r), t.putTask(r)
+	})
 }

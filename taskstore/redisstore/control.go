@@ -190,3 +190,46 @@ func readCancel(text string) procfleet.Cancel {
 	since, _ := strconv.ParseInt(micros, 10, 64)
 	return procfleet.Cancel{Mode: procfleet.CancelMode(mode), Reason: reason, Since: redisconn.Moment(since)}
 }
+
+// retriedScript adds a retry to a task.
+//
+// KEYS[1] head
+// ARGV[1] id of the retry
+// ARGV[2] number of the following fields
+// ARGV[3..] fields of the head to return
+// Returns {"ok" or "gone", {fields}}.
+var retriedScript = redis.NewScript(`
+local h = redis.call('HMGET', KEYS[1], 'state', 'retried')
+if h[1] and not string.find(' ' .. (h[2] or '') .. ' ', ' ' .. ARGV[1] .. ' ', 1, true) then
+  redis.call('HSET', KEYS[1], 'retried', h[2] and h[2] .. ' ' .. ARGV[1] or ARGV[1])
+  redis.call('HINCRBY', KEYS[1], 'seq', 1)
+end
+return {h[1] and 'ok' or 'gone', redis.call('HMGET', KEYS[1], unpack(ARGV, 3, 2 + ARGV[2]))}
+`)
+
+// Retried adds a retry to a task, in one round trip.
+func (s *Store) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
+	if _, err := number(id); err != nil {
+		return procfleet.Task{}, err
+	}
+	fields := taskFields()
+	c := &redisconn.Call{Script: retriedScript, Keys: []string{s.keys.task(id).head()}, Args: []any{string(retry), len(fields)}}
+	for _, f := range fields {
+		c.Args = append(c.Args, f)
+	}
+	if err := s.conn.RunDurably(ctx, c); err != nil {
+		return procfleet.Task{}, fmt.Errorf("add a retry to task %s: %w", id, err)
+	}
+	task, err := readControlled(id, c.Cmd)
+	if err != nil {
+		err = fmt.Errorf("add a retry to task %s: %w", id, err)
+	}
+	return task, err
+}
+
+func readRetries(text string) (retries []procfleet.TaskID) {
+	for _, id := range strings.Fields(text) {
+		retries = append(retries, procfleet.TaskID(id))
+	}
+	return retries
+}

@@ -25,9 +25,10 @@ import (
 const (
 	publishedField = "published"
 	directoryField = "directory"
-	seqField       = "seq"    // see [procfleet.Task.Seq]; missing means 0
-	holdField      = "hold"   // see [readHold]; missing while the task is not held
-	cancelField    = "cancel" // see [readCancel]; missing unless the task was canceled
+	seqField       = "seq"     // see [procfleet.Task.Seq]; missing means 0
+	holdField      = "hold"    // see [readHold]; missing while the task is not held
+	cancelField    = "cancel"  // see [readCancel]; missing unless the task was canceled
+	retriedField   = "retried" // ids of the retries, separated by spaces; missing without any
 	bodyField      = "body"
 )
 
@@ -40,7 +41,7 @@ func countField(s procfleet.State) string { return "n:" + pack.Marks(s)[:1] }
 func taskFields() []string {
 	fields := []string{
 		"state", "lane", "items", "chunks", "created", "deadline", "expires",
-		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, cancelField, "about",
+		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, cancelField, retriedField, "about",
 	}
 	for _, s := range procfleet.States() {
 		fields = append(fields, countField(s))
@@ -57,6 +58,7 @@ type about struct {
 	Callback    string             `json:"c,omitempty"`
 	Trace       string             `json:"t,omitempty"`
 	Origin      procfleet.Origin   `json:"o,omitzero"`
+	RetryOf     procfleet.TaskID   `json:"r,omitempty"`
 }
 
 // readHead builds a task from the values of [taskFields].
@@ -79,7 +81,8 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		Dispatched:    h.int() == 1,
 		NotifyPending: h.int() == 1, EventPublished: h.int() == 1,
 		RejectReason: h.text(), Seq: int(h.int()), Hold: readHold(h.text()), Cancel: readCancel(h.text()),
-		Counts: make(procfleet.Counts, len(procfleet.States())),
+		RetriedBy: readRetries(h.text()),
+		Counts:    make(procfleet.Counts, len(procfleet.States())),
 	}
 	if t.State == "" {
 		return procfleet.Task{}, taskstore.ErrNotFound
@@ -92,7 +95,7 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		return procfleet.Task{}, fmt.Errorf("%w: head of task %s: %w", redisconn.ErrDamaged, id, err)
 	}
 	t.Actions, t.Dialect, t.Application, t.Business, t.Callback = a.Actions, a.Dialect, a.Application, a.Business, a.Callback
-	t.Trace, t.Origin = a.Trace, a.Origin
+	t.Trace, t.Origin, t.RetryOf = a.Trace, a.Origin, a.RetryOf
 	for _, s := range procfleet.States() {
 		t.Counts[s] = int(h.int())
 	}
@@ -118,7 +121,7 @@ func (h *head) int() int64 {
 
 // newHead returns the fields and values of a new task's head.
 func newHead(t *procfleet.Task, d *taskstore.Draft) ([]any, error) {
-	text, err := json.Marshal(about{t.Actions, t.Dialect, t.Application, t.Business, t.Callback, t.Trace, t.Origin})
+	text, err := json.Marshal(about{t.Actions, t.Dialect, t.Application, t.Business, t.Callback, t.Trace, t.Origin, t.RetryOf})
 	if err != nil {
 		return nil, fmt.Errorf("head of task %s: %w", t.ID, err)
 	}

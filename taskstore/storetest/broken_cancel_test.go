@@ -52,3 +52,16 @@ func (s modeBlind) Cancel(ctx context.Context, id procfleet.TaskID, mode procfle
 	t.Cancel.Mode = mode
 	return t, err
 }
+
+// countsRetries adds a retry once per call.
+type countsRetries struct{ taskstore.Store }
+
+func (s countsRetries) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
+	before, err := s.Task(ctx, id)
+	if err != nil {
+		return before, err
+	}
+	t, err := s.Store.Retried(ctx, id, retry)
+	t.Seq = before.Seq + 1
+	return t, err
+}

@@ -125,3 +125,26 @@ func cancelAgainstBegin(ctx context.Context, t T, s Subject) {
 		}
 	}
 }
+
+func retriesAreLinked(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, Draft(2))
+	record(ctx, t, s, task.ID, succeeded(0, 1)...)
+	var retries []procfleet.TaskID
+	for range 2 {
+		d := Draft(1)
+		d.RetryOf = task.ID
+		retry := create(ctx, t, s, d)
+		equal(t, "retry of", look(ctx, t, s, retry.ID).RetryOf, task.ID)
+		retries = append(retries, retry.ID)
+		for range 2 { // a repeat changes nothing
+			linked, err := s.Retried(ctx, task.ID, retry.ID)
+			must(t, err, "retried")
+			equal(t, "retried by", linked.RetriedBy, retries)
+			equal(t, "seq", linked.Seq, len(retries))
+			equal(t, "task", look(ctx, t, s, task.ID), linked)
+		}
+	}
+	if _, err := s.Retried(ctx, "GSETASK:20200101000000:1", retries[0]); !errors.Is(err, taskstore.ErrNotFound) {
+		t.Errorf("retry of an unknown task: %v", err)
+	}
+}

@@ -25,6 +25,7 @@ func controlChecks() []Check {
 		{Name: "a cancel of a task that was never begun finishes it", Fn: cancelFinishes},
 		{Name: "a cancel changes from drain to interrupt only", Fn: cancelRepeats},
 		{Name: "no chunk begins after cancel has returned", Fn: cancelAgainstBegin},
+		{Name: "a task and its retries name each other", Fn: retriesAreLinked},
 	}
 }
 

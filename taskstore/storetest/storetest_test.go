@@ -108,6 +108,7 @@ func defects() map[string]defect {
 		"a cancel leaves chunks done":   by(func(s store) store { return keepsDone{s, new(sync.Map)} }, "a cancel reopens the chunks that were begun"),
 		"a cancel notifies nobody":      by(func(s store) store { return cancelsSilently{s} }, "a cancel of a task that was never begun finishes it"),
 		"an interrupt becomes a drain":  by(func(s store) store { return modeBlind{s} }, "a cancel changes from drain to interrupt only"),
+		"a retry counts twice":          by(func(s store) store { return countsRetries{s} }, "a task and its retries name each other"),
 		"every item is open":            by(func(s store) store { return allOpen{s} }, "begin gives the chunk and its open items"),
 		"every begin is the first":      by(func(s store) store { return alwaysFirst{s} }, "first begun stays", "undone names when a chunk was begun"),
 		"nothing is delivered":          by(func(s store) store { return undelivering{s} }, "delivered moves pending items only"),

@@ -451,6 +451,7 @@ func nativeTaskRows() map[string]row {
 			}
 		},
 		"native.cancel": func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // the task is finished
+		"native.retry":  func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // no item failed
 		"native.pause":  func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // the task is finished
 		"native.resume": func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) },
 		"native.events": func(s *scene, r route) {

@@ -229,6 +229,10 @@ func (c *client) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet
 	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Cancel(ctx, id, mode, reason, seq) })
 }
 
+func (c *client) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
+	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Retried(ctx, id, retry) })
+}
+
 func (c *client) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
 	return read(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Task(ctx, id) })
 }
