@@ -37,7 +37,7 @@ func Hung(leader Identity) string {
 	}
 	text := strings.Join(lines, " → ")
 	if now, err := NowTicks(); err == nil && now >= last.Start {
-		age := time.Duration(now-last.Start) * (time.Second / TicksPerSecond) //nolint:gosec // overflows after 292 years
+		age := time.Duration(now-last.Start) * (time.Second / TicksPerSecond)
 		text += fmt.Sprintf(" (%.0f s)", age.Seconds())
 	}
 	return text

@@ -228,7 +228,7 @@ func (s *Store) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfl
 }
 
 func readRetries(text string) (retries []procfleet.TaskID) {
-	for _, id := range strings.Fields(text) {
+	for id := range strings.FieldsSeq(text) {
 		retries = append(retries, procfleet.TaskID(id))
 	}
 	return retries
