@@ -308,6 +308,16 @@ func TestQueueIsInFenceOrderAndBounded(t *testing.T) {
 	st.on(Submitted{Op{ID: "z", Action: Stop, Fence: 11}}).emits(Refuse{ID: "z", Why: QueueFull})
 }
 
+func TestAKillRefusesTheOperationsThatWaitBeforeIt(t *testing.T) {
+	t.Parallel()
+	st := tell(t).on(Submitted{Op{ID: "running", Action: Stop, Fence: 5}})
+	st.on(Submitted{Op{ID: "start", Action: Start, Fence: 6}}).on(Submitted{Op{ID: "later", Action: Start, Fence: 9}})
+	st.on(Submitted{Op{ID: "kill", Action: Kill, Fence: 7}}).emits(Refuse{ID: "start", Why: Superseded})
+	st.emitsNo(Refuse{ID: "later", Why: Superseded})
+	st.finish(Failed, Alive, first).emits(Perform{ID: "kill"})
+	st.finish(Done, Gone, Identity{}).emits(Perform{ID: "later"})
+}
+
 func TestDoubtActsOnNothing(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running()
