@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/audit"
+	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -74,17 +77,52 @@ func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl) (proc
 	return task, err
 }
 
-// cancelTask cancels a task and makes its next visit due: the sweep publishes the chunks
-// that were begun, and notifies the end of a task that has no open items.
+// cancelTask cancels a task and publishes the chunks that were begun. It makes the next visit
+// of the task due: the sweep publishes chunks if that failed here, and notifies the end of a
+// task that has no open items.
 func (e *exchange) cancelTask(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
 	task, err := e.api.store.Cancel(ctx, q.Task, q.Mode, q.Reason, seqOf(q))
-	if err == nil {
-		e.visitSoon(ctx, q.Task)
-		if hints := e.api.cfg.Hints; hints != nil {
-			_ = hints.Hold(q.Task) // workers also read the store
+	if err != nil {
+		return task, err
+	}
+	if hints := e.api.cfg.Hints; hints != nil {
+		_ = hints.Hold(q.Task) // workers also read the store
+	}
+	if err := e.api.submitter.cancelChunks(ctx, &task); err != nil {
+		e.log().WithError(err).WithField("task", q.Task).Warn("canceled chunks not queued, left to the sweep")
+	}
+	e.visitSoon(ctx, q.Task)
+	return task, nil
+}
+
+// cancelChunks publishes the chunks of a canceled task that have open items. They use the lane of
+// small tasks, so that a cancel does not wait behind the task's own chunks.
+func (s *submitter) cancelChunks(ctx context.Context, task *procfleet.Task) error {
+	undone, err := s.store.Undone(ctx, task.ID)
+	if err != nil {
+		return err
+	}
+	var refs []bus.ChunkRef
+	for _, chunk := range undone {
+		items, err := s.store.Chunk(ctx, task.ID, chunk.Chunk)
+		if err != nil {
+			return err
+		}
+		open := slices.IndexFunc(items, func(it procfleet.ItemResult) bool { return !it.State.Final() })
+		if open >= 0 {
+			refs = append(refs, bus.ChunkRef{Task: task.ID, Chunk: chunk.Chunk, Lane: procfleet.LaneSmall, Cloud: items[open].Item.Target.Host.Cloud})
 		}
 	}
-	return task, err
+	sequences, err := s.queue.PublishChunks(ctx, refs, "cancel-"+strconv.Itoa(task.Seq))
+	if err != nil {
+		return err
+	}
+	for i, sequence := range sequences {
+		if err := s.store.Republished(ctx, task.ID, refs[i].Chunk, sequence); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *exchange) visitSoon(ctx context.Context, id procfleet.TaskID) {

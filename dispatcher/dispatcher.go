@@ -51,6 +51,8 @@ type Store interface {
 	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
 	Bind(ctx context.Context, bs []taskstore.AgentBinding) error
 	Revisit(ctx context.Context, next ...taskstore.NextVisit) error
+	Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error)
+	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
 }
 
 // Dispatcher serves the published APIs.

@@ -17,7 +17,7 @@ import (
 func benchmarks() []*cobra.Command {
 	return []*cobra.Command{
 		newFanout(), newSafety(), newSmall(), newEmbedded(), newAccept(), newPoll(),
-		newReports(), newFair(), newWorkers(), newPresence(), newSweep(), newSupervise(),
+		newReports(), newFair(), newWorkers(), newPresence(), newSweep(), newSupervise(), newCancel(),
 	}
 }
 
@@ -105,6 +105,18 @@ with --action stop the result is a request of its own.`,
 	flags.IntSliceVar(&m.Hosts, "hosts", []int{1000, 10000}, "numbers of hosts, comma-separated")
 	flags.StringVar((*string)(&m.Action), "action", string(procfleet.ActionStatus), "action of the task: status or stop")
 	connectionsFlag(flags, &m.Connections)
+	return cmd
+}
+
+func newCancel() *cobra.Command {
+	m := &bench.Cancel{}
+	cmd, flags := systemCommand(m, 5, &cobra.Command{
+		Use: "cancel", Short: "Measure the pause and the cancel of a running task",
+		Long: `Measure the cancel of a task whose commands run on N simulated hosts, against a stop on the same hosts in the same run, and the
+response to a pause against one read of the task from the store.`,
+		Example: "  procfleet-bench cancel --start --hosts 10000",
+	})
+	flags.IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, one simulated agent each")
 	return cmd
 }
 

@@ -30,6 +30,7 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share 
 		ratio  ratio // in the first table
 	}{
 		{"fanout --hosts 300 --connections 20", []int{1, 1}, ratio{"ratio", "path", "floor"}},
+		{"cancel --hosts 300", []int{2}, ratio{"ratio", "time", "floor"}},
 		{"small --tasks 40 --in-flight 4 --agents 10 --samples 3 --beside 300", []int{1, 1, 2}, ratio{"of floor", "tasks", "floor"}},
 		{"accept --hosts 1,300 --samples 2", []int{5}, ratio{"ratio", "median", "floor"}},
 		{"poll --items 1,300 --samples 2", []int{12}, ratio{"ratio", "median", "floor"}},
