@@ -41,6 +41,14 @@ func (s *Instrumented) Resume(ctx context.Context, id procfleet.TaskID, seq int)
 	return one(ctx, s, "resume", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Resume(ctx, id, seq) })
 }
 
+func (s *Instrumented) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
+	return one(ctx, s, "cancel", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Cancel(ctx, id, mode, reason, seq) })
+}
+
+func (s *Instrumented) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
+	return one(ctx, s, "retried", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Retried(ctx, id, retry) })
+}
+
 func (s *Instrumented) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
 	return one(ctx, s, "task", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Task(ctx, id) })
 }
