@@ -50,7 +50,30 @@ type cancelRequest struct {
 
 // cancelChunk ends the open items of a begun chunk, as far as agents decide about them. It
 // returns errUndecided if some have not decided and may do so later.
+//
+// If the mode changed from drain to interrupt before the chunk was stored as done, Begin opens
+// the chunk no more, so cancelChunk begins again with the new mode.
 func (d *Deliverer) cancelChunk(ctx context.Context, ref bus.ChunkRef, begun *taskstore.Begun) error {
+	for {
+		if err := d.requestCancel(ctx, ref, begun); err != nil {
+			return err
+		}
+		if err := d.storeDone(ctx, ref); err != nil {
+			return err
+		}
+		mode := begun.Task.Cancel.Mode
+		err := d.cfg.Calls.Retry(ctx, func(ctx context.Context) (err error) {
+			begun.Task, err = d.cfg.Store.Task(ctx, ref.Task)
+			return err
+		})
+		if err != nil || begun.Task.Cancel.Mode == mode || begun.Task.State.Done() {
+			return err
+		}
+	}
+}
+
+// requestCancel is one round of requests to the agents of a chunk.
+func (d *Deliverer) requestCancel(ctx context.Context, ref bus.ChunkRef, begun *taskstore.Begun) error {
 	c := &cancellation{
 		Deliverer: d, ref: ref, begun: begun,
 		log: d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}),
@@ -68,7 +91,7 @@ func (d *Deliverer) cancelChunk(ctx context.Context, ref bus.ChunkRef, begun *ta
 	if c.undecided() {
 		return errUndecided
 	}
-	return d.storeDone(ctx, ref)
+	return nil
 }
 
 // over reports whether no agent accepts a command of the task any more, and all had the time
