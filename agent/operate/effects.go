@@ -97,8 +97,12 @@ func (a effects) begin(ctx context.Context, o order) {
 	if !e.drain.begin() {
 		return // the operation remains open in the journal
 	}
-	work := e.host.Operation(o.op, a.know(&o.op.Spec), o.interrupted)
 	other := a.state.SpecStored && !procspec.SameProgram(&a.memory.Spec, &o.op.Spec)
+	var former *procop.Former
+	if other && (o.op.Action == agentproto.ActionStart || o.op.Action == agentproto.ActionRestart) {
+		former = &procop.Former{Spec: a.memory.Spec, Known: a.known()}
+	}
+	work := e.host.Operation(o.op, a.know(&o.op.Spec), former, o.interrupted)
 	var left *procop.AutoStart // waits for a start command that was left running; nil = none
 	if !a.memory.Starting.At.IsZero() {
 		left = e.host.AutoStart(&a.memory.Spec, a.know(&a.memory.Spec), a.memory.Starting, nil)

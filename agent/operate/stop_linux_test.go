@@ -171,23 +171,6 @@ func elsewhere(t *testing.T, spec agentproto.Spec) agentproto.Spec {
 	return spec
 }
 
-// TestProgramOfAnotherSetupPathIsNotLeftBehind: the spec of a key changes to another setup path
-// while the program in the first one still runs.
-func TestProgramOfAnotherSetupPathIsNotLeftBehind(t *testing.T) {
-	t.Parallel()
-	g := newRig(t)
-	before := g.want("start", g.spec(), 0, "").Status.PID
-	moved := elsewhere(t, g.spec())
-	g.warned(g.want("start", moved, 0, ""), fmt.Sprintf("pid %d of the previous spec still runs", before))
-	if r := g.want("stop", moved, 0, ""); len(r.Warnings) != 0 {
-		t.Fatalf("warnings are %q", r.Warnings)
-	}
-	g.want("kill", moved, 829, "")
-	if s := g.status(g.spec()); !s.Running || s.PID != before {
-		t.Fatalf("status is %+v, want pid %d", s, before)
-	}
-}
-
 // TestProcessOfAnotherKeyIsNotLeftBehind: the start command of one key also starts the program
 // of a second key, which then carries the mark of the first.
 func TestProcessOfAnotherKeyIsNotLeftBehind(t *testing.T) {

@@ -50,6 +50,9 @@ type Outcome struct {
 	// Other reports that the operation's spec describes another program than the stored
 	// spec: the observation does not apply to the supervised process.
 	Other bool
+	// Replaced reports that the operation ended the process of the stored spec, of another
+	// program: its spec becomes the stored spec even if it failed.
+	Replaced bool
 }
 
 // determinate reports whether the observation is Alive or Gone.

@@ -95,7 +95,7 @@ func (m *machine) decide(o Outcome) {
 		if o.Class != Refused && (!o.Other || m.storesSpec(o)) {
 			m.forgive() // an operator is handling the process
 		}
-		if reached {
+		if reached || o.Replaced {
 			m.setDesired(o)
 		}
 	case Stop:
@@ -115,11 +115,12 @@ func (m *machine) decide(o Outcome) {
 }
 
 // storesSpec reports whether the operation's spec is stored as the spec of the process. A start
-// that found a supervised process running does not replace the stored spec.
+// that found a supervised process running does not replace the stored spec. One that replaced
+// the process does, also if it failed: the stored spec must not start its process again.
 func (m *machine) storesSpec(o Outcome) bool {
 	switch m.Op.Action {
 	case Start, Restart, Supervise:
-		return o.Class == Done || o.Class == Already && m.Op.Policy.registers() && !m.supervised()
+		return o.Class == Done || o.Replaced || o.Class == Already && m.Op.Policy.registers() && !m.supervised()
 	case Stop, Kill, Release, Reload:
 	}
 	return false

@@ -103,11 +103,12 @@ type work struct {
 
 	staleLeft bool // a stale pid file existed before the command and was not moved aside
 
-	acted    bool     // the work has run a command or sent a signal
-	ending   bool     // the command should end the process: none of its children may outlive it
-	command  *command // latest command; nil = none
-	warnings []string
-	evidence []string // observations in addition to those of the latest search
+	acted     bool     // the work has run a command or sent a signal
+	ending    bool     // the command should end the process: none of its children may outlive it
+	replacing bool     // the process of another spec was stopped
+	command   *command // latest command; nil = none
+	warnings  []string
+	evidence  []string // observations in addition to those of the latest search
 }
 
 func (h *Host) work(op journal.Op, known Knowledge) *work {

@@ -46,14 +46,20 @@ func (w *work) outcome(c Completion) supervise.Outcome {
 type Operation struct {
 	*work
 
+	former      *work // the process to be replaced; nil = none
 	interrupted *journal.Exec
 }
 
-// Operation returns the work of an operation. interrupted is the command that an earlier
-// agent process recorded for the operation; nil = it had not begun.
-func (h *Host) Operation(op journal.Op, known Knowledge, interrupted *journal.Exec) *Operation {
+// Operation returns the work of an operation. former is the process that it replaces; nil =
+// none. interrupted is the command that an earlier agent process recorded for the operation;
+// nil = it had not begun.
+func (h *Host) Operation(op journal.Op, known Knowledge, former *Former, interrupted *journal.Exec) *Operation {
 	o := &Operation{work: h.work(op, known), interrupted: interrupted}
 	o.record = func(e journal.Exec) error { return h.Engine.Execute(op.ID, e) }
+	if former != nil {
+		o.former = h.work(journal.Op{Action: agentproto.ActionStop, Spec: former.Spec}, former.Known)
+		o.former.record = o.record
+	}
 	return o
 }
 
@@ -78,7 +84,9 @@ func (o *Operation) complete(c Completion) Report {
 		o.warnings = append(o.warnings, procspec.Unenforced(o.spec)...)
 	}
 	o.warnings = clipAll(o.warnings, agentproto.MaxMessage)
-	return o.report(c)
+	r := o.report(c)
+	r.Outcome.Replaced = o.replaced()
+	return r
 }
 
 // checkPidFile warns if a started process runs, but its pid file does not name it: the agent
@@ -92,7 +100,12 @@ func (o *Operation) checkPidFile() {
 func (o *Operation) attempt(ctx context.Context) Completion {
 	if o.interrupted != nil {
 		_ = o.claimPidFile() // refused or not, the operation has begun
-		return recovery{o.work}.operation(ctx, *o.interrupted)
+		c := recovery{o.work}.operation(ctx, *o.interrupted)
+		if o.former != nil {
+			o.former.search(ctx)
+			recovery{o.former}.continueTree()
+		}
+		return c
 	}
 	late := o.late()
 	if o.op.Action == agentproto.ActionRelease && !late {
@@ -114,9 +127,16 @@ func (o *Operation) attempt(ctx context.Context) Completion {
 		}
 		return *conflict
 	}
-	if bad != nil {
+	switch {
+	case bad != nil:
 		return *bad
+	case o.former != nil:
+		return o.attemptWithFormer(ctx)
 	}
+	return o.act(ctx)
+}
+
+func (o *Operation) act(ctx context.Context) Completion {
 	switch o.op.Action {
 	case agentproto.ActionStart:
 		return o.start(ctx)

@@ -169,7 +169,7 @@ func (s startup) hung(ctx context.Context, c *command) Completion {
 func (s startup) runningText() string {
 	main := s.main()
 	switch {
-	case main.IsZero():
+	case main.IsZero(), s.replacing: // replace says which process runs
 		return ""
 	case main == s.was:
 		return fmt.Sprintf("process still runs, pid %d", main.PID)

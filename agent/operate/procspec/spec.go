@@ -222,6 +222,9 @@ func Budget(s *agentproto.Spec) time.Duration {
 // restart may have only a restart command.
 func StartLine(s *agentproto.Spec) string { return cmp.Or(s.StartCmd, s.RestartCmd) }
 
+// RestartLine returns the command that a restart runs to start the process.
+func RestartLine(s *agentproto.Spec) string { return cmp.Or(s.RestartCmd, s.StartCmd) }
+
 // Account returns the user that runs the commands of a spec.
 func Account(s *agentproto.Spec) string { return cmp.Or(s.Account, proc.DefaultAccount) }
 
