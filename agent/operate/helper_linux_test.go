@@ -65,7 +65,6 @@ func demo(args []string) int {
 			return 1
 		}
 	}
-	here, _ := os.Getwd()
 	end := time.After(*life)
 	poll := time.Tick(100 * time.Millisecond)
 	for {
@@ -73,7 +72,7 @@ func demo(args []string) int {
 		case <-end:
 			return 0
 		case <-poll:
-			if _, err := os.Stat(here); err != nil {
+			if _, err := os.Getwd(); err != nil {
 				return 0
 			}
 			if _, err := os.Stat(*heir); *heir != "" && err == nil {

@@ -332,8 +332,8 @@ func TestOperationForAnotherProgramGivesTheSupervisedOneToNobody(t *testing.T) {
 	install(t, elsewhere.dir, demoName)
 	elsewhere.lookAlike()
 	other := spec
-	other.SetupPath, other.PidPath = elsewhere.dir, ""
-	g.want("start", other, 828, "start: process is already running")
+	other.SetupPath, other.PidPath, other.ReloadCmd = elsewhere.dir, "", "true"
+	g.want("reload", other, 0, "")
 	thief := spec
 	thief.Key = "thief"
 	g.want("start", thief, 65535, fmt.Sprintf("start: pid %d belongs to key %s", pid, g.dir))

@@ -129,7 +129,7 @@ MODULE  HOSTS  RUNNING  AGENT_MISSING  DOWN  UNSUPERVISED  SPEC_DIFFERS
 s1/web  3      1        1              1     0             0
 
 HOST        STATE              MODULES  REPORTED
-0:10.0.0.2  down+unsupervised  s1/web   not running
+0:10.0.0.2  down+unsupervised  s1/web   down
 0:10.0.0.3  agent_missing      s1/web   no agent
 and 1 more hosts; --limit lists more
 `
@@ -145,7 +145,7 @@ func TestTheStatusOfAProcessThatRunsEverywhere(t *testing.T) {
 	t.Parallel()
 	server := serveAnswers(t, nobody, steady)
 	code, stdout, stderr := call(t, "process", "status", "44", "--biz", "2", "--server", server.URL)
-	if code != 0 || !strings.HasPrefix(stdout, "nginx (process 44): 1 of 1 hosts running\n") || !strings.Contains(stdout, "0:10.0.0.1  running  s1/web   running, pid 42, supervised\n") {
+	if code != 0 || !strings.HasPrefix(stdout, "nginx (process 44): 1 of 1 hosts running\n") || !strings.Contains(stdout, "0:10.0.0.1  running  s1/web   up, pid 42, supervised\n") {
 		t.Errorf("exit %d: %s\n%s", code, stderr, stdout)
 	}
 	server = serveAnswers(t, nobody)

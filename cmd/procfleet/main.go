@@ -1,7 +1,7 @@
 // Command procfleet operates processes on fleets of hosts. Most files of this package
 // implement one subcommand: it translates flags into the Config of a role or a client,
 // runs it, and maps the outcome to an exit code: 0 success, 1 failure, 2 wrong usage,
-// 3 some host failed (for example `op --wait`, `task watch`).
+// 3 some host failed, 4 some process is down (for example `op status --wait`).
 package main
 
 import (
@@ -22,20 +22,28 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// exitHostsFailed is the exit code of [errHostsFailed].
-const exitHostsFailed = 3
+// Errors of commands that succeeded themselves, and their exit codes. No message is printed
+// for them: the output already lists the hosts.
+var (
+	errHostsFailed   = errors.New("some hosts failed")
+	errProcessesDown = errors.New("some processes do not run")
+)
 
-// errHostsFailed is returned if the command itself succeeded but failed on some host.
-// Exit prints no message for it: the output already lists the failures.
-var errHostsFailed = errors.New("some hosts failed")
+const (
+	exitHostsFailed   = 3
+	exitProcessesDown = 4
+)
 
 func main() { command.Main(run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	err := command.Execute(ctx, root, args, stdout, stderr)
-	if errors.Is(err, errHostsFailed) {
+	switch {
+	case errors.Is(err, errHostsFailed):
 		return exitHostsFailed
+	case errors.Is(err, errProcessesDown):
+		return exitProcessesDown
 	}
 	return command.Exit(root, err, advice(err))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -38,7 +39,7 @@ release, restart, reload and kill. Name the process in one of three ways:
   --process, --process-id    processes of the catalog of --biz, on the hosts of their modules, limited by --set and --module
 
 With --plan the command only previews the task and exits with 1 if the task would be empty. With --wait it shows the
-progress and exits with 3 if some host failed.`,
+progress and exits with 3 if some host failed, and after a status with 4 if some process is down.`,
 		Example: `  procfleet op start --host 0:10.0.0.1 --host 0:10.0.0.2 -f spec.yaml --wait
   procfleet op status --hosts-file hosts.txt -f spec.yaml --wait --json
   procfleet op restart --registered --namespace shop --name web --wait
@@ -154,12 +155,12 @@ func (f *opFlags) watch(cmd *cobra.Command, c *client.Client, id procfleet.TaskI
 		return err
 	}
 	if f.json {
-		err = writeTaskJSON(cmd.Context(), cmd.OutOrStdout(), c, task)
+		err = writeOutcomeJSON(cmd.Context(), cmd.OutOrStdout(), c, task)
 	} else {
 		err = writeOutcome(cmd.Context(), out, c, f.hint(), task)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errHostsFailed) && !errors.Is(err, errProcessesDown) {
 		return f.howToFollow(err, id)
 	}
-	return verdict(task)
+	return err
 }

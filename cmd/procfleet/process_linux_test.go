@@ -42,13 +42,13 @@ func TestAProcessIsRegisteredOperatedByItsNameAndLetGo(t *testing.T) {
 
 	out := s.procfleet(0, with("op start --registered --wait", named)...) // wherever it is registered
 	pid := readPID(filepath.Join(filepath.Dir(spec), "sleeper.pid"))
-	if !alive(pid) || !strings.Contains(out, fmt.Sprintf("running, pid %d, supervised", pid)) {
+	if !alive(pid) || !strings.Contains(out, fmt.Sprintf("up, pid %d, supervised", pid)) {
 		t.Fatalf("pid %d, output\n%s", pid, out)
 	}
-	show(fmt.Sprintf("yes         running, pid %d, supervised", pid))
+	show(fmt.Sprintf("yes         up, pid %d, supervised", pid))
 
 	s.procfleet(0, with("registration remove", onHost)...)
-	show(fmt.Sprintf("no          running, pid %d\n", pid)) // neither registered nor supervised
+	show(fmt.Sprintf("no          up, pid %d\n", pid)) // neither registered nor supervised
 	if !alive(pid) {
 		t.Errorf("process %d was ended with its registration", pid)
 	}

@@ -48,8 +48,8 @@ func TestProcessesAreListedWithWhatIsKnownOfThem(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
 	want := `HOST        NAME  REGISTERED  STATE
-0:10.0.0.1  web   yes         running, pid 42, supervised
-0:10.0.0.2  web   no          not running, stopped on purpose, as of 2026-11-21T05:35:00Z; no agent since
+0:10.0.0.1  web   yes         up, pid 42, supervised
+0:10.0.0.2  web   no          down, stopped on purpose, as of 2026-11-21T05:35:00Z; no agent since
 0:10.0.0.3  web   no          unknown to the agent
 `
 	if stdout != want {

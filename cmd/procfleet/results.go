@@ -18,42 +18,109 @@ const (
 	shownGood = 20
 )
 
-func writeTaskJSON(ctx context.Context, out io.Writer, c *client.Client, task client.Task) error {
-	results, err := collect(c.Results(ctx, task.ID, client.Query{}))
+// outcome is the end of a task: its results, or the first of them, failures first.
+type outcome struct {
+	Task    client.Task     `json:"task"`
+	Results []client.Result `json:"results"`
+	// Up and Down count the processes that a status task found running and not running;
+	// nil for other tasks.
+	Up   *int `json:"up,omitempty"`
+	Down *int `json:"down,omitempty"`
+}
+
+// readOutcome reads at most limit results of a finished task, and counts the processes of a
+// status task, for which it reads all results. Processes that do not run come before others
+// that do.
+func readOutcome(ctx context.Context, c *client.Client, task client.Task, limit int) (o outcome, err error) {
+	o = outcome{Task: task, Results: []client.Result{}}
+	if !queriesStatus(task) {
+		if limit == 0 {
+			return o, nil
+		}
+		page, err := c.ResultPage(ctx, task.ID, client.Query{PageSize: limit})
+		o.Results = append(o.Results, page.Items...)
+		return o, err
+	}
+	o.Up, o.Down = new(0), new(0)
+	var up []client.Result
+	for r, err := range c.Results(ctx, task.ID, client.Query{}) {
+		switch {
+		case err != nil:
+			return o, err
+		case r.Status != nil && r.Status.Running:
+			*o.Up++
+			if len(up) < limit {
+				up = append(up, r)
+			}
+			continue
+		case r.Status != nil && !r.State.Failure():
+			*o.Down++
+		}
+		if len(o.Results) < limit {
+			o.Results = append(o.Results, r)
+		}
+	}
+	o.Results = append(o.Results, up[:min(len(up), limit-len(o.Results))]...)
+	return o, nil
+}
+
+func writeOutcomeJSON(ctx context.Context, out io.Writer, c *client.Client, task client.Task) error {
+	o, err := readOutcome(ctx, c, task, task.Items)
 	if err != nil {
 		return err
 	}
-	return writeJSON(out, struct {
-		Task    client.Task     `json:"task"`
-		Results []client.Result `json:"results"`
-	}{task, results})
+	if err := writeJSON(out, o); err != nil {
+		return err
+	}
+	return o.verdict()
 }
 
-// writeOutcome lists the failures of a finished task, and the successes of a small
-// task. hint has the server flags for the suggested command that lists the rest.
+// queriesStatus reports whether all operations of a task are status queries.
+func queriesStatus(task client.Task) bool {
+	return len(task.Actions) == 1 && task.Actions[0] == procfleet.ActionStatus
+}
+
+// verdict returns errHostsFailed if the task failed on some host, and errProcessesDown if
+// some process does not run.
+func (o *outcome) verdict() error {
+	switch {
+	case !o.Task.Succeeded():
+		return errHostsFailed
+	case o.Down != nil && *o.Down > 0:
+		return errProcessesDown
+	}
+	return nil
+}
+
+// writeOutcome lists the failures of a finished task and the processes that do not run, and
+// everything for a small task. hint has the server flags for the suggested command that
+// lists the rest.
 func writeOutcome(ctx context.Context, out io.Writer, c *client.Client, hint string, task client.Task) error {
-	wanted := min(task.Counts.Failed(), shownResults)
+	limit := min(task.Counts.Failed(), shownResults)
+	if queriesStatus(task) {
+		limit = shownResults
+	}
 	if task.Items <= shownGood {
-		wanted = task.Items
+		limit = task.Items
 	}
-	if wanted > 0 {
-		page, err := c.ResultPage(ctx, task.ID, client.Query{PageSize: wanted})
-		if err != nil {
-			return err
+	o, err := readOutcome(ctx, c, task, limit)
+	if err != nil {
+		return err
+	}
+	if err := writeResults(out, o.Results); err != nil {
+		return err
+	}
+	if o.Up != nil {
+		fmt.Fprintf(out, "%d up, %d down\n", *o.Up, *o.Down)
+	}
+	if shown := len(o.Results); shown < task.Items {
+		text := fmt.Sprintf("%d of %d hosts shown", shown, task.Items)
+		if shown == 0 {
+			text = "no failures"
 		}
-		if err := writeResults(out, page.Items); err != nil {
-			return err
-		}
+		fmt.Fprintf(out, "%s; all: procfleet task results %s%s\n", text, task.ID, hint)
 	}
-	shown := fmt.Sprintf("%d of %d hosts shown", wanted, task.Items)
-	switch wanted {
-	case task.Items:
-		return nil
-	case 0:
-		shown = "no failures"
-	}
-	_, err := fmt.Fprintf(out, "%s; all: procfleet task results %s%s\n", shown, task.ID, hint)
-	return err
+	return o.verdict()
 }
 
 func writeResults(out io.Writer, results []client.Result) error {
@@ -88,20 +155,22 @@ func detail(r *client.Result) string {
 }
 
 func statusText(s *procfleet.ProcessStatus) string {
-	text := "not running"
+	text := "down"
 	if s.Running {
-		text = fmt.Sprintf("running, pid %d", s.PID)
+		text = fmt.Sprintf("up, pid %d", s.PID)
 	}
 	if s.Supervised {
 		text += ", supervised"
 	}
-	switch s.Phase {
-	case "fatal":
-		text += ", gave up after " + failures(s.Failures)
-	case "backoff":
-		// Both times are from the host's clock, which may differ from the local clock.
-		wait := max(s.NextRetryAt.Sub(s.At), 0).Round(time.Second)
-		text += fmt.Sprintf(", next try in %v after %s", wait, failures(s.Failures))
+	// Both times are from the host's clock, which may differ from the local clock.
+	wait := max(s.NextRetryAt.Sub(s.At), 0).Round(time.Second)
+	switch {
+	case s.Phase == "fatal" && s.NextRetryAt.IsZero():
+		text += ", given up after " + failures(s.Failures)
+	case s.Phase == "fatal":
+		text += fmt.Sprintf(", given up after %s; rare attempt in %v", failures(s.Failures), wait)
+	case s.Phase == "backoff":
+		text += fmt.Sprintf(", start in %v after %s", wait, failures(s.Failures))
 	}
 	if left := s.FrozenUntil.Sub(s.At); !s.FrozenUntil.IsZero() && left > 0 {
 		text += fmt.Sprintf(", frozen for %v", left.Round(time.Second))

@@ -17,14 +17,17 @@ func TestTheStateOfSupervisionIsTold(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for want, status := range map[string]procfleet.ProcessStatus{
-		"not running":                           {},
-		"running, pid 7, supervised":            {Running: true, PID: 7, Supervised: true, Phase: "running"},
-		"not running, gave up after 3 failures": {Phase: "fatal", Failures: 3},
-		"not running, supervised, next try in 4s after 1 failure": {
+		"down":                            {},
+		"up, pid 7, supervised":           {Running: true, PID: 7, Supervised: true, Phase: "running"},
+		"down, given up after 3 failures": {Phase: "fatal", Failures: 3},
+		"down, supervised, given up after 3 failures; rare attempt in 9m39s": {
+			Supervised: true, Phase: "fatal", Failures: 3, At: now, NextRetryAt: now.Add(9*time.Minute + 39*time.Second),
+		},
+		"down, supervised, start in 4s after 1 failure": {
 			Supervised: true, Phase: "backoff", Failures: 1, At: now, NextRetryAt: now.Add(4 * time.Second),
 		},
-		"not running, supervised, frozen for 1h0m0s": {Supervised: true, At: now, FrozenUntil: now.Add(time.Hour)},
-		"running, pid 8": {Running: true, PID: 8, At: now, FrozenUntil: now.Add(-time.Hour)},
+		"down, supervised, frozen for 1h0m0s": {Supervised: true, At: now, FrozenUntil: now.Add(time.Hour)},
+		"up, pid 8":                           {Running: true, PID: 8, At: now, FrozenUntil: now.Add(-time.Hour)},
 	} {
 		if got := statusText(&status); got != want {
 			t.Errorf("got %q, want %q", got, want)

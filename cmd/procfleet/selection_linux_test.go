@@ -88,7 +88,7 @@ func TestUpOperatesWhatIsSelectedInTheCatalog(t *testing.T) {
 
 	out = op(0, "start", "--module", "web", "--wait")
 	pid := readPID(pidFile)
-	if !alive(pid) || !strings.Contains(out, fmt.Sprintf("running, pid %d", pid)) || strings.Contains(out, "supervised") {
+	if !alive(pid) || !strings.Contains(out, fmt.Sprintf("up, pid %d", pid)) || strings.Contains(out, "supervised") {
 		t.Errorf("pid %d, output\n%s", pid, out)
 	}
 	out = op(exitHostsFailed, "status", "--wait")

@@ -129,7 +129,7 @@ func TestUpOperatesARealProcess(t *testing.T) {
 	spec := sleeperSpec(t)
 	out := s.procfleet(0, "op", "start", "--host", "0:127.0.0.1", "-f", spec, "--wait")
 	pid := readPID(filepath.Join(filepath.Dir(spec), "sleeper.pid"))
-	if !alive(pid) || !strings.Contains(out, fmt.Sprintf("running, pid %d, supervised", pid)) {
+	if !alive(pid) || !strings.Contains(out, fmt.Sprintf("up, pid %d, supervised", pid)) {
 		t.Errorf("pid %d, output\n%s", pid, out)
 	}
 	id := regexp.MustCompile(`GSETASK:\d+:\d+`).FindString(out)

@@ -20,7 +20,7 @@ func newTaskWatch(f *taskFlags) *cobra.Command {
 		Short: "Show the progress of a task until it is finished",
 		Long: `Show the progress of a task until it is finished, then its results, failures first. With --json the command writes the
 task as one line of JSON at once and after every change. Ctrl-C ends the command, not the task. The exit code is 3 if
-some host failed.`,
+some host failed, and 4 if a status found a process that does not run.`,
 		Example: `  procfleet task watch GSETASK:20260102030405:6789
   procfleet task watch GSETASK:20260102030405:6789 --json | jq .counts`,
 		Args: exactly("ID of a task"),
@@ -42,10 +42,7 @@ func (f *taskFlags) watch(cmd *cobra.Command, id procfleet.TaskID) error {
 	if err != nil {
 		return err
 	}
-	if err := writeOutcome(cmd.Context(), cmd.OutOrStdout(), c, f.hint(), task); err != nil {
-		return err
-	}
-	return verdict(task)
+	return writeOutcome(cmd.Context(), cmd.OutOrStdout(), c, f.hint(), task)
 }
 
 // watchJSON writes a line of JSON after every change of a task.
@@ -56,7 +53,7 @@ func (f *taskFlags) watchJSON(cmd *cobra.Command, id procfleet.TaskID) error {
 	if err != nil {
 		return err
 	}
-	return verdict(task)
+	return (&outcome{Task: task}).verdict()
 }
 
 // showProgress shows the progress of a task on out until the task is finished.
@@ -107,12 +104,4 @@ func (s *serverFlags) howToFollow(err error, id procfleet.TaskID) error {
 
 func (s *serverFlags) watchCommand(id procfleet.TaskID) string {
 	return fmt.Sprintf("procfleet task watch %s%s", id, s.hint())
-}
-
-// verdict returns errHostsFailed if the task failed on some host.
-func verdict(task client.Task) error {
-	if !task.Succeeded() {
-		return errHostsFailed
-	}
-	return nil
 }

@@ -130,11 +130,14 @@ func nextText(now time.Time, p *local.Process) string {
 	case local.NextWatch:
 		return "start again if it ends"
 	case local.NextStart:
-		return because("start "+in, p.GivenUp)
+		if p.GivenUp != "" {
+			return "rare attempt " + in + ", given up: " + oneLine(p.GivenUp)
+		}
+		return "start " + in
 	case local.NextRun:
 		return "run " + in
 	case local.NextAdopt:
-		return because("adoption only", p.GivenUp)
+		return "adoption only, given up: " + oneLine(p.GivenUp)
 	case local.NextUnconfirmed:
 		return "suspended until an operation: journal damaged"
 	case local.NextQuarantined:
@@ -143,14 +146,6 @@ func nextText(now time.Time, p *local.Process) string {
 		return "frozen until " + p.NextAt.Local().Format(time.DateTime)
 	}
 	return oneLine(p.NextAction) // an action that this release does not know
-}
-
-// because adds to an action the reason why the agent gave up the process.
-func because(next, givenUp string) string {
-	if givenUp == "" {
-		return next
-	}
-	return next + ", given up: " + oneLine(givenUp)
 }
 
 func newPS() *cobra.Command {
