@@ -24,6 +24,8 @@ type Selection struct {
 	// empty: no limit.
 	Sets    []string `json:"sets,omitempty"`
 	Modules []string `json:"modules,omitempty"`
+	// Hosts limits the selection to these hosts; empty: no limit.
+	Hosts []Host `json:"hosts,omitempty"`
 }
 
 // Validate checks everything in a selection that does not need the catalog.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,6 +17,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/invalid"
+	"github.com/procfleet/procfleet/label"
 )
 
 // Config configures an agent. Conn, Addr, DataDir and Log are required.
@@ -28,6 +30,9 @@ type Config struct {
 	Addr    netip.Addr // address of this host in its cloud area
 	AgentID string     // alternative name of this host, at most 1,024 bytes; default none
 	Version string     // announced to the servers; default "unknown"
+	// Labels are the labels of this host, announced to the servers in addition to its facts
+	// (see [label.Facts]); default none.
+	Labels map[string]string
 
 	// Keys returns the current keys of this host, which sign its messages and verify
 	// messages of servers. Default nil: messages are neither signed nor verified.
@@ -107,6 +112,17 @@ func (c Config) Validate() error {
 	}
 	if c.DataDir == "" {
 		errs = append(errs, invalid.Fieldf("DataDir", "a data folder is required, for example /var/lib/procfleet-agent"))
+	}
+	for key, value := range c.Labels {
+		switch err := label.Check(key, value); {
+		case err != nil:
+			errs = append(errs, invalid.Fieldf("Labels", "%w", err))
+		case slices.Contains(label.Facts(), key):
+			errs = append(errs, invalid.Fieldf("Labels", "label %s is a fact, which the agent sets itself", key))
+		}
+	}
+	if limit := label.Max - len(label.Facts()); len(c.Labels) > limit {
+		errs = append(errs, invalid.Fieldf("Labels", "are %d, at most %d are allowed", len(c.Labels), limit))
 	}
 	for field, d := range map[string]time.Duration{
 		"PresenceInterval": c.PresenceInterval, "ReportInterval": c.ReportInterval, "DrainTimeout": c.DrainTimeout,

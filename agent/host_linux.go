@@ -28,6 +28,9 @@ func machineID() string { return firstLine("/etc/machine-id") }
 
 func bootID() string { return firstLine("/proc/sys/kernel/random/boot_id") }
 
+// kernelRelease returns the release of the kernel; "" if unknown.
+func kernelRelease() string { return firstLine("/proc/sys/kernel/osrelease") }
+
 // firstLine returns the first line of a file; "" if it cannot be read.
 func firstLine(path string) string {
 	text, err := os.ReadFile(filepath.Clean(path))

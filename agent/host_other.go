@@ -19,3 +19,5 @@ func machineID() string { return "" }
 func bootID() string { return "" }
 
 func inodeOf(string) (uint64, error) { return 0, nil }
+
+func kernelRelease() string { return "" }

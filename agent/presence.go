@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/label"
 )
 
 // announceTimeout bounds the wait for the reply to an announcement.
@@ -25,6 +27,7 @@ type announcer struct {
 	cfg       *Config
 	engine    Engine
 	startedAt time.Time
+	labels    map[string]string // labels of the host and its fact kernel
 	load      hostLoad
 	// subscribed is true once the agent has subscribed to commands, ready once NATS has
 	// confirmed the subscription.
@@ -135,10 +138,23 @@ func (a *announcer) presence() *agentproto.Presence {
 	return &agentproto.Presence{
 		Header: a.header(),
 		Host:   a.host, AgentID: a.agentID, Instance: a.instance, Incarnation: a.incarnation, Version: a.cfg.Version,
-		OS: runtime.GOOS, Arch: runtime.GOARCH, StartedAt: a.startedAt,
+		OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: a.labels, StartedAt: a.startedAt,
 		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeCancel, agentproto.TypeSettingsChanged},
 		Supervised: a.engine.Supervised(), CPU: load.CPU, Memory: load.Memory,
 	}
+}
+
+// hostLabels adds the fact kernel to the labels of the host. The other facts are fields of an
+// announcement.
+func hostLabels(labels map[string]string) map[string]string {
+	all := maps.Clone(labels)
+	if kernel := kernelRelease(); label.Check("kernel", kernel) == nil && kernel != "" {
+		if all == nil {
+			all = make(map[string]string, 1)
+		}
+		all["kernel"] = kernel
+	}
+	return all
 }
 
 // header returns the header of a new announcement, with the servers' time.

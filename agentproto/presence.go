@@ -20,6 +20,9 @@ type Presence struct {
 	Version string `json:"version"`
 	OS      string `json:"os,omitempty"`
 	Arch    string `json:"arch,omitempty"`
+	// Labels are the labels of the host that the agent was started with, and its facts in
+	// addition to the fields above: kernel.
+	Labels map[string]string `json:"labels,omitempty"`
 	// StartedAt is the start time of this agent process.
 	StartedAt time.Time `json:"started_at"`
 	// Types are the message types that the agent can decode.

@@ -76,7 +76,7 @@ func TestADispatcherThatDiesBeforeItsAnswerMakesNothingRunTwice(t *testing.T) {
 // startsIn counts the starts of a business.
 func startsIn(t *testing.T, c *client.Client, business string) (n int) {
 	t.Helper()
-	for task, err := range c.Tasks(t.Context(), client.Query{PageSize: 2}) {
+	for task, err := range c.Tasks(t.Context(), client.TaskQuery{Query: client.Query{PageSize: 2}}) {
 		if err != nil {
 			t.Fatal(err)
 		}

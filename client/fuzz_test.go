@@ -44,9 +44,9 @@ func FuzzAnswers(f *testing.F) {
 		ctx := t.Context()
 		var errs [12]error
 		_, errs[0] = c.Task(ctx, "GSETASK:1:2")
-		_, errs[1] = c.TaskPage(ctx, client.Query{})
+		_, errs[1] = c.TaskPage(ctx, client.TaskQuery{})
 		_, errs[2] = c.ResultPage(ctx, "GSETASK:1:2", client.Query{})
-		_, errs[3] = c.HostPage(ctx, client.Query{})
+		_, errs[3] = c.HostPage(ctx, client.HostQuery{})
 		_, errs[4] = c.Submit(ctx, statusOperation())
 		_, errs[5] = c.Plan(ctx, statusOperation())
 		for _, errs[6] = range c.Catalog(ctx, shop, client.CatalogQuery{}) {

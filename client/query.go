@@ -40,7 +40,10 @@ func (q Query) size() int { return cmp.Or(q.PageSize, LargestPage) }
 // path returns the request path of a page, with more parameters. cursor is the name of the
 // cursor parameter.
 func (q Query) path(path, cursor string, more map[string]string) string {
-	values := nonEmpty(more)
+	return q.pathOf(path, cursor, nonEmpty(more))
+}
+
+func (q Query) pathOf(path, cursor string, values url.Values) string {
 	values.Set("limit", strconv.Itoa(q.size()))
 	if q.Cursor != "" {
 		values.Set(cursor, q.Cursor)
@@ -102,18 +105,6 @@ func (c *Client) RetryTask(ctx context.Context, id procfleet.TaskID, retry TaskR
 	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/retry", retry, &t)
 }
 
-// Tasks yields tasks, newest first. It ends after the first error.
-func (c *Client) Tasks(ctx context.Context, q Query) iter.Seq2[Task, error] {
-	return all(q, func(q Query) (Page[Task], error) { return c.TaskPage(ctx, q) })
-}
-
-// TaskPage returns one page of [Client.Tasks].
-func (c *Client) TaskPage(ctx context.Context, q Query) (Page[Task], error) {
-	var answer v1.TaskPage
-	err := c.do(ctx, get(q.path("/v1/tasks", "cursor", nil)), &answer)
-	return Page[Task]{answer.Tasks, answer.Next}, err
-}
-
 // Results yields the results of a task by state, failures first. It ends after the
 // first error. Items of a running task change state, so an item may be yielded
 // twice or not at all; for a finished task each item is yielded exactly once.
@@ -126,19 +117,6 @@ func (c *Client) ResultPage(ctx context.Context, id procfleet.TaskID, q Query) (
 	var answer v1.ResultPage
 	err := c.do(ctx, get(q.path(taskPath(id)+"/results", "cursor", map[string]string{"state": string(q.State)})), &answer)
 	return Page[Result]{answer.Results, answer.Next}, err
-}
-
-// Hosts yields the hosts that have a live agent, by cloud area and address.
-// It ends after the first error.
-func (c *Client) Hosts(ctx context.Context, q Query) iter.Seq2[Agent, error] {
-	return all(q, func(q Query) (Page[Agent], error) { return c.HostPage(ctx, q) })
-}
-
-// HostPage returns one page of [Client.Hosts].
-func (c *Client) HostPage(ctx context.Context, q Query) (Page[Agent], error) {
-	var answer v1.HostPage
-	err := c.do(ctx, get(q.path("/v1/hosts", "after", nil)), &answer)
-	return Page[Agent]{answer.Hosts, answer.Next}, err
 }
 
 // Ready queries each server and returns nil if at least one reports that all its

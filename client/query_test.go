@@ -34,13 +34,13 @@ func TestListsAreReadPageByPage(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for task, err := range c.Tasks(t.Context(), client.Query{PageSize: 7, Cursor: "1"}) {
+		for task, err := range c.Tasks(t.Context(), client.TaskQuery{Query: client.Query{PageSize: 7, Cursor: "1"}}) {
 			got = append(got, task.Items)
 			if err != nil {
 				t.Error(err)
 			}
 		}
-		for agent, err := range c.Hosts(t.Context(), client.Query{PageSize: 1}) {
+		for agent, err := range c.Hosts(t.Context(), client.HostQuery{Query: client.Query{PageSize: 1}}) {
 			got = append(got, agent.Supervised)
 			if err != nil {
 				t.Error(err)

@@ -43,6 +43,7 @@ type Store interface {
 	catalog.Freezes
 	catalog.Templates
 	catalog.Topologies
+	Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error)
 	Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error)
 	EntryPage(ctx context.Context, namespace string, start, limit int) (page []catalog.Entry, total int, err error)
 	HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error)

@@ -33,6 +33,7 @@ func endpoints() []endpoint {
 		replies(apps.Reading, (*exchange).visibleTasks, (*exchange).listTasks),
 		replies(apps.Reading, (*exchange).readableResults, (*exchange).listResults),
 		replies(apps.Reading, inEveryBusiness, (*exchange).listHosts),
+		replies(apps.Reading, inBusiness, (*exchange).listFleet),
 
 		replies(apps.Registration, onTargets, (*exchange).register),
 		replies(apps.Registration, onTargets, (*exchange).setGroups),

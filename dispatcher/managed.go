@@ -73,22 +73,11 @@ func (e *exchange) bindAgents(ctx context.Context, q *dialect.AgentBinding, at *
 	return bound, nil
 }
 
-func (e *exchange) listHosts(ctx context.Context, page *dialect.HostPage, _ string) ([]v1.Agent, error) {
-	found, err := e.api.store.HostPage(ctx, page.After, page.Limit)
-	if err != nil {
-		return nil, err
-	}
-	agents := make([]v1.Agent, 0, len(found))
-	for i := range found {
-		agents = append(agents, agentOf(&found[i]))
-	}
-	return agents, nil
-}
-
 func agentOf(p *taskstore.Presence) v1.Agent {
 	return v1.Agent{
 		Host: p.Host, AgentID: p.AgentID, Instance: p.Instance, Version: p.Version, OS: p.OS, Arch: p.Arch,
-		StartedAt: p.StartedAt, SeenAt: p.SeenAt, Supervised: p.Supervised, CPU: p.CPU, Memory: p.Memory, Conflict: p.Conflict,
+		StartedAt: p.StartedAt, AliveSince: p.Since, SeenAt: p.SeenAt, Supervised: p.Supervised,
+		CPU: p.CPU, Memory: p.Memory, Conflict: p.Conflict, Labels: p.AllLabels(),
 	}
 }
 

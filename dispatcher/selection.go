@@ -75,7 +75,7 @@ func (c *selector) choose(ctx context.Context, action procfleet.Action, sel *pro
 	c.checkFilters(sel, found)
 	for i := range templates {
 		t := &templates[i]
-		placed := c.placements(t, asked, found)
+		placed := c.among(sel.Hosts, t, c.placements(t, asked, found), found)
 		if err := count(len(placed)); err != nil {
 			return nil, err
 		}
@@ -193,6 +193,21 @@ func (c *selector) checkFilters(sel *procfleet.Selection, found *selected) {
 // filters are the sets and modules that a selection names; nil means all.
 type filters struct{ sets, modules map[string]bool }
 
+// hostsOf returns the hosts of the modules with the names, or of all modules without names.
+func (c *selector) hostsOf(names []string) []procfleet.Host {
+	asked := nameSet(names)
+	var hosts []procfleet.Host
+	for name, modules := range c.modules {
+		if asked != nil && !asked[name] {
+			continue
+		}
+		for _, m := range modules {
+			hosts = append(hosts, m.Hosts...)
+		}
+	}
+	return hosts
+}
+
 func nameSet(names []string) map[string]bool {
 	if len(names) == 0 {
 		return nil
@@ -240,6 +255,23 @@ func (c *selector) placements(t *catalog.Template, asked filters, found *selecte
 		found.add(v1.NoHosts, t, "has no hosts in %s", several(empty))
 	}
 	return catalog.Placements(chosen)
+}
+
+// among returns the placements on the hosts; no hosts = all placements. It adds a problem if
+// the process runs on none of them.
+func (c *selector) among(hosts []procfleet.Host, t *catalog.Template, placed []catalog.Placement, found *selected) []catalog.Placement {
+	if len(hosts) == 0 || len(placed) == 0 {
+		return placed
+	}
+	asked := make(map[procfleet.Host]bool, len(hosts))
+	for _, h := range hosts {
+		asked[h] = true
+	}
+	placed = slices.DeleteFunc(placed, func(p catalog.Placement) bool { return !asked[p.Host] })
+	if len(placed) == 0 {
+		found.add(v1.FilteredOut, t, "none of the %d requested hosts is in its modules", len(asked))
+	}
+	return placed
 }
 
 // several joins names. It lists at most five and counts the others.

@@ -105,8 +105,8 @@ func (*exchange) showTask(_ context.Context, _ *procfleet.TaskID, task *procflee
 	return task, nil
 }
 
-// listTasks returns a page of the tasks that the caller may read. If most tasks belong to
-// other callers, a page may be short or empty although another page follows.
+// listTasks returns a page of the tasks that the caller may read and the filter selects. If
+// these are few, a page may be short or empty although another page follows.
 func (e *exchange) listTasks(ctx context.Context, page *dialect.TaskPage, sees func(*procfleet.Task) bool) (found dialect.Tasks, err error) {
 	query := taskstore.TaskQuery{Before: page.Before, Limit: page.Limit}
 	for range scanPages {
@@ -115,7 +115,7 @@ func (e *exchange) listTasks(ctx context.Context, page *dialect.TaskPage, sees f
 			return dialect.Tasks{}, err
 		}
 		for i := range tasks {
-			if !sees(&tasks[i]) {
+			if !sees(&tasks[i]) || !page.Matches(&tasks[i]) {
 				continue
 			}
 			if found.Tasks = append(found.Tasks, tasks[i]); len(found.Tasks) == page.Limit {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -336,8 +337,11 @@ type Announcement struct {
 	Incarnation string
 	Version     string
 	OS, Arch    string
-	StartedAt   time.Time // start of the agent, by the agent's clock
-	Supervised  int       // number of supervised processes
+	// Labels are the labels of the host, without those of the fields above; nil = none. Keys
+	// and values are valid by [label.Check].
+	Labels     map[string]string
+	StartedAt  time.Time // start of the agent, by the agent's clock
+	Supervised int       // number of supervised processes
 	// CPU and Memory are the host's utilization, in percent of its total capacity.
 	CPU, Memory float64
 	// Leaving announces a shutdown: it immediately ends the presence of this agent, and
@@ -362,6 +366,18 @@ type Presence struct {
 	// or nothing for PresenceTTL, is not live until its next announcement, and its earlier
 	// announcements do not count.
 	Conflict bool
+}
+
+// AllLabels returns the labels of the host, including the facts that have fields.
+func (a *Announcement) AllLabels() map[string]string {
+	all := make(map[string]string, len(a.Labels)+3)
+	maps.Copy(all, a.Labels)
+	for key, fact := range map[string]string{"os": a.OS, "arch": a.Arch, "version": a.Version} {
+		if fact != "" {
+			all[key] = fact
+		}
+	}
+	return all
 }
 
 // AgentBinding maps an agent id, which callers use, to a host.

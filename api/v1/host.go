@@ -15,12 +15,25 @@ type Agent struct {
 	OS         string         `json:"os"`
 	Arch       string         `json:"arch"`
 	StartedAt  time.Time      `json:"started_at"`
+	AliveSince time.Time      `json:"alive_since,omitzero"` // first announcement in an uninterrupted series
 	SeenAt     time.Time      `json:"seen_at"`
 	Supervised int            `json:"supervised"` // number of supervised processes
 	// CPU and Memory are the used share of the host, in percent.
 	CPU      float64 `json:"cpu"`
 	Memory   float64 `json:"memory"`
 	Conflict bool    `json:"conflict"` // two agents claim this host
+	// Labels are the labels of the host, with its facts os, arch, kernel and version.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Processes counts the processes in the last report of the agent, and FrozenUntil is the
+	// end of a freeze of the whole host; both only if requested with processes=true.
+	Processes   *ProcessCounts `json:"processes,omitempty"`
+	FrozenUntil *time.Time     `json:"frozen_until,omitempty"`
+}
+
+// ProcessCounts counts the processes of a host.
+type ProcessCounts struct {
+	Up   int `json:"up"`
+	Down int `json:"down"`
 }
 
 // HostPage is a page of live agents, by cloud area and address. Next is the

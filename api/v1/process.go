@@ -69,6 +69,25 @@ type Process struct {
 	Reported     *Reported     `json:"reported"`     // nil if no agent reported the process
 }
 
+// FleetProcess is a process in the last report of a host with a live agent.
+type FleetProcess struct {
+	Host      procfleet.Host    `json:"host"`
+	AgentID   string            `json:"agent_id,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"` // of the host; see [Agent]
+	Key       string            `json:"key"`
+	Namespace string            `json:"namespace,omitempty"`
+	Name      string            `json:"name,omitempty"`
+	Reported
+}
+
+// FleetProcessPage is the response to GET /v1/hosts/processes, by cloud area and address.
+// Next is the "after" parameter of the next page, empty at the end. A page may be short or
+// empty although another page follows.
+type FleetProcessPage struct {
+	Processes []FleetProcess `json:"processes"`
+	Next      string         `json:"next"`
+}
+
 // Registration is the server's stored spec of a process on a host.
 type Registration struct {
 	Process      procfleet.ProcessSpec `json:"process"`

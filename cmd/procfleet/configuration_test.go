@@ -44,7 +44,7 @@ func settable(cmd *cobra.Command, fn func(*pflag.Flag)) {
 
 // The environment belongs to the process, so this test is not parallel.
 func TestEverySettingOfEveryRoleCanComeFromFileAndVariable(t *testing.T) {
-	values := map[string]string{"bool": "true", "int": "7", "int64": "7", "float64": "0.5", "duration": "7s", "string": "seven"}
+	values := map[string]string{"bool": "true", "int": "7", "int64": "7", "float64": "0.5", "duration": "7s", "string": "seven", "stringSlice": "[seven=7]"}
 	for _, role := range rolesOfPage {
 		settable(roleCommand(t, role), func(f *pflag.Flag) {
 			value, known := values[f.Value.Type()]

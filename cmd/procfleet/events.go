@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -93,7 +92,7 @@ func (f *eventFlags) show(cmd *cobra.Command) error {
 	}
 	write := writeEvent
 	if f.json {
-		write = func(out io.Writer, e *procfleet.HostEvent) error { return json.NewEncoder(out).Encode(e) }
+		write = func(out io.Writer, e *procfleet.HostEvent) error { return f.writeLine(out, e) }
 	}
 	for e, err := range events {
 		if err != nil && f.follow && ctx.Err() != nil {

@@ -56,13 +56,14 @@ func newRoot() *cobra.Command {
 		Example: `  procfleet up --demo
   procfleet op status --host 0:127.0.0.1 -f spec.yaml --wait`,
 	}
-	command.Prepare(root, build(),
+	command.Prepare(root, build(), append(newVerbs(),
+		newHosts(), newPS(), newTasks(), newContext(),
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
 		newOp(), newTask(), newProcess(), newRegistration(), newFreeze(), newEvents(), newAudit(), newTopology(),
 		newApp(), newFleetKey(), newNATSAuth(), newEnroll(), newRevoke(), newRedisUsers(),
 		newVersion(), newDemoProcess(), newMoved("bench"), newMoved("simulate"),
 		daemon.Healthcheck("procfleet", "http://127.0.0.1:8080/readyz"),
-	)
+	)...)
 	return root
 }
 

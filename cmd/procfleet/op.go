@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
@@ -16,14 +17,29 @@ import (
 // opFlags are the flags of `op`.
 type opFlags struct {
 	serverFlags
-	hosts         hostFlags
-	process       nameFlags
-	selection     selectionFlags
-	specFile, key string
-	timeout       time.Duration
-	registered    bool
-	plan          bool
-	wait          bool
+	hosts      hostFlags
+	process    nameFlags
+	selection  selectionFlags
+	submission submissionFlags
+	specFile   string
+	registered bool
+	wait       bool
+}
+
+// submissionFlags are the flags of a submission, whatever it selects.
+type submissionFlags struct {
+	key     string
+	timeout time.Duration
+	plan    bool
+	yes     bool
+}
+
+func (f *submissionFlags) register(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.plan, "plan", false, "preview without a task")
+	flags.BoolVar(&f.plan, "dry-run", false, "alias of --plan")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "no confirmation of a stop, kill or release on many hosts")
+	flags.DurationVar(&f.timeout, "timeout", 0, "time limit for hosts that do not reply (default: computed)")
+	flags.StringVar(&f.key, "idempotency-key", "", "key that prevents a second task on repetition (default: new)")
 }
 
 func newOp() *cobra.Command {
@@ -44,8 +60,9 @@ progress and exits with 3 if some host failed, and after a status with 4 if some
   procfleet op status --hosts-file hosts.txt -f spec.yaml --wait --json
   procfleet op restart --registered --namespace shop --name web --wait
   procfleet op restart --biz 2 --process 'nginx*' --module web --plan`,
-		Args: exactly("ACTION"),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, procfleet.Action(args[0])) },
+		Args:              exactly("ACTION"),
+		ValidArgsFunction: completeActions,
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, procfleet.Action(args[0])) },
 	}
 	flags := cmd.Flags()
 	f.register(flags)
@@ -54,9 +71,7 @@ progress and exits with 3 if some host failed, and after a status with 4 if some
 	flags.BoolVar(&f.registered, "registered", false, "process as registered under --namespace and --name, instead of a spec")
 	f.process.register(flags, "with --registered")
 	f.selection.register(flags)
-	flags.BoolVar(&f.plan, "plan", false, "preview without a task")
-	flags.DurationVar(&f.timeout, "timeout", 0, "time limit for hosts that do not reply (default: computed)")
-	flags.StringVar(&f.key, "idempotency-key", "", "key that prevents a second task on repetition (default: new)")
+	f.submission.register(flags)
 	flags.BoolVar(&f.wait, "wait", false, "progress until the task is finished")
 	return cmd
 }
@@ -69,16 +84,26 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 	if err != nil {
 		return err
 	}
-	submission := client.Submission{
-		Operations:     []client.Operation{operation},
-		Timeout:        procfleet.Duration(f.timeout),
-		IdempotencyKey: f.key,
-	}
-	if submission.Business, err = f.selection.business(); err != nil {
+	return f.submit(cmd, operation)
+}
+
+// submit submits one operation, or shows its plan.
+func (f *opFlags) submit(cmd *cobra.Command, operation client.Operation) error {
+	business, err := f.selection.business()
+	if err != nil {
 		return err
 	}
-	if f.plan {
+	submission := client.Submission{
+		Operations:     []client.Operation{operation},
+		Timeout:        procfleet.Duration(f.submission.timeout),
+		IdempotencyKey: f.submission.key,
+		Business:       business,
+	}
+	if f.submission.plan {
 		return f.showPlan(cmd, submission)
+	}
+	if err := f.confirm(cmd, submission); err != nil {
+		return err
 	}
 	c, err := f.submitter(cmd)
 	if err != nil {
@@ -155,7 +180,7 @@ func (f *opFlags) watch(cmd *cobra.Command, c *client.Client, id procfleet.TaskI
 		return err
 	}
 	if f.json {
-		err = writeOutcomeJSON(cmd.Context(), cmd.OutOrStdout(), c, task)
+		err = f.writeOutcome(cmd.Context(), cmd.OutOrStdout(), c, task)
 	} else {
 		err = writeOutcome(cmd.Context(), out, c, f.hint(), task)
 	}

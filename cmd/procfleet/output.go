@@ -3,20 +3,50 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"os"
 	"strings"
 	"text/tabwriter"
 	"unicode"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// print writes v as JSON with --json, otherwise with text.
+// print writes v in the format of --output; text writes it for people. A command whose
+// output is no list has no names.
 func (s *serverFlags) print(out io.Writer, v any, text func(io.Writer) error) error {
-	if s.json {
-		return writeJSON(out, v)
+	switch s.output {
+	case outputJSON, outputYAML:
+		return s.writeDocument(out, v)
+	case outputName:
+		return command.Usagef("--output name: this command has no list of names")
 	}
 	return text(out)
+}
+
+// writeDocument writes v as JSON or YAML.
+func (s *serverFlags) writeDocument(out io.Writer, v any) error {
+	if s.output == outputJSON {
+		return writeJSON(out, v)
+	}
+	text, err := yaml.Marshal(v)
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	return err
+}
+
+// writeLine writes v as one line of JSON, or as one document of a YAML stream.
+func (s *serverFlags) writeLine(out io.Writer, v any) error {
+	if s.output == outputJSON {
+		return json.NewEncoder(out).Encode(v)
+	}
+	fmt.Fprintln(out, "---")
+	return s.writeDocument(out, v)
 }
 
 func writeJSON(out io.Writer, v any) error {

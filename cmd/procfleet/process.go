@@ -97,7 +97,7 @@ func (f *processFlags) list(cmd *cobra.Command, namespace string, query client.Q
 		if err != nil {
 			return err
 		}
-		return writeJSON(out, processList{Processes: processes})
+		return f.writeDocument(out, processList{Processes: processes})
 	}
 	page, err := c.ProcessPage(cmd.Context(), namespace, query)
 	if err != nil {

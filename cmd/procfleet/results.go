@@ -64,12 +64,12 @@ func readOutcome(ctx context.Context, c *client.Client, task client.Task, limit 
 	return o, nil
 }
 
-func writeOutcomeJSON(ctx context.Context, out io.Writer, c *client.Client, task client.Task) error {
+func (s *serverFlags) writeOutcome(ctx context.Context, out io.Writer, c *client.Client, task client.Task) error {
 	o, err := readOutcome(ctx, c, task, task.Items)
 	if err != nil {
 		return err
 	}
-	if err := writeJSON(out, o); err != nil {
+	if err := s.writeDocument(out, o); err != nil {
 		return err
 	}
 	return o.verdict()

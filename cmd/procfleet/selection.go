@@ -25,6 +25,11 @@ var selecting = []string{"process", "process-id", "set", "module"}
 func (f *selectionFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.name, "process", "", "name or glob pattern of catalog processes of --biz")
 	flags.Int64SliceVar(&f.ids, "process-id", nil, "id of a catalog process of --biz; repeatable")
+	f.registerPlaces(flags)
+}
+
+// registerPlaces adds the flags of the business and of its modules.
+func (f *selectionFlags) registerPlaces(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.sets, "set", nil, "set whose hosts are selected; repeatable")
 	flags.StringArrayVar(&f.modules, "module", nil, "module name whose hosts are selected; repeatable")
 	flags.Int64Var(&f.of.ID, "biz", 0, "business id of the task (required with --process and --process-id)")

@@ -32,21 +32,32 @@ const (
 
 // serverFlags are the flags of all commands that call a dispatcher.
 type serverFlags struct {
-	url, token string
-	tls        tlsflags.Client
-	json       bool
+	url, token  string
+	tls         tlsflags.Client
+	contextName string
+	output      string // format of --output
+	json        bool   // output is JSON or YAML
+	flags       *pflag.FlagSet
+	context     *serverContext // the context in use; nil = none
 }
 
 func (s *serverFlags) register(flags *pflag.FlagSet) {
+	s.flags, s.output = flags, outputTable
 	flags.StringVar(&s.url, "server", defaultServer, "dispatcher URLs, comma-separated, or unix:PATH")
 	s.tls.Register(flags, "server", "the dispatcher")
 	flags.StringVar(&s.token, "token", "", "calling application as <code>.<secret>; safer as PROCFLEET_TOKEN")
-	flags.BoolVar(&s.json, "json", false, "JSON output")
+	flags.StringVar(&s.contextName, "context", "", "context in place of the current one; see procfleet context")
+	flags.VarP(outputValue{s}, "output", "o", "table, wide, json, yaml or name")
+	flags.Var(jsonValue{s}, "json", "JSON output, as --output json")
+	flags.Lookup("json").NoOptDefVal = "true"
 }
 
 // hint returns the flags for a suggested command, so that it calls the same server.
 func (s *serverFlags) hint() string {
-	if s.url == defaultServer {
+	switch {
+	case s.context != nil && s.contextName != "":
+		return " --context " + s.contextName
+	case s.context != nil, s.url == defaultServer:
 		return ""
 	}
 	return " --server " + strings.ReplaceAll(s.url, " ", "") + s.tls.Given() // users paste the hint into a shell
@@ -68,6 +79,9 @@ func (s *serverFlags) watcher(trouble func(error)) (*client.Client, error) {
 }
 
 func (s *serverFlags) connect(cfg client.Config) (*client.Client, error) {
+	if err := s.useContext(); err != nil {
+		return nil, err
+	}
 	cfg.URL, cfg.Token = s.url, s.token
 	var err error
 	if path, is := strings.CutPrefix(s.url, daemon.UnixSocket); is {

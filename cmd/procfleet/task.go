@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,16 +24,17 @@ func newTask() *cobra.Command {
 	}
 	var f taskFlags
 	f.register(cmd.PersistentFlags())
-	cmd.AddCommand(newTaskGet(&f), newTaskList(&f), newTaskResults(&f), newTaskWatch(&f), newTaskPause(&f), newTaskResume(&f), newTaskCancel(&f), newTaskRetry(&f))
+	cmd.AddCommand(newTaskGet(&f), newTaskShow(&f), newTaskList(&f.serverFlags), newTaskResults(&f), newTaskWatch(&f), newTaskPause(&f), newTaskResume(&f), newTaskCancel(&f), newTaskRetry(&f))
 	return cmd
 }
 
 func newTaskGet(f *taskFlags) *cobra.Command {
 	return &cobra.Command{
-		Use:     "get ID",
-		Short:   "Show the state of a task",
-		Example: "  procfleet task get GSETASK:20260102030405:6789",
-		Args:    exactly("ID of a task"),
+		Use:               "get ID",
+		Short:             "Show the state of a task",
+		Example:           "  procfleet task get GSETASK:20260102030405:6789",
+		Args:              exactly("ID of a task"),
+		ValidArgsFunction: completeTasks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.client(cmd)
 			if err != nil {
@@ -50,60 +49,9 @@ func newTaskGet(f *taskFlags) *cobra.Command {
 	}
 }
 
-func newTaskList(f *taskFlags) *cobra.Command {
-	var query client.Query
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List tasks, newest first",
-		Example: "  procfleet task list --limit 20",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(query.PageSize); err != nil {
-				return err
-			}
-			c, err := f.client(cmd)
-			if err != nil {
-				return err
-			}
-			page, err := c.TaskPage(cmd.Context(), query)
-			if err != nil {
-				return err
-			}
-			return f.print(cmd.OutOrStdout(), v1.TaskPage{Tasks: page.Items, Next: page.Next}, func(out io.Writer) error {
-				return writeTaskList(out, page, "--limit "+strconv.Itoa(query.PageSize)+f.hint())
-			})
-		},
-	}
-	cmd.Flags().IntVar(&query.PageSize, "limit", 50, "maximum tasks, 1 to 1000")
-	cmd.Flags().StringVar(&query.Cursor, "cursor", "", "cursor of the next page, from the previous one")
-	return cmd
-}
-
 func checkLimit(n int) error {
 	if n < 1 || n > client.LargestPage {
 		return command.Usagef("--limit: %d is not from 1 to %d", n, client.LargestPage)
-	}
-	return nil
-}
-
-// writeTaskList writes a page of tasks, and the command for the next page with the
-// given flags.
-func writeTaskList(out io.Writer, page client.Page[client.Task], flags string) error {
-	if len(page.Items) == 0 {
-		_, err := fmt.Fprintln(out, "no tasks; submit one with: procfleet op")
-		return err
-	}
-	table := newTable(out)
-	fmt.Fprintln(table, "ID\tACTIONS\tSTATE\tITEMS\tFAILED\tOPEN\tCREATED")
-	for i := range page.Items {
-		t := &page.Items[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", t.ID, actionsText(*t), taskStateText(t), t.Items, t.Counts.Failed(), t.Counts.Open(), t.CreatedAt.Format(time.DateTime))
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if page.Next != "" {
-		_, err := fmt.Fprintf(out, "more: procfleet task list --cursor %s %s\n", page.Next, flags)
-		return err
 	}
 	return nil
 }
@@ -116,7 +64,8 @@ func newTaskResults(f *taskFlags) *cobra.Command {
 		Short: "Show the results of a task, failures first",
 		Example: `  procfleet task results GSETASK:20260102030405:6789
   procfleet task results GSETASK:20260102030405:6789 --state failed --json`,
-		Args: exactly("ID of a task"),
+		Args:              exactly("ID of a task"),
+		ValidArgsFunction: completeTasks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query.State = procfleet.State(state)
 			if state != "" && !slices.Contains(procfleet.States(), query.State) {
@@ -153,7 +102,7 @@ func (f *taskFlags) results(cmd *cobra.Command, id procfleet.TaskID, query clien
 	if err != nil {
 		return err
 	}
-	return writeJSON(cmd.OutOrStdout(), v1.ResultPage{Results: results})
+	return f.writeDocument(cmd.OutOrStdout(), v1.ResultPage{Results: results})
 }
 
 // resultPage shows one page of results, and the command for the next page.

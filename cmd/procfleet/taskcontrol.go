@@ -83,7 +83,8 @@ were unreachable or were canceled. Each task lists its retries.`
 func newTaskControl(f *taskFlags, control func(*client.Client, context.Context, procfleet.TaskID, client.TaskControl) (client.Task, error), done string) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Args: atLeast("ID of a task"),
+		Args:              atLeast("ID of a task"),
+		ValidArgsFunction: completeTasks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.client(cmd)
 			if err != nil {

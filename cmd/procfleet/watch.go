@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +22,8 @@ task as one line of JSON at once and after every change. Ctrl-C ends the command
 some host failed, and 4 if a status found a process that does not run.`,
 		Example: `  procfleet task watch GSETASK:20260102030405:6789
   procfleet task watch GSETASK:20260102030405:6789 --json | jq .counts`,
-		Args: exactly("ID of a task"),
+		Args:              exactly("ID of a task"),
+		ValidArgsFunction: completeTasks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.json {
 				return f.watchJSON(cmd, procfleet.TaskID(args[0]))
@@ -47,8 +47,7 @@ func (f *taskFlags) watch(cmd *cobra.Command, id procfleet.TaskID) error {
 
 // watchJSON writes a line of JSON after every change of a task.
 func (f *taskFlags) watchJSON(cmd *cobra.Command, id procfleet.TaskID) error {
-	lines := json.NewEncoder(cmd.OutOrStdout())
-	show := func(t client.Task) error { return lines.Encode(t) }
+	show := func(t client.Task) error { return f.writeLine(cmd.OutOrStdout(), t) }
 	task, err := f.serverFlags.watch(cmd.Context(), id, show, reportTrouble(cmd, watchPatience))
 	if err != nil {
 		return err

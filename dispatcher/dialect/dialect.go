@@ -168,6 +168,7 @@ type ListTasks = Codec[TaskPage, Tasks]
 type TaskPage struct {
 	Before procfleet.Number
 	Limit  int
+	TaskFilter
 }
 
 // ListResults is the endpoint that returns a page of the results of a task.
@@ -196,13 +197,23 @@ type Results struct {
 }
 
 // ListHosts is the endpoint that returns a page of the hosts with a live agent.
-type ListHosts = Codec[HostPage, []v1.Agent]
+type ListHosts = Codec[HostPage, Hosts]
 
-// HostPage requests up to Limit hosts after the host After. With the zero host the page
+// Hosts is a page of hosts with a live agent. The next page begins after the host Next; the
+// zero host ends the list. A page may be short or empty although another page follows.
+type Hosts struct {
+	Agents []v1.Agent
+	Next   procfleet.Host
+}
+
+// HostPage requests up to Limit hosts after the host After. With Processes the page counts
+// the processes of each host. With the zero host the page
 // begins with the first host.
 type HostPage struct {
-	After procfleet.Host
-	Limit int
+	After     procfleet.Host
+	Limit     int
+	Processes bool `json:",omitempty"`
+	HostFilter
 }
 
 func (Accept) endpoint()   {}

@@ -306,7 +306,16 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		var agents []v1.Agent
 		f.read(t, "hosts.json", &agents)
 		page, err := use.Decode(r)
-		return page, use.Encode(&page, agents, testRequestID), err
+		found := Hosts{Agents: agents}
+		if len(agents) > 0 && len(agents) == page.Limit {
+			found.Next = agents[len(agents)-1].Host
+		}
+		return page, use.Encode(&page, found, testRequestID), err
+	case ListFleet:
+		var found FleetProcesses
+		f.read(t, "fleet.json", &found)
+		page, err := use.Decode(r)
+		return page, use.Encode(&page, found, testRequestID), err
 	case Register:
 		return answer(t, f, r, use.Decode, use.Encode, outcomesFile(func(q *Registering) []procfleet.Target { return q.Targets }))
 	case SetGroups:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/procfleet/procfleet"
@@ -22,7 +23,7 @@ func native() Dialect {
 		Name: "native",
 		Family: Family{Prefixes: []string{"/"}, Credentials: nativeCredentials, Fail: nativeFail, Calls: []Call{
 			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Endpoint: Accept{Decode: strictly[v1.TaskRequest](decoded(decodeNativeBody, decodeNativeTask), "plan"), Encode: nativeAccepted, Plan: nativePlan}},
-			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Endpoint: ListTasks{strictly[noBody](decodeTaskPage, "limit", "cursor"), nativeTasks}},
+			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Endpoint: ListTasks{strictly[noBody](decodeTaskPage, append([]string{"limit", "cursor"}, taskFilters...)...), nativeTasks}},
 			{Name: "native.task", Paths: []string{"/v1/tasks/{id}"}, Methods: get, Endpoint: ShowTask{strictly[noBody](decodeNativeTaskID), nativeShowTask}},
 			{Name: "native.pause", Paths: []string{"/v1/tasks/{id}/pause"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskControl](decodeTaskControl(PauseTask)), nativeControlled}},
 			{Name: "native.resume", Paths: []string{"/v1/tasks/{id}/resume"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskControl](decodeTaskControl(ResumeTask)), nativeControlled}},
@@ -30,7 +31,8 @@ func native() Dialect {
 			{Name: "native.retry", Paths: []string{"/v1/tasks/{id}/retry"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskRetry](decodeTaskRetry), nativeControlled}},
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Endpoint: Watch{strictly[noBody](decodeNativeWatch, "last_event_id"), nativeEvent}},
 			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Endpoint: ListResults{strictly[noBody](decodeResultPage, "limit", "state", "cursor"), nativeResults}},
-			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Endpoint: ListHosts{strictly[noBody](decodeHostPage, "limit", "after"), nativeHosts}},
+			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Endpoint: ListHosts{strictly[noBody](decodeHostPage, append([]string{"limit", "after", "processes"}, hostFilters...)...), nativeHosts}},
+			{Name: "native.fleet", Paths: []string{"/v1/hosts/processes"}, Methods: get, Endpoint: ListFleet{strictly[noBody](decodeFleetPage, append([]string{"limit", "after", "host", "business", "module"}, slices.Concat(hostFilters, processFilters)...)...), nativeFleet}},
 			{Name: "native.register", Paths: []string{"/v1/registrations"}, Methods: put, Endpoint: Register{strictly[v1.RegisterRequest](decodeNativeRegister(RegisterAny)), nativeOutcomes[Registering]}},
 			{Name: "native.register_new", Paths: []string{"/v1/registrations"}, Methods: post, Endpoint: Register{strictly[v1.RegisterRequest](decodeNativeRegister(RegisterNew)), nativeOutcomes[Registering]}},
 			{Name: "native.unregister", Paths: []string{"/v1/registrations/remove"}, Methods: post, Endpoint: Register{strictly[v1.ProcessRequest](decodeNativeUnregister), nativeOutcomes[Registering]}},

@@ -43,23 +43,6 @@ func someTargets(hosts, ids []string, limit int) ([]procfleet.Target, error) {
 	return targets, nil
 }
 
-func decodeHostPage(r *Request) (HostPage, error) {
-	from := queryReader{Request: r}
-	p := HostPage{Limit: from.limit(), After: from.host("after")}
-	return p, from.err
-}
-
-func nativeHosts(p *HostPage, agents []v1.Agent, _ string) Reply {
-	page := v1.HostPage{Hosts: agents}
-	if agents == nil {
-		page.Hosts = []v1.Agent{}
-	}
-	if len(agents) > 0 && len(agents) == p.Limit {
-		page.Next = agents[len(agents)-1].Host.String()
-	}
-	return ok(page)
-}
-
 type nativeTargets struct {
 	v1.Targets
 	Hosts []string `json:"hosts"`

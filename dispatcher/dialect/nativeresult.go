@@ -18,18 +18,6 @@ func decodeNativeWatch(r *Request) (WatchedTask, error) {
 	return WatchedTask{Task: id, LastEventID: cmp.Or(r.LastEventID, r.Query.Get("last_event_id"))}, err
 }
 
-func decodeTaskPage(r *Request) (TaskPage, error) {
-	from := queryReader{Request: r}
-	p := TaskPage{Limit: from.limit()}
-	if cursor := r.Query.Get("cursor"); cursor != "" {
-		var err error
-		if p.Before, err = procfleet.TaskID(cursor).Number(); err != nil {
-			from.fail("cursor", "is not the next of a page before")
-		}
-	}
-	return p, from.err
-}
-
 func decodeResultPage(r *Request) (ResultPage, error) {
 	id, err := decodeNativeTaskID(r)
 	if err != nil {

@@ -169,7 +169,7 @@ func selection(raw json.RawMessage, field string) (*nativeSelection, error) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return nil, decodeError(err, field)
 	}
-	var filters struct{ Sets, Modules json.RawMessage }
+	var filters struct{ Sets, Modules, Hosts json.RawMessage }
 	if err := json.Unmarshal(raw, &filters); err != nil {
 		return nil, decodeError(err, field)
 	}
@@ -178,6 +178,8 @@ func selection(raw json.RawMessage, field string) (*nativeSelection, error) {
 		return nil, invalid(field+".sets", "is empty; leave it out for all sets")
 	case filters.Modules != nil && len(s.Modules) == 0:
 		return nil, invalid(field+".modules", "is empty; leave it out for all modules")
+	case filters.Hosts != nil && len(s.Hosts) == 0:
+		return nil, invalid(field+".hosts", "is empty; leave it out for all hosts")
 	}
 	return &s, nil
 }

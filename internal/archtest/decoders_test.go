@@ -42,6 +42,9 @@ var decoders = map[string]string{
 	".Host.UnmarshalText":     "dispatcher/dialect.FuzzDecode",
 	".ParseHost":              ".FuzzParseHost",
 
+	"label.Parse":       "label.FuzzParseFilter",
+	"label.ParseFilter": "label.FuzzParseFilter",
+
 	"agentproto.Decode": "agentproto.FuzzDecodeCommand agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeResend " +
 		"agentproto.FuzzDecodeResendReply agentproto.FuzzDecodeCancel agentproto.FuzzDecodeCancelReply agentproto.FuzzDecodePresence agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeProcesses " +
 		"agentproto.FuzzDecodeEvent agentproto.FuzzDecodeReceipt agentproto.FuzzDecodeSettingsRequest agentproto.FuzzDecodeSettingsReply agentproto.FuzzDecodeSettingsChanged",

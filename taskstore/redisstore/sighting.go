@@ -3,8 +3,11 @@ package redisstore
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -74,10 +77,11 @@ func readEntry(host procfleet.Host, entry string, now time.Time) (taskstore.Pres
 
 // packAnnouncement packs the part of an announcement that is not in the head of the
 // entry: texts, each preceded by its length, then numbers. The store reads it for every
-// host of every task, so parsing copies nothing.
+// host of every task, so parsing copies nothing. The labels follow the architecture, after a
+// zero byte: programs of releases without labels read them as part of it.
 func packAnnouncement(a *taskstore.Announcement) []byte {
 	var out []byte
-	for _, text := range []string{a.Instance, a.Version, a.OS, a.Arch} {
+	for _, text := range []string{a.Instance, a.Version, a.OS, a.Arch + packLabels(a.Labels)} {
 		out = binary.AppendUvarint(out, uint64(len(text)))
 		out = append(out, text...)
 	}
@@ -103,6 +107,7 @@ func readAnnouncement(packed string, a *taskstore.Announcement) error {
 		}
 		*text, packed = packed[size:size+int(n)], packed[size+int(n):]
 	}
+	a.Arch, a.Labels = readLabels(a.Arch)
 	started, size := binary.Varint([]byte(packed))
 	if size <= 0 {
 		return redisconn.ErrDamaged
@@ -122,4 +127,28 @@ func readAnnouncement(packed string, a *taskstore.Announcement) error {
 	}
 	a.Supervised = int(supervised)
 	return nil
+}
+
+const labelSeparator = "\x00"
+
+func packLabels(labels map[string]string) string {
+	var out strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		out.WriteString(labelSeparator + key + "=" + labels[key])
+	}
+	return out.String()
+}
+
+// readLabels splits an architecture from the labels that packLabels appended.
+func readLabels(packed string) (arch string, labels map[string]string) {
+	arch, rest, found := strings.Cut(packed, labelSeparator)
+	if !found {
+		return arch, nil
+	}
+	labels = make(map[string]string, 1+strings.Count(rest, labelSeparator))
+	for pair := range strings.SplitSeq(rest, labelSeparator) {
+		key, value, _ := strings.Cut(pair, "=")
+		labels[key] = value
+	}
+	return arch, labels
 }

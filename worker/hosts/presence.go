@@ -9,6 +9,7 @@ import (
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/label"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker/agentlink"
 	"github.com/procfleet/procfleet/worker/metrics"
@@ -93,12 +94,32 @@ func decodePresence(data []byte, subject string) (message agentproto.Presence, a
 	if o := message.Other; o != nil && (o.Instance == "" || len(o.Instance) > most || len(o.Incarnation) > most || message.Leaving) {
 		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: other must name an instance of at most %d bytes, and the agent must not be leaving", host, most)
 	}
+	labels, err := checkedLabels(message.Labels)
+	if err != nil {
+		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: %w", host, err)
+	}
 	return message, taskstore.Announcement{
 		Host: host, AgentID: message.AgentID, Instance: message.Instance, Incarnation: message.Incarnation,
 		Version: agentlink.Cut(message.Version, most), OS: agentlink.Cut(message.OS, most), Arch: agentlink.Cut(message.Arch, most),
-		StartedAt: message.StartedAt, Supervised: max(0, message.Supervised), Leaving: message.Leaving,
+		Labels: labels, StartedAt: message.StartedAt, Supervised: max(0, message.Supervised), Leaving: message.Leaving,
 		CPU: percent(message.CPU), Memory: percent(message.Memory),
 	}, nil
+}
+
+// checkedLabels returns labels that are valid; nil if there are none.
+func checkedLabels(labels map[string]string) (map[string]string, error) {
+	if len(labels) == 0 {
+		return nil, nil //nolint:nilnil // no labels
+	}
+	if len(labels) > label.Max {
+		return nil, fmt.Errorf("more than %d labels", label.Max)
+	}
+	for key, value := range labels {
+		if err := label.Check(key, value); err != nil {
+			return nil, err
+		}
+	}
+	return labels, nil
 }
 
 func percent(part float64) float64 { return min(max(part, 0), 100) }

@@ -39,7 +39,6 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 func Prepare(root *cobra.Command, version string, subcommands ...*cobra.Command) {
 	root.Version = version
 	root.SilenceUsage, root.SilenceErrors = true, true
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usagef("%w", err) })
 	root.SetHelpFunc(help)
 	root.PersistentFlags().String(settings.Flag, "", "YAML file of flag names and values")

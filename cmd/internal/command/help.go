@@ -16,22 +16,22 @@ import (
 // flagGroups are the headings in the help of a command, in display order, with their
 // flags. Certificate flags are not listed here; see [isTLS].
 var flagGroups = []struct{ title, flags string }{
-	{"Target", "account biz creds host hosts-file module name namespace process process-id registered set user"},
+	{"Target", "account area biz creds host hosts-file module name namespace process process-id registered selector set user"},
 	{"Input", "file rights"},
-	{"Filter", "app event kind since state task"},
-	{"Connection", "callback-allow http http-connections listen login-url nats nats-creds nats-listen redis redis-password-file server token"},
+	{"Filter", "app application conflict event kind label restarted since state task"},
+	{"Connection", "callback-allow context http http-connections listen login-url nats nats-creds nats-listen redis redis-password-file server token"},
 	{"Identity and access", "actions agent-id allow-local-users allow-unauthenticated apps cloud fleet-key identity ip nats-auth secret secret-file " +
 		"signing signing-key skip-user-auth trusted-esb valid"},
 	{tlsGroup, ""},
 	{"Components", "agent demo procfleet secure submissions supervisord"},
 	{"Storage", "audit-log audit-required audit-stream broker-conf create data out passwords pid-file redis-wait-replicas redis-wait-timeout " +
 		"retention stream-replicas"},
-	{"Behavior", "auto-register dry-run for idempotency-key interrupt keep plan reason replaces start timeout wait"},
+	{"Behavior", "auto-register dry-run for idempotency-key interrupt keep plan reason replaces start timeout wait yes"},
 	{"Workload", "action agents area areas beside connections every hosts in-flight items kills latency operations processes report-every runs " +
 		"samples tasks up-processes workers"},
 	{"Limits", "big-chunks drain max-body max-items max-items-in-hand slack small-chunks"},
 	{"Telemetry", "log-format log-level otlp pprof status-http trace-ratio"},
-	{"Output", "cursor follow format json limit"},
+	{"Output", "cursor follow format json limit output watch"},
 	{generalGroup, "check-config config help help-all version"},
 }
 

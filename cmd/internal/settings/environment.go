@@ -19,7 +19,7 @@ func Variable(flag string) string {
 // notSettings matches variables that are not settings: those of tests, of the compose
 // file, of the commands that agents run, and of Kubernetes for services whose names
 // begin with procfleet.
-var notSettings = regexp.MustCompile(`^PROCFLEET_(CRASH_AT|AGENT_TIMING|REQUIRE|TEST_.*|PROC_HELPER|IMAGE|AGENT_IMAGE|NET|HTTP_PORT_.*|KEY|OP)$` +
+var notSettings = regexp.MustCompile(`^PROCFLEET_(CRASH_AT|AGENT_TIMING|CONTEXTS|REQUIRE|TEST_.*|PROC_HELPER|IMAGE|AGENT_IMAGE|NET|HTTP_PORT_.*|KEY|OP)$` +
 	`|_(PORT|PORT_\d+_(TCP|UDP|SCTP)(_.*)?|SERVICE_HOST|SERVICE_PORT(_.*)?)$`)
 
 // Misnamed returns a warning for each environment variable that has the prefix of

@@ -161,7 +161,7 @@ func (l *Load) list(ctx context.Context) error {
 	var tasks []client.Task
 	err := l.persist(ctx, func() error {
 		tasks = nil
-		for t, err := range l.dispatchers[0].client.Tasks(ctx, client.Query{}) {
+		for t, err := range l.dispatchers[0].client.Tasks(ctx, client.TaskQuery{}) {
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,210 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+const (
+	// scanHosts is the number of hosts read at once to find those that a filter selects,
+	// and maxScans the maximum number of such reads for one page.
+	scanHosts = 500
+	maxScans  = 20
+)
+
+// listHosts returns a page of the hosts with a live agent. If a filter excludes most
+// hosts, a page may be short or empty although another page follows.
+func (e *exchange) listHosts(ctx context.Context, page *dialect.HostPage, _ string) (dialect.Hosts, error) {
+	found := dialect.Hosts{Agents: []v1.Agent{}}
+	scan := hostScan{store: e.api.store, after: page.After, batch: min(page.Limit+1, scanHosts)}
+	for range maxScans {
+		batch, err := scan.next(ctx)
+		if err != nil {
+			return found, err
+		}
+		for i := range batch {
+			agent := agentOf(&batch[i])
+			if !page.Matches(agent.Host, agent.Labels, agent.Conflict) {
+				continue
+			}
+			if len(found.Agents) == page.Limit {
+				found.Next = found.Agents[page.Limit-1].Host
+				return found, e.countProcesses(ctx, page, found.Agents)
+			}
+			found.Agents = append(found.Agents, agent)
+		}
+		if scan.over {
+			return found, e.countProcesses(ctx, page, found.Agents)
+		}
+		scan.batch = scanHosts
+	}
+	found.Next = scan.after
+	return found, e.countProcesses(ctx, page, found.Agents)
+}
+
+// countProcesses adds the numbers of processes and the freezes of the hosts, if the page
+// requests them.
+func (e *exchange) countProcesses(ctx context.Context, page *dialect.HostPage, agents []v1.Agent) error {
+	if !page.Processes {
+		return nil
+	}
+	for part := range slices.Chunk(agents, scanHosts) {
+		hosts := make([]procfleet.Host, len(part))
+		for i := range part {
+			hosts[i] = part[i].Host
+		}
+		reports, err := e.api.store.Reported(ctx, hosts)
+		if err != nil {
+			return fmt.Errorf("read the reports of %d hosts: %w", len(hosts), err)
+		}
+		freezes, err := e.api.store.FreezesOf(ctx, hosts)
+		if err != nil {
+			return fmt.Errorf("read the freezes of %d hosts: %w", len(hosts), err)
+		}
+		for i := range part {
+			addState(&part[i], &reports[i], freezes[i])
+		}
+	}
+	return nil
+}
+
+func addState(agent *v1.Agent, report *catalog.Report, freezes []catalog.Freeze) {
+	agent.Processes = &v1.ProcessCounts{}
+	for i := range report.Processes {
+		if report.Processes[i].Status.Running {
+			agent.Processes.Up++
+		} else {
+			agent.Processes.Down++
+		}
+	}
+	for i := range freezes {
+		if f := &freezes[i]; f.Namespace == "" && (agent.FrozenUntil == nil || f.Until.After(*agent.FrozenUntil)) {
+			agent.FrozenUntil = &f.Until
+		}
+	}
+}
+
+// listFleet returns a page of the processes in the last reports of hosts.
+func (e *exchange) listFleet(ctx context.Context, q *dialect.FleetPage, _ string) (found dialect.FleetProcesses, err error) {
+	scan := hostScan{store: e.api.store, after: q.After, batch: min(q.Limit, scanHosts)}
+	if q.Business != "" || len(q.Hosts) > 0 {
+		if scan.among, err = e.hostsAmong(ctx, q); err != nil {
+			return found, err
+		}
+	}
+	for range maxScans {
+		presences, err := scan.next(ctx)
+		if err != nil {
+			return found, err
+		}
+		presences = slices.DeleteFunc(presences, func(p taskstore.Presence) bool { return !q.HostFilter.Matches(p.Host, p.AllLabels(), p.Conflict) })
+		full, err := e.addProcesses(ctx, q, presences, &found)
+		if err != nil || full || scan.over {
+			return found, err
+		}
+		scan.batch = scanHosts
+	}
+	found.Next = scan.after
+	return found, nil
+}
+
+// addProcesses adds the selected processes of hosts, until the page is full.
+func (e *exchange) addProcesses(ctx context.Context, q *dialect.FleetPage, presences []taskstore.Presence, found *dialect.FleetProcesses) (full bool, err error) {
+	hosts := make([]procfleet.Host, len(presences))
+	for i := range presences {
+		hosts[i] = presences[i].Host
+	}
+	reports, err := e.api.store.Reported(ctx, hosts)
+	if err != nil {
+		return false, fmt.Errorf("read the reports of %d hosts: %w", len(hosts), err)
+	}
+	for i := range reports {
+		if len(found.Processes) >= q.Limit {
+			found.Next = hosts[i-1]
+			return true, nil
+		}
+		p, report := &presences[i], &reports[i]
+		for _, process := range report.Processes {
+			if q.ProcessFilter.Matches(&process) {
+				found.Processes = append(found.Processes, dialect.FleetProcess{
+					Host: p.Host, AgentID: p.AgentID, Labels: p.AllLabels(), ReportedAt: report.At, ReportedProcess: process,
+				})
+			}
+		}
+	}
+	return false, nil
+}
+
+// hostsAmong returns the hosts that the query names, in the order of the list: those of the
+// business, of its modules, or both.
+func (e *exchange) hostsAmong(ctx context.Context, q *dialect.FleetPage) ([]procfleet.Host, error) {
+	named := slices.Clone(q.Hosts)
+	if q.Business != "" {
+		s, err := newSelector(ctx, e.api.store, q.Business)
+		if err != nil {
+			return nil, err
+		}
+		placed := s.hostsOf(q.Modules)
+		if len(q.Hosts) == 0 {
+			named = placed
+		} else {
+			named = slices.DeleteFunc(named, func(h procfleet.Host) bool { return !slices.Contains(placed, h) })
+		}
+	}
+	slices.SortFunc(named, compareHosts)
+	return slices.Compact(named), nil
+}
+
+// compareHosts orders hosts as the task store does: by cloud area and address text.
+func compareHosts(a, b procfleet.Host) int {
+	return cmp.Or(cmp.Compare(a.Cloud, b.Cloud), cmp.Compare(a.Addr.String(), b.Addr.String()))
+}
+
+// hostScan reads hosts with a live agent, in batches, by cloud area and address: all hosts, or
+// those of among, which is sorted.
+type hostScan struct {
+	store Store
+	among []procfleet.Host // nil = all hosts
+	after procfleet.Host   // the last host that was read
+	batch int
+	over  bool // there are no further hosts
+}
+
+func (s *hostScan) next(ctx context.Context) ([]taskstore.Presence, error) {
+	if s.among == nil {
+		page, err := s.store.HostPage(ctx, s.after, s.batch)
+		if err != nil {
+			return nil, err
+		}
+		if s.over = len(page) < s.batch; len(page) > 0 {
+			s.after = page[len(page)-1].Host
+		}
+		return page, nil
+	}
+	i, found := slices.BinarySearchFunc(s.among, s.after, compareHosts)
+	if found {
+		i++
+	}
+	if s.after.IsZero() {
+		i = 0
+	}
+	part := s.among[i:min(i+s.batch, len(s.among))]
+	s.over = i+len(part) == len(s.among)
+	if len(part) == 0 {
+		return nil, nil
+	}
+	s.after = part[len(part)-1]
+	presences, err := s.store.Presences(ctx, part)
+	if err != nil {
+		return nil, fmt.Errorf("look up the agents of %d hosts: %w", len(part), err)
+	}
+	return slices.DeleteFunc(presences, func(p taskstore.Presence) bool { return !live(&p) }), nil
+}
