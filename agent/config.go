@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -113,16 +112,8 @@ func (c Config) Validate() error {
 	if c.DataDir == "" {
 		errs = append(errs, invalid.Fieldf("DataDir", "a data folder is required, for example /var/lib/procfleet-agent"))
 	}
-	for key, value := range c.Labels {
-		switch err := label.Check(key, value); {
-		case err != nil:
-			errs = append(errs, invalid.Fieldf("Labels", "%w", err))
-		case slices.Contains(label.Facts(), key):
-			errs = append(errs, invalid.Fieldf("Labels", "label %s is a fact, which the agent sets itself", key))
-		}
-	}
-	if limit := label.Max - len(label.Facts()); len(c.Labels) > limit {
-		errs = append(errs, invalid.Fieldf("Labels", "are %d, at most %d are allowed", len(c.Labels), limit))
+	if err := label.CheckOwn(c.Labels); err != nil {
+		errs = append(errs, invalid.Fieldf("Labels", "%w", err))
 	}
 	for field, d := range map[string]time.Duration{
 		"PresenceInterval": c.PresenceInterval, "ReportInterval": c.ReportInterval, "DrainTimeout": c.DrainTimeout,

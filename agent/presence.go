@@ -32,7 +32,8 @@ type announcer struct {
 	// subscribed is true once the agent has subscribed to commands, ready once NATS has
 	// confirmed the subscription.
 	subscribed, ready atomic.Bool
-	refusedID         string // servers' reason for refusing the agent id; "" = accepted
+	reportReceipts    func(bool) // called with the reply's ReportReceipts
+	refusedID         string     // servers' reason for refusing the agent id; "" = accepted
 }
 
 // announceOther announces a conflict between this agent and another live agent of the host.
@@ -125,6 +126,7 @@ func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) *ag
 		return nil
 	}
 	a.clock.observe(took, reply.ServerTime)
+	a.reportReceipts(reply.ReportReceipts)
 	if reply.AgentIDRefused != a.refusedID {
 		if a.refusedID = reply.AgentIDRefused; a.refusedID != "" {
 			a.log.Error(a.refusedID)

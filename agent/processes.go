@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,22 +20,49 @@ const gatherChanges = time.Second
 // report, in bytes.
 const headroom = 1 << 10
 
+// receiptTimeout bounds the wait of results for the receipt of a report.
+const receiptTimeout = time.Second
+
 // processReporter publishes the states of all processes of this host: after changes, on
-// every connection, and at intervals. Reports are not acknowledged: each report is complete
-// and replaces a lost one.
+// every connection, and at intervals. Each report is complete and replaces a lost one.
+// Results of operations wait until a report with the states that follow from them is
+// stored, so that a caller who has a result never reads an older state.
 type processReporter struct {
 	*requester
 
 	conn     *nats.Conn
 	engine   Engine
 	interval time.Duration
+	receipts atomic.Bool // workers send receipts for reports
 
 	changed   chan struct{} // holds a token when a report is due
+	awaited   chan struct{} // holds a token when results wait for a report
 	number    int64         // number of the last report
+	processes int           // number of processes in the last report
 	truncated bool          // true if the last report omitted processes
+
+	mu      sync.Mutex
+	results []func() // deliveries of results that wait for a report
+	running bool     // run will deliver results
 }
 
 func (p *processReporter) change() { signal(p.changed) }
+
+// beforeResult calls deliver once a report with the present states is stored, at the latest
+// after receiptTimeout; at once if reports have no receipts. It does not block.
+func (p *processReporter) beforeResult(deliver func()) {
+	p.mu.Lock()
+	wait := p.running && p.receipts.Load() && p.conn.IsConnected()
+	if wait {
+		p.results = append(p.results, deliver)
+	}
+	p.mu.Unlock()
+	if !wait {
+		deliver()
+		return
+	}
+	signal(p.awaited)
+}
 
 // run publishes reports until ctx ends. It begins once the servers' time is known, which
 // orders the reports.
@@ -43,6 +72,9 @@ func (p *processReporter) run(ctx context.Context) {
 		return
 	case <-p.clock.known:
 	}
+	p.setRunning(true)
+	defer p.deliver()
+	defer p.setRunning(false)
 	p.change()
 	for {
 		select {
@@ -53,44 +85,98 @@ func (p *processReporter) run(ctx context.Context) {
 			if !p.gather(ctx) {
 				return
 			}
+		case <-p.awaited:
+			if !sleep(ctx, p.gatherResults()) {
+				return
+			}
 		}
-		p.report()
+		p.report(ctx)
 	}
 }
 
-// gather waits for further changes. The wait is random because the hosts of a fleet change
-// at the same time. It returns false if ctx has ended.
+func (p *processReporter) setRunning(running bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = running
+}
+
+// gatherResults returns how long a report waits for further results: longer on hosts with
+// many processes, whose reports are large.
+func (p *processReporter) gatherResults() time.Duration {
+	return min(2*time.Millisecond+time.Duration(p.processes)*time.Millisecond/2, gatherChanges)
+}
+
+// gather waits for further changes, or for a result. The wait is random because the hosts of
+// a fleet change at the same time. It returns false if ctx has ended.
 func (p *processReporter) gather(ctx context.Context) bool {
-	proceed := sleep(ctx, gatherChanges/2+rand.N(gatherChanges/2))
-	select { // the next report includes these changes
+	select {
+	case <-ctx.Done():
+		return false
+	case <-p.awaited:
+		return sleep(ctx, p.gatherResults())
+	case <-time.After(gatherChanges/2 + rand.N(gatherChanges/2)):
+		return true
+	}
+}
+
+// report publishes a report if the agent is connected, and then delivers the results that
+// wait for it. Without a connection, the next connection schedules a report.
+func (p *processReporter) report(ctx context.Context) {
+	select { // this report includes these changes
 	case <-p.changed:
 	default:
 	}
-	return proceed
+	results := p.takeResults()
+	if p.conn.IsConnected() {
+		if err := p.send(ctx, len(results) > 0 && p.receipts.Load()); err != nil && ctx.Err() == nil {
+			p.log.WithError(err).Warn("process report failed, next report follows")
+		}
+	}
+	for _, deliver := range results {
+		deliver()
+	}
 }
 
-// report publishes a report if the agent is connected. If not, the next connection
-// schedules a report.
-func (p *processReporter) report() {
-	if !p.conn.IsConnected() {
-		return
-	}
-	data, err := p.encode(p.engine.Processes())
-	if err == nil {
-		err = p.conn.PublishMsg(p.signed(agentproto.ProcessesSubject(p.cloud), agentproto.TypeProcesses, "", data))
-	}
+// send publishes a report, or requests its receipt.
+func (p *processReporter) send(ctx context.Context, receipt bool) error {
+	all := p.engine.Processes()
+	p.processes = len(all)
+	m, data, err := p.encode(all, receipt)
 	if err != nil {
-		p.log.WithError(err).Warn("process report failed, next report follows")
+		return err
+	}
+	subject := agentproto.ProcessesSubject(p.cloud)
+	if !receipt {
+		return p.conn.PublishMsg(p.signed(subject, agentproto.TypeProcesses, "", data))
+	}
+	ctx, cancel := context.WithTimeout(ctx, receiptTimeout)
+	defer cancel()
+	var reply agentproto.Receipt
+	_, err = p.request(ctx, subject, m, agentproto.TypeReceipt, &reply)
+	return err
+}
+
+func (p *processReporter) takeResults() []func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	results := p.results
+	p.results = nil
+	return results
+}
+
+func (p *processReporter) deliver() {
+	for _, deliver := range p.takeResults() {
+		deliver()
 	}
 }
 
 // encode returns an encoded report of as many processes as one message can have, beginning
 // with the first.
-func (p *processReporter) encode(all []agentproto.ManagedProcess) ([]byte, error) {
+func (p *processReporter) encode(all []agentproto.ManagedProcess, receipt bool) (*agentproto.Processes, []byte, error) {
 	p.number = max(p.number+1, p.clock.now().UnixMicro())
-	r := agentproto.Processes{
+	r := &agentproto.Processes{
 		Header: newHeader(agentproto.TypeProcesses),
-		Host:   p.host, AgentID: p.agentID, Instance: p.instance, Number: p.number, Processes: all,
+		Host:   p.host, AgentID: p.agentID, Instance: p.instance, Number: p.number, Processes: all, Receipt: receipt,
 	}
 	limit := agentproto.MaxMessageBytes
 	if server := int(p.conn.MaxPayload()); server > 0 {
@@ -98,10 +184,10 @@ func (p *processReporter) encode(all []agentproto.ManagedProcess) ([]byte, error
 	}
 	limit -= headroom
 	for {
-		data, err := agentproto.Encode(&r)
+		data, err := agentproto.Encode(r)
 		if err != nil || len(data) <= limit || len(r.Processes) == 0 {
 			p.logOmitted(r.Omitted)
-			return data, err
+			return r, data, err
 		}
 		fit := min(len(r.Processes)-1, len(r.Processes)*limit/len(data))
 		r.Processes, r.Omitted = all[:fit], len(all)-fit

@@ -47,7 +47,7 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 	prompt := newPrompt(a.prompt)
 	s.reporter = newReporter(requests, ledger, a.cfg.Crash)
 	s.events = newEvents(requests)
-	s.processes = &processReporter{requester: requests, conn: a.cfg.Conn, interval: a.cfg.ReportInterval, changed: make(chan struct{}, 1)}
+	s.processes = &processReporter{requester: requests, conn: a.cfg.Conn, interval: a.cfg.ReportInterval, changed: make(chan struct{}, 1), awaited: make(chan struct{}, 1)}
 	var err error
 	s.engine, err = a.newEngine(operate.Config{
 		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, Instance: data.instance, RunDir: data.run(),
@@ -55,8 +55,14 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 		Restarted: a.metrics.restarted, Changed: s.processes.change, Emit: s.events.emit,
 		Finished: func(op journal.Op, r agentproto.Result) {
 			a.metrics.finished(op.Action, r.Code)
-			if !prompt.handOver(op.ID, &r) {
-				s.reporter.add(op.ID, op.Lane, op.Trace)
+			if prompt.handOver(op.ID, &r) {
+				return
+			}
+			deliver := func() { s.reporter.add(op.ID, op.Lane, op.Trace) }
+			if op.Action == agentproto.ActionStatus || r.Reason == agentproto.ReasonRefused || r.Reason == agentproto.ReasonCancelled {
+				deliver() // no process has changed
+			} else {
+				s.processes.beforeResult(deliver)
 			}
 		},
 	})
@@ -67,7 +73,7 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 	s.settings = &settingsClient{
 		requester: requests, conn: a.cfg.Conn, engine: s.engine, file: filepath.Join(data.dir, "settings.json"), due: make(chan struct{}, 1),
 	}
-	s.announcer = &announcer{requester: requests, conn: a.cfg.Conn, cfg: &s.cfg, engine: s.engine, startedAt: time.Now().UTC(), labels: hostLabels(s.cfg.Labels)}
+	s.announcer = &announcer{requester: requests, conn: a.cfg.Conn, cfg: &s.cfg, engine: s.engine, startedAt: time.Now().UTC(), labels: hostLabels(s.cfg.Labels), reportReceipts: s.processes.receipts.Store}
 	s.intake = &intake{
 		requester: requests, ledger: ledger, engine: s.engine, reporter: s.reporter, prompt: prompt, settings: s.settings,
 		sync: s.announcer.sync, resume: sync.OnceFunc(s.engine.Resume), crash: a.cfg.Crash,

@@ -100,12 +100,12 @@ func samples(tb testing.TB) []Message {
 		},
 		&Presence{
 			Header: header(TypePresence), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Incarnation: "INC", Version: "0.1.0", OS: "linux", Arch: "amd64",
-			StartedAt: at, Types: []string{TypeCommand, TypeResend}, Supervised: 12, Leaving: true, CPU: 12.5, Memory: 40.25,
+			Labels: map[string]string{"zone": "a1"}, StartedAt: at, Types: []string{TypeCommand, TypeResend}, Supervised: 12, Leaving: true, CPU: 12.5, Memory: 40.25,
 			Other: &AgentProcess{Instance: "other", Incarnation: "INC2"},
 		},
-		&PresenceReply{Header: header(TypePresenceReply), ServerTime: at, Again: true, AgentIDRefused: "why"},
+		&PresenceReply{Header: header(TypePresenceReply), ServerTime: at, Again: true, AgentIDRefused: "why", ReportReceipts: true},
 		&Processes{
-			Header: header(TypeProcesses), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Number: 1763712000123456, Omitted: 3,
+			Header: header(TypeProcesses), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Number: 1763712000123456, Omitted: 3, Receipt: true,
 			Processes: []ManagedProcess{{
 				Key: "shop:web", Namespace: "shop", Name: "web", ProcName: "java", Desired: DesiredUp, Status: *result.Status,
 			}},

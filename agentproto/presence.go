@@ -54,11 +54,14 @@ type PresenceReply struct {
 	// AgentIDRefused is the cause if the worker rejected the announced agent id
 	// and stored the rest of the announcement. Older servers omit this field.
 	AgentIDRefused string `json:"agent_id_refused,omitempty"`
+	// ReportReceipts reports that workers reply to [Processes] with a [Receipt]. Older
+	// servers omit this field.
+	ReportReceipts bool `json:"report_receipts,omitzero"`
 }
 
 // Processes reports every process that an agent manages, after each change and
-// at intervals. Agents publish it on [ProcessesSubject] without a reply: the
-// next report, which is complete again, makes up for a lost one.
+// at intervals. Agents publish it on [ProcessesSubject]. A lost report needs no
+// repetition: the next report is complete again.
 type Processes struct {
 	Header
 	Host     string `json:"host"` // "<cloud area>:<ip>"
@@ -70,6 +73,9 @@ type Processes struct {
 	Processes ManagedProcesses `json:"processes"`
 	// Omitted is the number of processes that did not fit into one message.
 	Omitted int `json:"omitted,omitzero"`
+	// Receipt requests a [Receipt] once the report is stored. The agent sends results only
+	// then, so that no query is older than a result.
+	Receipt bool `json:"receipt,omitzero"`
 }
 
 // ManagedProcess is the state of one process.

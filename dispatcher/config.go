@@ -75,6 +75,9 @@ type Config struct {
 	// Events, if set, reads the events that agents publish; without it the endpoint for
 	// events returns an error.
 	Events HostEvents
+	// AuditLog, if set, reads the audit log; without it the endpoint for the audit log returns
+	// an error.
+	AuditLog AuditLog
 	// Submissions, if set, is the bus on which producers publish operations. The
 	// dispatcher accepts them like operations sent over HTTP.
 	Submissions *bus.Bus

@@ -52,6 +52,8 @@ var endpointRequests = map[reflect.Type]endpointRequest{
 	reflect.TypeFor[dialect.ListTasks]():       {http.MethodGet, "/v1/tasks", "", allowed, false},
 	reflect.TypeFor[dialect.ListResults]():     {http.MethodGet, "/v1/tasks/TASK/results", "", hidden, false},
 	reflect.TypeFor[dialect.ListHosts]():       {http.MethodGet, "/v1/hosts", "", forbidden, false},
+	reflect.TypeFor[dialect.ListFleet]():       {http.MethodGet, "/v1/hosts/processes", "", forbidden, false},
+	reflect.TypeFor[dialect.ListAudit]():       {http.MethodGet, "/v1/audit", "", allowed, false},
 	reflect.TypeFor[dialect.Register]():        {http.MethodPut, "/v1/registrations", `{"business":"2","process":{"namespace":"shop","name":"web","proc_name":"nginx"},"hosts":["0:10.0.0.1"]}`, forbidden, false},
 	reflect.TypeFor[dialect.SetGroups]():       {http.MethodPut, "/v1/groups", `{"business":"2","namespace":"shop","groups":[],"hosts":["0:10.0.0.1"]}`, forbidden, false},
 	reflect.TypeFor[dialect.ShowGroups]():      {http.MethodPost, "/v1/groups/query", `{"business":"2","namespace":"shop","hosts":["0:10.0.0.1"]}`, forbidden, false},
@@ -125,13 +127,10 @@ func TestEveryEndpointRefusesEveryCallerWithoutTheRight(t *testing.T) {
 	}
 }
 
-// startRefusingServer returns a dispatcher whose dialects encode an error as its reason and the
-// name of the call. The replacer fills ids of the store's contents into paths and bodies.
-func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
+// addElsewhere adds the application elsewhere, which may do everything, but only for business 3.
+func addElsewhere(t *testing.T, appsFile string) {
 	t.Helper()
-	cfg := guarded(t)
-	cfg.Events = noEvents{}
-	err := apps.Update(cfg.AppsFile, func(f *apps.File) error {
+	err := apps.Update(appsFile, func(f *apps.File) error {
 		only, err := apps.ParseBusinesses([]string{"3"})
 		f.Put(apps.Application{Code: "elsewhere", Secret: apps.Hash("s3cret"), Businesses: only, Actions: apps.NoLimit(), SkipUserAuth: true})
 		return err
@@ -139,6 +138,15 @@ func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// startRefusingServer returns a dispatcher whose dialects encode an error as its reason and the
+// name of the call. The replacer fills ids of the store's contents into paths and bodies.
+func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
+	t.Helper()
+	cfg := guarded(t)
+	cfg.Events, cfg.AuditLog = noEvents{}, &fakeAuditLog{}
+	addElsewhere(t, cfg.AppsFile)
 	dialects := dialect.All()
 	for i := range dialects {
 		dialects[i].Fail = failWithReason

@@ -110,6 +110,9 @@ func (e *exchange) listFleet(ctx context.Context, q *dialect.FleetPage, _ string
 		if err != nil || full || scan.over {
 			return found, err
 		}
+		if len(found.Processes) >= q.Limit {
+			break
+		}
 		scan.batch = scanHosts
 	}
 	found.Next = scan.after

@@ -4,6 +4,7 @@ package label
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -42,6 +43,36 @@ func Parse(text string) (key, value string, err error) {
 		return "", "", fmt.Errorf("label %.80q is not key=value", text)
 	}
 	return key, value, Check(key, value)
+}
+
+// ParseOwn parses the labels that an operator gives to a host, each as key=value. Facts are
+// refused, since the agent sets them, and more labels than fit beside them.
+func ParseOwn(texts []string) (map[string]string, error) {
+	labels := make(map[string]string, len(texts))
+	for _, text := range texts {
+		key, value, err := Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		labels[key] = value
+	}
+	return labels, CheckOwn(labels)
+}
+
+// CheckOwn checks labels as ParseOwn does.
+func CheckOwn(labels map[string]string) error {
+	for key, value := range labels {
+		if err := Check(key, value); err != nil {
+			return err
+		}
+		if slices.Contains(Facts(), key) {
+			return fmt.Errorf("label %s is a fact, which the agent sets itself", key)
+		}
+	}
+	if most := Max - len(Facts()); len(labels) > most {
+		return fmt.Errorf("%d labels, at most %d are allowed", len(labels), most)
+	}
+	return nil
 }
 
 // Filter matches hosts by one label: "key=value", "key!=value" or "key". A value is a

@@ -111,7 +111,7 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"a bad state":            {"task", "results", "x", "--state", "sad"},
 		"an unset variable":      {"task", "watch", ""},
 		"two tasks":              {"task", "get", "x", "y"},
-		"a page of nothing":      {"task", "list", "--limit", "0"},
+		"a page of nothing":      {"task", "list", "--limit", "-1"},
 		"too large a page":       {"task", "list", "--limit", "1001"},
 		"less than no results":   {"task", "results", "x", "--limit", "-1"},
 		"off loopback":           {"up", "--http", "0.0.0.0:8080"},

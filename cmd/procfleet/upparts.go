@@ -16,6 +16,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agent"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/agentcmd"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/demo"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
@@ -40,6 +41,7 @@ type upFlags struct {
 	callbacks        callbackFlags
 	natsAuth         string
 	agent, demo      bool
+	labels           agentcmd.Labels
 }
 
 func (f *upFlags) register(flags *pflag.FlagSet) {
@@ -55,6 +57,7 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.natsListen, "nats-listen", "", "listen address of the embedded NATS, for example 127.0.0.1:4222")
 	flags.StringVar(&f.natsAuth, "nats-auth", "", "directory of the NATS authority (default: nats-auth in --data)")
 	flags.BoolVar(&f.agent, "agent", true, "agent for this host")
+	f.labels.Register(flags)
 	flags.BoolVar(&f.demo, "demo", false, "demonstration: a sample process that is killed and restarted")
 	f.loadFlags.register(flags)
 	f.callbacks.register(flags)
@@ -71,6 +74,7 @@ func (f *upFlags) check(s *settings.Settings) {
 	f.roleFlags.check(s)
 	f.loadFlags.check(s)
 	f.callbacks.check(s)
+	f.labels.Check(s)
 	if f.data == "" {
 		s.Wrong("data", "a directory is required, for example procfleet-data")
 	}
@@ -197,7 +201,7 @@ func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, p *daemon.Pro
 		return err
 	}
 	a, err := agent.New(agent.Config{
-		Conn: conn, Addr: thisHost().Addr, Version: version, DataDir: filepath.Join(f.data, "agent"),
+		Conn: conn, Addr: thisHost().Addr, Version: version, Labels: f.labels.Map(), DataDir: filepath.Join(f.data, "agent"),
 		Keys:         func() *fleetkey.Host { return back.keys().Host(thisHost().String()) },
 		DrainTimeout: f.drain, Log: p.Log, Meter: p.Metrics.Meter("agent"), Crash: crashpoint.FromEnv(),
 	})

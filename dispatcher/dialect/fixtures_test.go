@@ -311,6 +311,11 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 			found.Next = agents[len(agents)-1].Host
 		}
 		return page, use.Encode(&page, found, testRequestID), err
+	case ListAudit:
+		var found v1.AuditPage
+		f.read(t, "audit.json", &found)
+		q, err := use.Decode(r)
+		return q, use.Encode(&q, found, testRequestID), err
 	case ListFleet:
 		var found FleetProcesses
 		f.read(t, "fleet.json", &found)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/label"
 )
@@ -108,4 +109,27 @@ type FleetProcess struct {
 	Labels     map[string]string
 	ReportedAt time.Time
 	catalog.ReportedProcess
+}
+
+// ListAudit is the endpoint that returns a page of the audit log.
+type ListAudit = Codec[AuditQuery, v1.AuditPage]
+
+// AuditQuery requests up to Limit records of the audit log after a position, the Next of a
+// previous page, or since a time.
+type AuditQuery struct {
+	After       string
+	Since       time.Time `json:",omitzero"`
+	Limit       int
+	Event       string           `json:",omitempty"`
+	Application string           `json:",omitempty"` // authenticated or claimed
+	Business    string           `json:",omitempty"`
+	Task        procfleet.TaskID `json:",omitempty"`
+}
+
+// Matches reports whether the query selects a record.
+func (q *AuditQuery) Matches(r *v1.AuditRecord) bool {
+	return (q.Event == "" || q.Event == r.Event) &&
+		(q.Application == "" || q.Application == r.Application || q.Application == r.Claimed) &&
+		(q.Business == "" || q.Business == r.Business) &&
+		(q.Task == "" || q.Task == r.Task)
 }

@@ -49,6 +49,7 @@ func native() Dialect {
 			{Name: "native.save_catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: put, Endpoint: SaveTemplates{strictly[v1.CatalogRequest](decodeNamedTemplates, "plan", "account"), nativeTemplatesSaved}},
 			{Name: "native.drift", Paths: []string{"/v1/processes/{biz}/{id}/status"}, Methods: get, Endpoint: ShowDrift{strictly[noBody](decodeDriftQuery, "module", "limit", "account"), nativeDrift}},
 			{Name: "native.host_events", Paths: []string{"/v1/events"}, Methods: get, Endpoint: ListEvents{strictly[noBody](decodeEventPage, "host", "namespace", "kind", "since", "after", "limit"), nativeEvents}},
+			{Name: "native.audit", Paths: []string{"/v1/audit"}, Methods: get, Endpoint: ListAudit{strictly[noBody](decodeAuditQuery, "limit", "after", "since", "event", "application", "business", "task"), nativeAudit}},
 			{Name: "native.set_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: put, Endpoint: SetTopology{strictly[noBody](decodeTopology, "account", "auto_register"), nativeTopologyVersion[TopologyChange]}},
 			{Name: "native.edit_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: patch, Endpoint: EditTopology{strictly[v1.TopologyEdit](decodeTopologyEdit, "account"), nativeTopologyVersion[TopologyEdit]}},
 			{Name: "native.topology", Paths: []string{"/v1/topology/{biz}"}, Methods: get, Endpoint: ShowTopology{strictly[noBody](decodeTopologyQuery, "account", "agents"), nativeShowTopology}},

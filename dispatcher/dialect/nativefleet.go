@@ -133,3 +133,19 @@ func nativeFleet(_ *FleetPage, found FleetProcesses, _ string) Reply {
 	}
 	return ok(page)
 }
+
+var auditEvents = []string{"accepted", "change", "refused", "finished"}
+
+func decodeAuditQuery(r *Request) (AuditQuery, error) {
+	from := queryReader{Request: r}
+	q := AuditQuery{
+		After: r.Query.Get("after"), Since: from.moment("since"), Limit: from.limit(), Event: r.Query.Get("event"),
+		Application: r.Query.Get("application"), Business: r.Query.Get("business"), Task: procfleet.TaskID(r.Query.Get("task")),
+	}
+	if q.Event != "" && !slices.Contains(auditEvents, q.Event) {
+		from.fail("event", "is not one of %v", auditEvents)
+	}
+	return q, from.err
+}
+
+func nativeAudit(_ *AuditQuery, page v1.AuditPage, _ string) Reply { return ok(page) }

@@ -61,27 +61,60 @@ func (p auditSink) Keep(ctx context.Context, lines []audit.Line, _ bool) error {
 	return nil
 }
 
+// AuditPosition is a position in the audit log: the last messages read of [StreamAudit] and
+// of [StreamEvents]. The zero position is the beginning.
+type AuditPosition struct{ Records, Ends uint64 }
+
 // ReadAudit calls visit with each record received since the given time (zero:
 // all), as JSON without a line break: the records of [StreamAudit] and the ends of
 // tasks in [StreamEvents], in the order of arrival. It returns after the last
 // record (with follow: when ctx ends), or when visit returns an error.
 func (b *Bus) ReadAudit(ctx context.Context, since time.Time, follow bool, visit func(record []byte) error) error {
+	return b.readAudit(ctx, since, AuditPosition{}, follow, func(record []byte, _ AuditPosition) error { return visit(record) })
+}
+
+// AuditPage calls visit with each record after a position, or without one since the given
+// time, until visit returns false. It returns the position of the last record visited.
+func (b *Bus) AuditPage(ctx context.Context, since time.Time, after AuditPosition, visit func(record []byte) (more bool)) (AuditPosition, error) {
+	err := b.readAudit(ctx, since, after, false, func(record []byte, at AuditPosition) error {
+		after = at
+		if !visit(record) {
+			return errPageEnds
+		}
+		return nil
+	})
+	if errors.Is(err, errPageEnds) {
+		err = nil
+	}
+	return after, err
+}
+
+var errPageEnds = errors.New("the page ends")
+
+func (b *Bus) readAudit(ctx context.Context, since time.Time, after AuditPosition, follow bool, visit func(record []byte, at AuditPosition) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	records := &auditSource{messages: make(chan auditMessage)}
-	ends := &auditSource{messages: make(chan auditMessage)}
+	records := &auditSource{messages: make(chan auditMessage), position: after.Records}
+	ends := &auditSource{messages: make(chan auditMessage), position: after.Ends}
 	group.Go(func() error {
-		return b.readStream(ctx, StreamAudit, auditAll, since, follow, func(data []byte, at time.Time, last bool) error {
-			return records.send(ctx, auditMessage{record: data, at: at, last: last})
+		return b.readStream(ctx, StreamAudit, auditAll, since, after.Records, follow, func(m auditMessage) error {
+			return records.send(ctx, m)
 		})
 	})
 	group.Go(func() error {
-		return b.readStream(ctx, StreamEvents, SubjectFinished, since, follow, func(data []byte, at time.Time, last bool) error {
-			return ends.send(ctx, auditMessage{record: recordOfEnd(data), at: at, last: last})
+		return b.readStream(ctx, StreamEvents, SubjectFinished, since, after.Ends, follow, func(m auditMessage) error {
+			m.record = recordOfEnd(m.record)
+			return ends.send(ctx, m)
 		})
 	})
-	group.Go(func() error { return merge(ctx, records, ends, follow, visit) })
-	if err := group.Wait(); err != nil {
+	group.Go(func() error {
+		return merge(ctx, records, ends, follow, func(record []byte) error {
+			return visit(record, AuditPosition{records.position, ends.position})
+		})
+	})
+	if err := group.Wait(); err != nil && !errors.Is(err, errPageEnds) {
 		return publishError("read the audit log", err)
+	} else if err != nil {
+		return err
 	}
 	return nil
 }
@@ -105,14 +138,16 @@ func recordOfEnd(event []byte) []byte {
 
 // auditMessage is a message of StreamAudit or StreamEvents.
 type auditMessage struct {
-	record []byte // nil if the message contains no record
-	at     time.Time
-	last   bool // no further message is stored in the stream at the moment
+	record   []byte // nil if the message contains no record
+	at       time.Time
+	sequence uint64
+	last     bool // no further message is stored in the stream at the moment
 }
 
 // auditSource is one of the two streams that merge reads.
 type auditSource struct {
 	messages chan auditMessage
+	position uint64        // sequence of the last message visited
 	head     *auditMessage // received, but not visited yet
 	idle     bool          // no further message is stored in the stream at the moment
 }
@@ -152,6 +187,7 @@ func merge(ctx context.Context, a, b *auditSource, follow bool, visit func(recor
 		}
 		switch {
 		case first.head != nil:
+			first.position = max(first.position, first.head.sequence)
 			if record := first.head.record; record != nil {
 				if err := visit(record); err != nil {
 					return err
@@ -180,11 +216,14 @@ func receiveEither(ctx context.Context, a, b *auditSource) error {
 	return nil
 }
 
-// readStream calls visit with each message of a stream since the given time. For
-// a stream without such messages it calls visit once without data.
-func (b *Bus) readStream(ctx context.Context, stream, subject string, since time.Time, follow bool, visit func(data []byte, at time.Time, last bool) error) error {
+// readStream calls visit with each message of a stream after the sequence, or without one
+// since the given time. For a stream without such messages it calls visit once without data.
+func (b *Bus) readStream(ctx context.Context, stream, subject string, since time.Time, after uint64, follow bool, visit func(auditMessage) error) error {
 	from := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverAllPolicy}
-	if !since.IsZero() {
+	switch {
+	case after > 0:
+		from.DeliverPolicy, from.OptStartSeq = jetstream.DeliverByStartSequencePolicy, after+1
+	case !since.IsZero():
 		from.DeliverPolicy, from.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
 	consumer, err := b.js.OrderedConsumer(ctx, stream, from)
@@ -196,7 +235,7 @@ func (b *Bus) readStream(ctx context.Context, stream, subject string, since time
 		return err
 	}
 	if info.NumPending == 0 {
-		if err := visit(nil, time.Time{}, true); err != nil || !follow {
+		if err := visit(auditMessage{last: true}); err != nil || !follow {
 			return err
 		}
 	}
@@ -218,7 +257,8 @@ func (b *Bus) readStream(ctx context.Context, stream, subject string, since time
 			return err
 		}
 		last := meta.NumPending == 0
-		if err := visit(msg.Data(), meta.Timestamp, last); err != nil || last && !follow {
+		m := auditMessage{record: msg.Data(), at: meta.Timestamp, sequence: meta.Sequence.Stream, last: last}
+		if err := visit(m); err != nil || last && !follow {
 			return err
 		}
 	}

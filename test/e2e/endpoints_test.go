@@ -467,6 +467,34 @@ func nativeTaskRows() map[string]row {
 				s.t.Errorf("%s: %+v, want pid %d", r, page, s.p.pid())
 			}
 		},
+		"native.fleet": func(s *scene, r route) {
+			var page struct {
+				Processes []struct {
+					Host, Name string
+					Status     struct{ PID int }
+				}
+			}
+			s.nativeOf(r, nil, http.StatusOK, &page)
+			at := slices.IndexFunc(page.Processes, func(p struct {
+				Host, Name string
+				Status     struct{ PID int }
+			}) bool {
+				return p.Name == s.p.name
+			})
+			if at < 0 || page.Processes[at].Host != s.p.host || page.Processes[at].Status.PID != s.p.pid() {
+				s.t.Errorf("%s: %+v, want pid %d", r, page, s.p.pid())
+			}
+		},
+		"native.audit": func(s *scene, r route) {
+			var page struct {
+				Records []struct{ Event, Task string }
+				Next    string
+			}
+			s.nativeOf(r, nil, http.StatusOK, &page)
+			if len(page.Records) == 0 || page.Records[0].Event == "" || page.Next == "" {
+				s.t.Errorf("%s: %+v", r, page)
+			}
+		},
 		"native.hosts": func(s *scene, r route) {
 			var page struct{ Hosts []struct{ Host string } }
 			s.nativeOf(r, nil, http.StatusOK, &page)

@@ -29,6 +29,9 @@ type Inbox struct {
 	Limit, LimitBytes int           // maximum messages and bytes in the queue
 	Batch, BatchBytes int           // messages or bytes that complete a batch
 	Linger            time.Duration // wait for more messages after the first of a batch
+	// AwaitedLinger, if positive, is the wait after a message with a reply subject, whose
+	// sender waits.
+	AwaitedLinger time.Duration
 
 	// Take handles a batch of at least one message. Overflow handles a message that
 	// exceeds the limit, or that arrives while Refuses, if set, returns true.
@@ -111,10 +114,19 @@ func (in *Inbox) Run(ctx, work context.Context) {
 	}
 }
 
-// batch returns first and the queued messages after it. It waits for more up to Linger.
+// batch returns first and the queued messages after it. It waits for more up to Linger, or
+// up to AwaitedLinger after the first message whose sender waits.
 func (in *Inbox) batch(ctx context.Context, first *nats.Msg) []*nats.Msg {
 	linger := time.NewTimer(in.Linger)
 	defer linger.Stop()
+	awaited := false
+	shorten := func(msg *nats.Msg) {
+		if !awaited && in.AwaitedLinger > 0 && msg.Reply != "" {
+			awaited = true
+			linger.Reset(in.AwaitedLinger)
+		}
+	}
+	shorten(first)
 	batch, size := []*nats.Msg{first}, first.Size()
 	defer func() {
 		in.waiting.Add(-int64(len(batch)))
@@ -133,6 +145,7 @@ func (in *Inbox) batch(ctx context.Context, first *nats.Msg) []*nats.Msg {
 				return batch
 			}
 		}
+		shorten(msg)
 		batch, size = append(batch, msg), size+msg.Size()
 	}
 	return batch

@@ -24,7 +24,7 @@ func FuzzDecodeReport(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.processes","host":"0:10.0.0.1","instance":"i","number":1,"processes":[{"key":"a:b","namespace":"a","name":"b","desired":"up","status":{"phase":"running"}}]}`), "procfleet.processes.0")
 	f.Fuzz(func(t *testing.T, data []byte, subject string) {
 		now := time.Unix(1, 0)
-		r, err := decodeReport(data, subject, now)
+		_, r, err := decodeReport(data, subject, now)
 		if err != nil {
 			return
 		}
@@ -63,7 +63,7 @@ func BenchmarkDecodeReport(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := decodeReport(data, "procfleet.processes.0", at); err != nil {
+		if _, _, err := decodeReport(data, "procfleet.processes.0", at); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/natsconn"
-	"github.com/procfleet/procfleet/label"
 )
 
 type agentFlags struct {
@@ -33,7 +32,7 @@ type agentFlags struct {
 	agentID       string
 	identity      string
 	allowUnsigned bool // accept a non-loopback NATS without an identity
-	labels        []string
+	labels        Labels
 	data          string
 	drain         time.Duration
 	version       string
@@ -59,7 +58,7 @@ A second signal ends it at once.`,
 	f.natsTLS.Register(set, "nats", "NATS")
 	set.Int64Var(&f.cloud, "cloud", 0, "cloud area of this host")
 	set.StringVar(&f.ip, "ip", "", "host address in its cloud area (required without --identity)")
-	set.StringSliceVar(&f.labels, "label", nil, "label of this host as key=value, for selecting and filtering hosts; repeatable")
+	f.labels.Register(set)
 	set.StringVar(&f.identity, "identity", "", "identity file of this host, with keys, --cloud and --ip")
 	set.BoolVar(&f.allowUnsigned, "allow-unauthenticated", false, "unsigned messages over a non-loopback NATS; test networks only")
 	set.StringVar(&f.agentID, "agent-id", "", "alternative host name for callers (default: from --identity)")
@@ -77,27 +76,13 @@ func (f *agentFlags) check(s *settings.Settings) {
 	case err != nil:
 		s.Wrong("ip", "%q is neither an IPv4 nor an IPv6 address, for example 10.0.0.1", f.ip)
 	}
-	if _, err := parseLabels(f.labels); err != nil {
-		s.Wrong("label", "%s", err)
-	}
+	f.labels.Check(s)
 	s.AtLeast(1, "drain")
 	s.Refused(natsconn.Config{URL: f.nats}.Validate(), map[string]string{"URL": "nats"})
 	f.natsTLS.CheckButDates(s) // tolerates expired certificates: supervision works without NATS
 	s.Refused(f.config().WithDefaults().Validate(), map[string]string{
-		"Cloud": "cloud", "Addr": "ip", "DataDir": "data", "DrainTimeout": "drain", "Labels": "label",
+		"Cloud": "cloud", "Addr": "ip", "DataDir": "data", "DrainTimeout": "drain",
 	})
-}
-
-func parseLabels(texts []string) (map[string]string, error) {
-	labels := make(map[string]string, len(texts))
-	for _, text := range texts {
-		key, value, err := label.Parse(text)
-		if err != nil {
-			return nil, err
-		}
-		labels[key] = value
-	}
-	return labels, nil
 }
 
 // checkIdentity sets cloud, address and agent id from the identity file, and reports
@@ -126,10 +111,9 @@ func (f *agentFlags) checkIdentity(s *settings.Settings) {
 }
 
 func (f *agentFlags) config() agent.Config {
-	addr, _ := netip.ParseAddr(f.ip)   // check has reported an invalid address
-	labels, _ := parseLabels(f.labels) // as above
+	addr, _ := netip.ParseAddr(f.ip) // check has reported an invalid address
 	return agent.Config{
-		Cloud: f.cloud, Addr: addr, AgentID: f.agentID, Labels: labels, Version: f.version, DataDir: f.data, DrainTimeout: f.drain,
+		Cloud: f.cloud, Addr: addr, AgentID: f.agentID, Labels: f.labels.Map(), Version: f.version, DataDir: f.data, DrainTimeout: f.drain,
 	}
 }
 

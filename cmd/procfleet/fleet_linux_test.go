@@ -1,0 +1,262 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// TestAListThatFollowsAResultIsNotOlder: "op start --wait" succeeded, and "process list" did
+// not know the process for more than a second.
+func TestAListThatFollowsAResultIsNotOlder(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir())
+	s.procfleet(0, "registration", "add", "-f", sleeperSpec(t), "--host", "0:127.0.0.1")
+	for range 5 {
+		s.procfleet(0, "start", "test/sleeper", "0:127.0.0.1")
+		if out := s.procfleet(0, "ps", "sleeper"); !strings.Contains(out, "  up  ") {
+			t.Fatalf("after a start:\n%s", out)
+		}
+		s.procfleet(0, "stop", "test/sleeper")
+		if out := s.procfleet(0, "ps", "--state", "down", "-o", "name"); out != "0:127.0.0.1 test:sleeper\n" {
+			t.Fatalf("after a stop:\n%s", out)
+		}
+		if out := s.procfleet(0, "process", "list", "--namespace", "test"); !strings.Contains(out, "down, stopped on purpose") {
+			t.Fatalf("after a stop:\n%s", out)
+		}
+	}
+}
+
+// TestTheStatusOfADeadProcessSaysDown: the query succeeds, and the table, the exit code and the
+// JSON say that the process does not run.
+func TestTheStatusOfADeadProcessSaysDown(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir())
+	spec := sleeperSpec(t)
+	if out := s.procfleet(exitProcessesDown, "op", "status", "--host", "0:127.0.0.1", "-f", spec, "--wait"); !strings.Contains(out, "succeeded  0  down\n0 up, 1 down\n") {
+		t.Errorf("op status:\n%s", out)
+	}
+	out := s.procfleet(exitProcessesDown, "status", "-f", spec, "0:127.0.0.1", "-o", "json")
+	var answer struct {
+		Task     struct{ State string }
+		Up, Down int
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || answer.Task.State != "finished" || answer.Up != 0 || answer.Down != 1 {
+		t.Errorf("%v: %s", err, out)
+	}
+	s.procfleet(0, "start", "-f", spec, "0:127.0.0.1")
+	if out := s.procfleet(0, "status", "test/sleeper"); !strings.Contains(out, "1 up, 0 down") {
+		t.Errorf("status of a process that runs:\n%s", out)
+	}
+}
+
+func TestTheFleetIsListedFilteredAndWatched(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir(), "--label", "zone=a1", "--label", "rack=7")
+	s.procfleet(0, "start", "-f", sleeperSpec(t), "0:127.0.0.1")
+	for _, test := range []struct {
+		args string
+		want string // part of the output; "" = no rows
+	}{
+		{"hosts", "HOST         AGENT ID  STATE  SINCE"},
+		{"hosts", "rack=7,zone=a1"},
+		{"hosts -o name -l zone=a*,rack", "0:127.0.0.1\n"},
+		{"hosts -o name -l zone!=a1", ""},
+		{"hosts -o name -l os=linux --area 0", "0:127.0.0.1\n"},
+		{"hosts -o name --area 1", ""},
+		{"hosts -o yaml", "zone: a1"},
+		{"hosts -o wide", "INSTANCE"},
+		{"hosts --conflict", "no hosts\n"},
+		{"ps", "0:127.0.0.1  test       sleeper  up"},
+		{"ps sleep* 0:127.0.0.1 --state up -l zone=a1", "sleeper"},
+		{"ps --state down", "no processes\n"},
+		{"ps --restarted", "no processes\n"},
+		{"ps test/sleeper -o wide", "zone=a1"},
+		{"ps other/sleeper", "no processes\n"},
+		{"ps 0:10.0.0.1", "no processes\n"},
+		{"tasks", "start    finished  1/1"},
+		{"tasks --state finished --action start --since 1h -o wide", "native"},
+		{"tasks --action stop", "no tasks"},
+		{"tasks --state running", "no tasks"},
+		{"tasks --application nobody", "no tasks"},
+	} {
+		out := s.procfleet(0, strings.Fields(test.args)...)
+		if !strings.Contains(out, test.want) || test.want == "" && out != "" {
+			t.Errorf("procfleet %s:\n%swant %q", test.args, out, test.want)
+		}
+	}
+	for _, wrong := range []string{"hosts -o csv", "hosts -l Zone=1", "ps a b", "ps --module web", "tasks --action stopp", "tasks --limit -1", "start", "start a b", "start -f x y/z", "stop -f x"} {
+		s.procfleet(2, strings.Fields(wrong)...)
+	}
+	watching := testenv.StartChild(t, nil, s.binary, "ps", "--watch", "--server", s.url)
+	for range 2 {
+		watching.WaitOutput(t, startTimeout, "sleeper")
+	}
+}
+
+func TestTheAuditLogIsReadOverHTTPInWords(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir())
+	s.procfleet(0, "start", "-f", sleeperSpec(t), "0:127.0.0.1")
+	id := strings.TrimSpace(s.procfleet(0, "tasks", "-o", "name"))
+	s.procfleet(0, "registration", "remove", "--namespace", "test", "--name", "sleeper", "--host", "0:127.0.0.1")
+	out := s.procfleet(0, "audit", "--since", "1h")
+	for _, want := range []string{
+		"an unauthenticated caller from 127.0.0.1 submitted start of test:sleeper on 0:127.0.0.1 as task " + id,
+		"task " + id + " of an unauthenticated caller finished: 1 succeeded", "changed: unregister of test:sleeper on 0:127.0.0.1",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the audit log does not say %q:\n%s", want, out)
+		}
+	}
+	if out := s.procfleet(0, "audit", "--event", "finished", "--task", id, "--json"); strings.Count(out, "\n") != 1 || !strings.Contains(out, `"event":"finished"`) {
+		t.Errorf("filtered, as JSON:\n%s", out)
+	}
+}
+
+func TestFailuresOfATaskAreGroupedByMessage(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir())
+	spec := sleeperSpec(t)
+	s.procfleet(exitHostsFailed, "start", "-f", spec, "0:10.0.0.1", "0:10.0.0.2", "0:10.0.0.3", "0:10.0.0.4", "0:127.0.0.1")
+	id := strings.TrimSpace(s.procfleet(0, "tasks", "-o", "name", "--limit", "1"))
+	out := s.procfleet(0, "task", "show", id)
+	if !strings.Contains(out, "4      unreachable") || !strings.Contains(out, "0:10.0.0.1 0:10.0.0.2 0:10.0.0.3 …") || strings.Count(out, "unreachable  1") != 1 {
+		t.Errorf("task show:\n%s", out)
+	}
+}
+
+func TestACommandCallsTheServerOfItsContext(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir())
+	file := filepath.Join(t.TempDir(), "contexts.yaml")
+	run := func(want int, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(s.binary, args...)
+		cmd.Env = append(os.Environ(), "PROCFLEET_CONTEXTS="+file)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != want {
+			t.Fatalf("procfleet %v: exit %d, want %d\n%s", args, code, want, out)
+		}
+		return string(out)
+	}
+	run(0, "context", "add", "here", "--server", s.url)
+	run(0, "context", "add", "elsewhere", "--server", "http://127.0.0.1:1")
+	if out := run(0, "hosts", "-o", "name"); out != "0:127.0.0.1\n" {
+		t.Errorf("the first context is not in use:\n%s", out)
+	}
+	run(0, "context", "use", "elsewhere")
+	run(1, "hosts")
+	if out := run(0, "hosts", "-o", "name", "--context", "here"); out != "0:127.0.0.1\n" {
+		t.Errorf("--context here:\n%s", out)
+	}
+	run(0, "hosts", "--server", s.url) // a flag has precedence
+	if out := run(2, "hosts", "--context", "nowhere"); !strings.Contains(out, "use one of elsewhere, here") {
+		t.Errorf("an unknown context:\n%s", out)
+	}
+	run(0, "context", "remove", "elsewhere")
+	if out := run(0, "context", "list"); !strings.Contains(out, "here") || strings.Contains(out, "*") {
+		t.Errorf("the list after the removal of the current context:\n%s", out)
+	}
+	if out := run(0, "__complete", "context", "use", ""); !strings.Contains(out, "here\n") {
+		t.Errorf("completion:\n%s", out)
+	}
+	if out := run(0, "__complete", "restart", "--context", "here", ""); !strings.Contains(out, ":4\n") {
+		t.Errorf("completion of processes:\n%s", out)
+	}
+}
+
+// TestAStopOfManyHostsIsAskedOnATerminal: a pipe is never asked.
+func TestAStopOfManyHostsIsAskedOnATerminal(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir())
+	spec := sleeperSpec(t)
+	hosts := filepath.Join(t.TempDir(), "hosts")
+	var text strings.Builder
+	for i := range askedAbove + 1 {
+		text.WriteString("0:10.1.1." + strconv.Itoa(100+i) + "\n")
+	}
+	if err := os.WriteFile(hosts, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stop := []string{"stop", "-f", spec, "--hosts-file", hosts, "--wait=false", "--server", s.url}
+	for _, test := range []struct {
+		answer string
+		args   []string
+		code   int
+		asked  bool
+	}{
+		{"no\n", stop, 1, true},
+		{"yes\n", stop, 0, true},
+		{"", append(stop, "--yes"), 0, false},
+	} {
+		out, code := onTerminal(t, test.answer, s.binary, test.args...)
+		if code != test.code || strings.Contains(out, "stop on 51 hosts? Type yes to go on:") != test.asked {
+			t.Errorf("answer %q: exit %d, output\n%s", test.answer, code, out)
+		}
+	}
+	s.procfleet(0, stop[:len(stop)-2]...)
+	if out, _ := onTerminal(t, "", s.binary, "tasks", "--server", s.url); !strings.Contains(out, "\x1b[") {
+		t.Errorf("no colors on a terminal:\n%q", out)
+	}
+	if out := s.procfleet(0, "tasks"); strings.Contains(out, "\x1b") {
+		t.Errorf("colors in a pipe:\n%q", out)
+	}
+}
+
+// onTerminal runs a command whose standard streams are a pseudo terminal, types the input, and
+// returns the output and the exit code.
+func onTerminal(t *testing.T, input, binary string, args ...string) (output string, code int) {
+	t.Helper()
+	master, terminal := openTerminal(t)
+	cmd := exec.Command(binary, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	cmd.Env = append(os.Environ(), "TERM=xterm")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	terminal.Close()
+	if _, err := master.WriteString(input); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	buffer := make([]byte, 4096)
+	for {
+		n, err := master.Read(buffer)
+		out.Write(buffer[:n])
+		if err != nil { // EIO: the command has ended
+			break
+		}
+	}
+	_ = cmd.Wait()
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+func openTerminal(t *testing.T) (master, terminal *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(filepath.Join("/dev/pts", strconv.Itoa(number)), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, terminal
+}

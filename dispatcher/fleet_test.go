@@ -1,0 +1,195 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/stores"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// fleetHost returns host n of the fleet of startFleet.
+func fleetHost(n int) procfleet.Host {
+	return procfleet.Host{Cloud: procfleet.CloudArea(n % 2), Addr: netip.AddrFrom4([4]byte{10, 0, byte(n / 100), byte(n % 100)})}
+}
+
+// startFleet returns a dispatcher whose store has n hosts with two processes each. Every tenth
+// host has the label zone=a, and its process db is down.
+func startFleet(t *testing.T, n int) (*testServer, *stores.Bolt) {
+	t.Helper()
+	store := openStore(t)
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
+	var announcements []taskstore.Announcement
+	var reports []catalog.Report
+	for i := range n {
+		host := fleetHost(i)
+		a := taskstore.Announcement{Host: host, AgentID: fmt.Sprint("agent-", i), Instance: fmt.Sprint("i-", i), Version: "1.0.0", OS: "linux", Arch: "amd64"}
+		db := catalog.ReportedProcess{Key: "shop:db", Namespace: "shop", Name: "db", ProcName: "db", Status: procfleet.ProcessStatus{Running: true, PID: 2, Phase: "running"}}
+		if i%10 == 0 {
+			a.Labels = map[string]string{"zone": "a"}
+			db.Status = procfleet.ProcessStatus{Phase: "backoff", Restarts: 3}
+		}
+		announcements = append(announcements, a)
+		reports = append(reports, catalog.Report{
+			Host: host, AgentID: a.AgentID, Instance: a.Instance, Number: 1, At: time.Now().UTC(),
+			Processes: []catalog.ReportedProcess{
+				{Key: "shop:web", Namespace: "shop", Name: "web", ProcName: "web", Status: procfleet.ProcessStatus{Running: true, PID: 1, Phase: "running"}}, db,
+			},
+		})
+	}
+	if err := store.Announce(t.Context(), announcements); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Report(t.Context(), reports); err != nil {
+		t.Fatal(err)
+	}
+	return d, store
+}
+
+// pages reads all pages of a list and returns its entries, and the number of pages.
+func pages[T any](t *testing.T, d *testServer, path, entries string, query url.Values) (all []T, n int) {
+	t.Helper()
+	for {
+		a := d.call(http.MethodGet, path+"?"+query.Encode(), "")
+		if a.status != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, a.status, a.text)
+		}
+		var page []T
+		text, err := json.Marshal(a.body[entries])
+		if err == nil {
+			err = json.Unmarshal(text, &page)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, n = append(all, page...), n+1
+		next, _ := a.body["next"].(string)
+		if next == "" || n > 1000 {
+			return all, n
+		}
+		query.Set("after", next)
+	}
+}
+
+func TestEveryPageOfAFilteredListContinuesThePrevious(t *testing.T) {
+	t.Parallel()
+	const hosts = 1300 // more than one batch of a scan
+	d, _ := startFleet(t, hosts)
+	for query, want := range map[string]int{
+		"limit=7": hosts, "limit=1000": hosts, "limit=7&label=zone=a": hosts / 10, "limit=100&label=zone=a&area=0": hosts / 10, "label=zone=a&area=1": 0,
+		"label=os=linux&label=zone!=a&limit=500": hosts - hosts/10, "label=arch=arm*": 0, "conflict=true": 0, "area=1&limit=13": hosts / 2,
+	} {
+		values, _ := url.ParseQuery(query)
+		found, _ := pages[v1.Agent](t, d, "/v1/hosts", "hosts", values)
+		seen := map[procfleet.Host]bool{}
+		for _, a := range found {
+			seen[a.Host] = true
+		}
+		if len(found) != want || len(seen) != want {
+			t.Errorf("hosts?%s: %d entries, %d hosts, want %d", query, len(found), len(seen), want)
+		}
+	}
+	for query, want := range map[string]int{
+		"limit=9": 2 * hosts, "state=down&limit=20": hosts / 10, "state=backoff": hosts / 10, "state=up&name=db&limit=1000": hosts - hosts/10,
+		"restarted=true&label=zone=a": hosts / 10, "namespace=other": 0, "name=w*&area=1&limit=3": hosts / 2, "host=0:10.0.0.0&host=1:10.0.0.1": 4,
+		"host=0:10.9.9.9": 0,
+	} {
+		values, _ := url.ParseQuery(query)
+		found, _ := pages[v1.FleetProcess](t, d, "/v1/hosts/processes", "processes", values)
+		seen := map[string]bool{}
+		for _, p := range found {
+			seen[p.Host.String()+p.Key] = true
+		}
+		if len(found) != want || len(seen) != want {
+			t.Errorf("processes?%s: %d entries, %d processes, want %d", query, len(found), len(seen), want)
+		}
+	}
+}
+
+func TestHostsAreListedWithTheirProcessesIfRequested(t *testing.T) {
+	t.Parallel()
+	d, store := startFleet(t, 1)
+	if _, err := store.Freeze(t.Context(), []catalog.Scope{{Host: fleetHost(0)}}, catalog.Freezing{TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	found, _ := pages[v1.Agent](t, d, "/v1/hosts", "hosts", url.Values{"processes": {"true"}})
+	if a := found[0]; a.Processes == nil || *a.Processes != (v1.ProcessCounts{Up: 1, Down: 1}) || a.FrozenUntil == nil || a.Labels["zone"] != "a" || a.Labels["os"] != "linux" {
+		t.Errorf("with processes: %+v", a)
+	}
+	found, _ = pages[v1.Agent](t, d, "/v1/hosts", "hosts", url.Values{})
+	if a := found[0]; a.Processes != nil || a.FrozenUntil != nil {
+		t.Errorf("without processes: %+v", a)
+	}
+}
+
+// fakeAuditLog returns records, each at the position of its index.
+type fakeAuditLog struct{ records []v1.AuditRecord }
+
+func (l *fakeAuditLog) AuditPage(_ context.Context, _ time.Time, after bus.AuditPosition, visit func([]byte) bool) (bus.AuditPosition, error) {
+	for i := int(after.Records); i < len(l.records); i++ {
+		text, err := json.Marshal(l.records[i])
+		if err != nil {
+			return after, err
+		}
+		if after.Records++; !visit(text) {
+			break
+		}
+	}
+	return after, nil
+}
+
+// TestAnApplicationReadsOnlyItsPartOfTheAuditLog: "elsewhere" may act for business 3 only.
+func TestAnApplicationReadsOnlyItsPartOfTheAuditLog(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	addElsewhere(t, cfg.AppsFile)
+	cfg.AuditLog = &fakeAuditLog{[]v1.AuditRecord{
+		{ID: "1", Event: "accepted", Application: "free", Business: "2"}, {ID: "2", Event: "accepted", Application: "free", Business: "3"},
+		{ID: "3", Event: "refused", Application: "elsewhere"}, {ID: "4", Event: "refused", Claimed: "elsewhere"}, {ID: "5", Event: "change", Application: "free"},
+	}}
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
+	read := func(app, query string) (ids []string) {
+		a := d.call(http.MethodGet, "/v1/audit?"+query, "", "Authorization", "Bearer "+app+".s3cret")
+		var page v1.AuditPage
+		if err := json.Unmarshal([]byte(a.text), &page); err != nil || a.status != http.StatusOK {
+			t.Fatalf("%s: %d %s", app, a.status, a.text)
+		}
+		for _, r := range page.Records {
+			ids = append(ids, r.ID)
+		}
+		if page.More {
+			ids = append(ids, "more after "+page.Next)
+		}
+		return ids
+	}
+	for _, test := range []struct {
+		app, query string
+		want       []string
+	}{
+		{"free", "", []string{"1", "2", "3", "4", "5"}},
+		{"elsewhere", "", []string{"2", "3"}},
+		{"free", "limit=2", []string{"1", "2", "more after 2-0"}},
+		{"free", "limit=2&after=2-0", []string{"3", "4", "more after 4-0"}},
+		{"free", "application=elsewhere", []string{"3", "4"}},
+		{"free", "event=change", []string{"5"}},
+		{"elsewhere", "business=2", nil},
+	} {
+		if got := read(test.app, test.query); !slices.Equal(got, test.want) {
+			t.Errorf("%s reads %v with %q, want %v", test.app, got, test.query, test.want)
+		}
+	}
+	if a := d.call(http.MethodGet, "/v1/audit?after=x", "", "Authorization", "Bearer free.s3cret"); a.status != http.StatusBadRequest {
+		t.Errorf("a position that is none: %d %s", a.status, a.text)
+	}
+}
