@@ -17,7 +17,7 @@ import (
 func benchmarks() []*cobra.Command {
 	return []*cobra.Command{
 		newFanout(), newSafety(), newSmall(), newEmbedded(), newAccept(), newPoll(),
-		newReports(), newFair(), newWorkers(), newPresence(), newSweep(), newSupervise(), newCancel(),
+		newReports(), newFair(), newWorkers(), newPresence(), newSweep(), newSupervise(), newCancel(), newFleet(),
 	}
 }
 
@@ -117,6 +117,19 @@ response to a pause against one read of the task from the store.`,
 		Example: "  procfleet-bench cancel --start --hosts 10000",
 	})
 	flags.IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, one simulated agent each")
+	return cmd
+}
+
+func newFleet() *cobra.Command {
+	m := &bench.Fleet{}
+	cmd, flags := systemCommand(m, 5, &cobra.Command{
+		Use: "fleet", Short: "Measure the lists of hosts and processes",
+		Long: `Measure the first pages of the lists of hosts and processes of N hosts with a report each, with and without filters, against a
+page of one host in the same run.`,
+		Example: "  procfleet-bench fleet --start --hosts 100000",
+	})
+	flags.IntVar(&m.Hosts, "hosts", 100000, "hosts with a live agent")
+	flags.IntVar(&m.Processes, "processes", 5, "processes per host")
 	return cmd
 }
 

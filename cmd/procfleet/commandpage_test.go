@@ -67,7 +67,7 @@ func flagsOf(c *cobra.Command) string {
 	}
 	var names []string
 	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "help" && f.Name != "token" && !strings.HasPrefix(f.Name, "server") {
+		if !slices.Contains([]string{"help", "token", "context", "output", "json"}, f.Name) && !strings.HasPrefix(f.Name, "server") {
 			names = append(names, "`--"+f.Name+"`")
 		}
 	})

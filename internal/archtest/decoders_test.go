@@ -69,6 +69,7 @@ var decoders = map[string]string{
 	"agent.requester.request": "agent.FuzzSettingsReply agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeResendReply " +
 		"agentproto.FuzzDecodeReceipt",
 
+	"dispatcher.exchange.listAudit":            "- a record of the audit log, which this server's roles wrote",
 	"agent.folder.storedBinding":               "- a private file that this program wrote; anything else in it counts as none",
 	"agent/journal.decodeRecord":               "agent/journal.FuzzOpen",
 	"agent/journal.readFrame":                  "agent/journal.FuzzOpen",
