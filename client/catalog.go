@@ -103,6 +103,14 @@ func (c *Client) Drift(ctx context.Context, b Business, process int64, q DriftQu
 	return d, err
 }
 
+// DeleteFromCatalog deletes a process from the catalog, by its id. It reports false if there was
+// none. The process keeps running on its hosts, and its registrations remain.
+func (c *Client) DeleteFromCatalog(ctx context.Context, b Business, process int64) (deleted bool, err error) {
+	var answer v1.CatalogDeleted
+	err = c.send(ctx, http.MethodDelete, b.path(catalogPath, "/"+strconv.FormatInt(process, 10), nil), nil, &answer)
+	return answer.Deleted, err
+}
+
 const topologyPath = "/v1/topology"
 
 // Topology returns the topology of a business with its agents.

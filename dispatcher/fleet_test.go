@@ -155,8 +155,11 @@ func TestAnApplicationReadsOnlyItsPartOfTheAuditLog(t *testing.T) {
 	cfg := guarded(t)
 	addElsewhere(t, cfg.AppsFile)
 	cfg.AuditLog = &fakeAuditLog{[]v1.AuditRecord{
-		{ID: "1", Event: "accepted", Application: "free", Business: "2"}, {ID: "2", Event: "accepted", Application: "free", Business: "3"},
-		{ID: "3", Event: "refused", Application: "elsewhere"}, {ID: "4", Event: "refused", Claimed: "elsewhere"}, {ID: "5", Event: "change", Application: "free"},
+		{ID: "1", Event: "accepted", Application: "free", Business: "2"},
+		{ID: "2", Event: "accepted", Application: "free", Business: "3"},
+		{ID: "3", Event: "refused", Application: "elsewhere"},
+		{ID: "4", Event: "refused", Claimed: "elsewhere"},
+		{ID: "5", Event: "change", Application: "free"},
 	}}
 	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	read := func(app, query string) (ids []string) {

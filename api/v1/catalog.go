@@ -98,6 +98,12 @@ type CatalogRequest struct {
 	Processes []CatalogProcess `json:"processes"`
 }
 
+// CatalogDeleted is the response to DELETE /v1/catalogue/{business}/{process}. Deleted is
+// false if the catalog had no such process.
+type CatalogDeleted struct {
+	Deleted bool `json:"deleted"`
+}
+
 // CatalogSaved is the response to a [CatalogRequest], in the same order.
 type CatalogSaved struct {
 	Processes []SavedProcess `json:"processes"`

@@ -112,7 +112,7 @@ func (q *auditQuery) show(cmd *cobra.Command) error {
 		err = q.showServer(cmd)
 	}
 	if q.follow && ctx.Err() != nil {
-		return nil // Ctrl-C is the normal end of --follow
+		return nil //nolint:nilerr // Ctrl-C is the normal end of --follow
 	}
 	return err
 }

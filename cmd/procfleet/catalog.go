@@ -45,6 +45,47 @@ func (f *processFlags) export(cmd *cobra.Command, b client.Business) error {
 	return f.print(cmd.OutOrStdout(), map[string]any{"processes": processes}, func(out io.Writer) error { return writeCatalog(out, processes) })
 }
 
+func newProcessDelete(f *processFlags) *cobra.Command {
+	var business businessFlags
+	cmd := &cobra.Command{
+		Use:   "delete NAME...",
+		Short: "Delete processes from the catalog of a business",
+		Long: `Delete processes from the catalog of a business, by their exact names. They keep running on their hosts, and their
+registrations remain: stop or release them first.`,
+		Example: "  procfleet process delete web --biz 2",
+		Args:    atLeast("NAME of a process"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.submitter(cmd)
+			if err != nil {
+				return err
+			}
+			for _, name := range args {
+				if err := deleteFromCatalog(cmd, c, business.of, name); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	business.require(cmd)
+	return cmd
+}
+
+func deleteFromCatalog(cmd *cobra.Command, c *client.Client, b client.Business, name string) error {
+	found, err := collect(c.Catalog(cmd.Context(), b, client.CatalogQuery{Name: name, Exact: true}))
+	switch {
+	case err != nil:
+		return err
+	case len(found) != 1:
+		return fmt.Errorf("the catalog of business %d has no process %.70q", b.ID, name)
+	}
+	if _, err := c.DeleteFromCatalog(cmd.Context(), b, found[0].ID); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", name)
+	return nil
+}
+
 // writeCatalog writes one YAML document per process.
 func writeCatalog(out io.Writer, processes []client.CatalogProcess) error {
 	encoder := yaml.NewEncoder(out)

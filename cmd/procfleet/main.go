@@ -54,7 +54,10 @@ func newRoot() *cobra.Command {
 		Short: "Operate processes on fleets of hosts",
 		Long:  `Start, stop, supervise and query processes on any number of hosts, through an agent on each host.`,
 		Example: `  procfleet up --demo
-  procfleet op status --host 0:127.0.0.1 -f spec.yaml --wait`,
+  procfleet status shop/web`,
+		Annotations: map[string]string{
+			command.ExitCodes: "0 success, 1 failure, 2 wrong usage, 3 some host failed, 4 some process is down, 130 second signal",
+		},
 	}
 	command.Prepare(root, build(), append(newVerbs(),
 		newHosts(), newPS(), newTasks(), newContext(),

@@ -43,7 +43,7 @@ func newProcess() *cobra.Command {
 	}
 	var f processFlags
 	f.register(cmd.PersistentFlags())
-	cmd.AddCommand(newProcessList(&f), newProcessShow(&f), newProcessStatus(&f), newProcessExport(&f), newProcessImport(&f))
+	cmd.AddCommand(newProcessList(&f), newProcessShow(&f), newProcessStatus(&f), newProcessExport(&f), newProcessImport(&f), newProcessDelete(&f))
 	return cmd
 }
 

@@ -135,7 +135,7 @@ func (f *repeatFlags) run(cmd *cobra.Command, show func(ctx context.Context, out
 			return err
 		}
 		if pause(ctx, repeatEvery) != nil {
-			return nil // Ctrl-C is the normal end of --watch
+			return nil //nolint:nilerr // Ctrl-C is the normal end of --watch
 		}
 	}
 }

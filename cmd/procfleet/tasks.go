@@ -53,7 +53,7 @@ func newTaskList(s *serverFlags) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	f.pageFlags.register(flags)
+	f.register(flags)
 	f.repeat.register(flags)
 	flags.StringSliceVar(&f.states, "state", nil, "accepted, running, finished or rejected; repeatable")
 	flags.StringVar(&f.action, "action", "", "action of an operation, for example restart")

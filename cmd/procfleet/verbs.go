@@ -66,7 +66,7 @@ The command exits with 3 if some host failed` + downText(action) + `.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.serverFlags.register(flags)
+	f.register(flags)
 	f.places.register(flags)
 	f.selection.registerPlaces(flags)
 	f.submission.register(flags)

@@ -47,6 +47,7 @@ func native() Dialect {
 			{Name: "native.freezes", Paths: []string{"/v1/freezes"}, Methods: get, Endpoint: ListFreezes{strictly[noBody](decodeFreezePage, "limit", "cursor"), nativeFreezes}},
 			{Name: "native.catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: get, Endpoint: SearchTemplates{Decode: strictly[noBody](decodeCatalogSearch, "name", "exact", "module", "limit", "start", "account"), Encode: nativeTemplates}},
 			{Name: "native.save_catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: put, Endpoint: SaveTemplates{strictly[v1.CatalogRequest](decodeNamedTemplates, "plan", "account"), nativeTemplatesSaved}},
+			{Name: "native.delete_catalogue", Paths: []string{"/v1/catalogue/{biz}/{id}"}, Methods: remove, Endpoint: DeleteTemplate{strictly[noBody](decodeCatalogID, "account"), nativeTemplateDeleted}},
 			{Name: "native.drift", Paths: []string{"/v1/processes/{biz}/{id}/status"}, Methods: get, Endpoint: ShowDrift{strictly[noBody](decodeDriftQuery, "module", "limit", "account"), nativeDrift}},
 			{Name: "native.host_events", Paths: []string{"/v1/events"}, Methods: get, Endpoint: ListEvents{strictly[noBody](decodeEventPage, "host", "namespace", "kind", "since", "after", "limit"), nativeEvents}},
 			{Name: "native.audit", Paths: []string{"/v1/audit"}, Methods: get, Endpoint: ListAudit{strictly[noBody](decodeAuditQuery, "limit", "after", "since", "event", "application", "business", "task"), nativeAudit}},

@@ -188,6 +188,20 @@ func nativeTemplatesSaved(q *NamedTemplates, done TemplatesSaved, _ string) Repl
 // driftHosts is the default maximum number of listed hosts.
 const driftHosts = 1000
 
+func decodeCatalogID(r *Request) (TemplateQuery, error) {
+	from := queryReader{Request: r}
+	q := TemplateQuery{Business: from.business()}
+	var err error
+	if q.ID, err = strconv.ParseInt(r.ID, 10, 64); err != nil || q.ID < 1 {
+		from.fail("id", "is not the id of a process, a number of 1 or more")
+	}
+	return q, from.err
+}
+
+func nativeTemplateDeleted(_ *TemplateQuery, existed bool, _ string) Reply {
+	return ok(v1.CatalogDeleted{Deleted: existed})
+}
+
 func decodeDriftQuery(r *Request) (DriftQuery, error) {
 	from := queryReader{Request: r}
 	q := DriftQuery{Business: from.business(), Modules: r.Query["module"], Limit: driftHosts}

@@ -468,19 +468,13 @@ func nativeTaskRows() map[string]row {
 			}
 		},
 		"native.fleet": func(s *scene, r route) {
-			var page struct {
-				Processes []struct {
-					Host, Name string
-					Status     struct{ PID int }
-				}
-			}
-			s.nativeOf(r, nil, http.StatusOK, &page)
-			at := slices.IndexFunc(page.Processes, func(p struct {
+			type process struct {
 				Host, Name string
 				Status     struct{ PID int }
-			}) bool {
-				return p.Name == s.p.name
-			})
+			}
+			var page struct{ Processes []process }
+			s.nativeOf(r, nil, http.StatusOK, &page)
+			at := slices.IndexFunc(page.Processes, func(p process) bool { return p.Name == s.p.name })
 			if at < 0 || page.Processes[at].Host != s.p.host || page.Processes[at].Status.PID != s.p.pid() {
 				s.t.Errorf("%s: %+v, want pid %d", r, page, s.p.pid())
 			}
@@ -652,6 +646,14 @@ func nativeCatalogueRows() map[string]row {
 	}
 	return map[string]row{
 		"native.save_catalogue": func(s *scene, r route) { saved(s, r, "saved") },
+		"native.delete_catalogue": func(s *scene, r route) {
+			made := saved(s, catalogue, "deleted")
+			var answer struct{ Deleted bool }
+			s.nativeOf(route{r.method, fmt.Sprintf("/v1/catalogue/2/%d", made.ID)}, nil, http.StatusOK, &answer)
+			if !answer.Deleted {
+				s.t.Errorf("%s: the process was not deleted", r)
+			}
+		},
 		"native.catalogue": func(s *scene, r route) {
 			made := saved(s, catalogue, "listed")
 			var page struct{ Processes []process }

@@ -44,6 +44,10 @@ const (
 // command with --help-all.
 const commonFlags = "common flags"
 
+// ExitCodes is the key of the root command's annotation that lists its exit codes, for the
+// help of all commands.
+const ExitCodes = "exit codes"
+
 // Common returns annotations that limit --help of a role to the given flags, separated
 // by spaces, and those of the group General; --help-all shows all flags.
 func Common(flags string) map[string]string { return map[string]string{commonFlags: flags} }
@@ -66,6 +70,9 @@ func help(cmd *cobra.Command, _ []string) {
 	}
 	cmd.InheritedFlags() // has a side effect: adds the parents' flags to cmd.Flags
 	writeFlags(out, shownFlags(cmd))
+	if codes := cmd.Root().Annotations[ExitCodes]; codes != "" {
+		fmt.Fprintf(out, "\nExit codes: %s.\n", codes)
+	}
 	fmt.Fprintf(out, "\nEvery flag is also an environment variable (--log-level: %s) and a key of the --config file.\n", settings.Variable("log-level"))
 }
 
