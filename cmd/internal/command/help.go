@@ -45,7 +45,7 @@ const (
 const commonFlags = "common flags"
 
 // ExitCodes is the key of the root command's annotation that lists its exit codes, for the
-// help of all commands.
+// help of all commands except the roles.
 const ExitCodes = "exit codes"
 
 // Common returns annotations that limit --help of a role to the given flags, separated
@@ -70,7 +70,8 @@ func help(cmd *cobra.Command, _ []string) {
 	}
 	cmd.InheritedFlags() // has a side effect: adds the parents' flags to cmd.Flags
 	writeFlags(out, shownFlags(cmd))
-	if codes := cmd.Root().Annotations[ExitCodes]; codes != "" {
+	isRole := cmd.Flags().Lookup(settings.HelpAllFlag) != nil
+	if codes := cmd.Root().Annotations[ExitCodes]; codes != "" && !isRole {
 		fmt.Fprintf(out, "\nExit codes: %s.\n", codes)
 	}
 	fmt.Fprintf(out, "\nEvery flag is also an environment variable (--log-level: %s) and a key of the --config file.\n", settings.Variable("log-level"))
