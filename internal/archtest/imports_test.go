@@ -110,18 +110,19 @@ var allowed = map[string][]string{
 
 	// The commands choose the implementations and may import everything except
 	// packages for tests.
-	"cmd/procfleet":          {everything},
-	"cmd/procfleet-bench":    {"", "cmd/internal/bench", "cmd/internal/command", "cmd/internal/connflags", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/simulate", "cmd/internal/tlsflags", "internal/natsauth", "internal/natsembed"},
-	"cmd/procfleet-agent":    {"cmd/internal/agentcmd", "cmd/internal/command", "cmd/internal/daemon", "cmd/internal/settings"},
-	"cmd/internal/agentcmd":  {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/command", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/tlsflags", "internal/crashpoint", "internal/fleetkey", "internal/natsconn", "label"},
-	"cmd/internal/command":   {"cmd/internal/settings", "internal/lifecycle", "internal/plaintext"},
-	"cmd/internal/connflags": {"cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth"},
-	"cmd/internal/daemon":    {"cmd/internal/command", "cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/loopback", "internal/plaintext", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
-	"cmd/internal/demo":      {"", "client"},
-	"cmd/internal/bench":     {"", "agent/local", "agent/proc", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/redisconn", "internal/stores", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
-	"cmd/internal/settings":  {"internal/datafile", "internal/invalid", "internal/spelling"},
-	"cmd/internal/simulate":  {"agentproto", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles"},
-	"cmd/internal/tlsflags":  {"cmd/internal/settings", "internal/invalid", "internal/tlsfiles"},
+	"cmd/procfleet":           {everything},
+	"cmd/procfleet-bench":     {"", "cmd/internal/bench", "cmd/internal/command", "cmd/internal/connflags", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/simulate", "cmd/internal/tlsflags", "internal/natsauth", "internal/natsembed"},
+	"cmd/procfleet-agent":     {"cmd/internal/agentcmd", "cmd/internal/command", "cmd/internal/daemon", "cmd/internal/settings"},
+	"cmd/internal/agentcmd":   {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/command", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/tlsflags", "internal/crashpoint", "internal/fleetkey", "internal/natsconn", "label"},
+	"cmd/internal/command":    {"cmd/internal/settings", "internal/lifecycle", "internal/plaintext"},
+	"cmd/internal/connflags":  {"cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth"},
+	"cmd/internal/daemon":     {"cmd/internal/command", "cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/loopback", "internal/plaintext", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
+	"cmd/internal/demo":       {"", "client"},
+	"cmd/internal/specimport": {""},
+	"cmd/internal/bench":      {"", "catalog", "agent/local", "agent/proc", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/redisconn", "internal/stores", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
+	"cmd/internal/settings":   {"internal/datafile", "internal/invalid", "internal/spelling"},
+	"cmd/internal/simulate":   {"agentproto", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles"},
+	"cmd/internal/tlsflags":   {"cmd/internal/settings", "internal/invalid", "internal/tlsfiles"},
 }
 
 const everything = "*"
@@ -169,7 +170,7 @@ var implementations = map[string][]string{
 // catalogUsers lists the packages that may import the contract of the catalog, besides
 // the catalog itself: the CMDB shape, what registers and selects processes, and what
 // stores reports of agents.
-var catalogUsers = []string{"dispatcher", "dispatcher/dialect", "worker/hosts", "worker/sweep", "internal/stores", "cmd/procfleet"}
+var catalogUsers = []string{"dispatcher", "dispatcher/dialect", "worker/hosts", "worker/sweep", "internal/stores", "cmd/procfleet", "cmd/internal/bench"}
 
 // absent lists what a binary must not link: the agent runs on every host, and
 // a first build of procfleet compiles everything that it links.
