@@ -72,6 +72,10 @@ func (e *fakeEngine) Submit(op journal.Op) {
 	})
 }
 
+func (e *fakeEngine) Output(string, string, int64, int) (operate.OutputPage, error) {
+	return operate.OutputPage{}, nil
+}
+
 func (e *fakeEngine) Interrupt(_ string, id journal.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

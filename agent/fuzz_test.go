@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -45,6 +46,10 @@ func (o *obedient) Cancel(all []journal.Cancellation) ([]journal.Decision, error
 }
 
 func (o *obedient) Interrupt(string, journal.ID) {}
+
+func (o *obedient) Output(string, string, int64, int) (operate.OutputPage, error) {
+	return operate.OutputPage{}, nil
+}
 
 func (o *obedient) Finish(journal.ID, agentproto.Result) error { return nil }
 

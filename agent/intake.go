@@ -141,6 +141,8 @@ func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 			in.resend(msg)
 		case agentproto.TypeCancel:
 			in.cancel(msg)
+		case agentproto.TypeOutput:
+			in.output(msg)
 		case agentproto.TypeSettingsChanged:
 			in.settings.changed()
 		default:

@@ -107,7 +107,7 @@ func (m *metrics) rejected(messageType string, err error) {
 
 // verifiedTypes are the types of messages that an agent receives.
 var verifiedTypes = []string{
-	agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeCancel, agentproto.TypeSettingsChanged,
+	agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeCancel, agentproto.TypeOutput, agentproto.TypeSettingsChanged,
 	agentproto.TypePresenceReply, agentproto.TypeSettingsReply, agentproto.TypeResendReply, agentproto.TypeReceipt,
 }
 

@@ -141,7 +141,7 @@ func (a *announcer) presence() *agentproto.Presence {
 		Header: a.header(),
 		Host:   a.host, AgentID: a.agentID, Instance: a.instance, Incarnation: a.incarnation, Version: a.cfg.Version,
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: a.labels, StartedAt: a.startedAt,
-		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeCancel, agentproto.TypeSettingsChanged},
+		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeCancel, agentproto.TypeOutput, agentproto.TypeSettingsChanged},
 		Supervised: a.engine.Supervised(), CPU: load.CPU, Memory: load.Memory,
 	}
 }

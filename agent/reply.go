@@ -223,6 +223,10 @@ func (in *intake) refuse(msg *nats.Msg, refused, why string) {
 		in.respond(msg, &agentproto.CancelReply{
 			Header: newHeader(agentproto.TypeCancelReply), Instance: in.instance, Incarnation: in.incarnation, Refused: refused, Message: why,
 		})
+	case agentproto.TypeOutput:
+		in.respond(msg, &agentproto.OutputReply{
+			Header: newHeader(agentproto.TypeOutputReply), Instance: in.instance, Incarnation: in.incarnation, Refused: refused, Message: why,
+		})
 	default:
 		in.respond(msg, &agentproto.Reply{
 			Header: newHeader(agentproto.TypeReply), Instance: in.instance, Incarnation: in.incarnation, Refused: refused, Message: why,

@@ -26,6 +26,8 @@ const (
 	TypeEvent         = "procfleet.agent.v1.event"
 	TypeCancel        = "procfleet.agent.v1.cancel"
 	TypeCancelReply   = "procfleet.agent.v1.cancel_reply"
+	TypeOutput        = "procfleet.agent.v1.output"
+	TypeOutputReply   = "procfleet.agent.v1.output_reply"
 
 	TypeSettingsRequest = "procfleet.agent.v1.settings"
 	TypeSettingsReply   = "procfleet.agent.v1.settings_reply"

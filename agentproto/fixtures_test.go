@@ -20,7 +20,7 @@ import (
 // record writes the folder of a new release: go test ./agentproto -record v0.2
 var record = flag.String("record", "", "release whose messages to record in testdata/v1")
 
-const messageTypes = 15
+const messageTypes = 17
 
 // newMessage returns an empty message for a type, nil for an unknown one.
 func newMessage(kind string) Message {
@@ -41,6 +41,10 @@ func newMessage(kind string) Message {
 		return &Cancel{}
 	case TypeCancelReply:
 		return &CancelReply{}
+	case TypeOutput:
+		return &Output{}
+	case TypeOutputReply:
+		return &OutputReply{}
 	case TypePresence:
 		return &Presence{}
 	case TypePresenceReply:
@@ -97,6 +101,11 @@ func samples(tb testing.TB) []Message {
 		&CancelReply{
 			Header: header(TypeCancelReply), Instance: instance, Incarnation: "INC", Refused: RefusedStopping, Message: "the agent is shutting down",
 			Items: []CancelDecision{{Item: 3, Decision: DecisionBegun}, {Item: 4, Decision: DecisionOver, Result: &result}},
+		},
+		&Output{Header: header(TypeOutput), Host: "0:10.0.0.1", Key: "shop:web", File: "7", Offset: 4096, Tail: 100},
+		&OutputReply{
+			Header: header(TypeOutputReply), Instance: instance, Incarnation: "INC", Refused: RefusedHost, Message: "another host",
+			File: "7", Data: []byte("ready\n"), Next: 4102, More: true, Lost: true,
 		},
 		&Presence{
 			Header: header(TypePresence), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Incarnation: "INC", Version: "0.1.0", OS: "linux", Arch: "amd64",

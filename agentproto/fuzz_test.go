@@ -63,6 +63,8 @@ func FuzzDecodeResend(f *testing.F)          { fuzzDecode(f, TypeResend) }
 func FuzzDecodeResendReply(f *testing.F)     { fuzzDecode(f, TypeResendReply) }
 func FuzzDecodeCancel(f *testing.F)          { fuzzDecode(f, TypeCancel) }
 func FuzzDecodeCancelReply(f *testing.F)     { fuzzDecode(f, TypeCancelReply) }
+func FuzzDecodeOutput(f *testing.F)          { fuzzDecode(f, TypeOutput) }
+func FuzzDecodeOutputReply(f *testing.F)     { fuzzDecode(f, TypeOutputReply) }
 func FuzzDecodePresence(f *testing.F)        { fuzzDecode(f, TypePresence) }
 func FuzzDecodePresenceReply(f *testing.F)   { fuzzDecode(f, TypePresenceReply) }
 func FuzzDecodeProcesses(f *testing.F)       { fuzzDecode(f, TypeProcesses) }

@@ -141,3 +141,28 @@ func (c *Client) FleetPage(ctx context.Context, q FleetQuery) (Page[FleetProcess
 	err := c.do(ctx, get(q.pathOf("/v1/hosts/processes", "after", values)), &answer)
 	return Page[FleetProcess]{answer.Processes, answer.Next}, err
 }
+
+// OutputPage is a part of the output of a process.
+type OutputPage = v1.OutputPage
+
+// OutputQuery selects the output of a process on a host.
+type OutputQuery struct {
+	Host    procfleet.Host
+	Process string // "namespace/name", or the key of the process
+	// Business is the owner of the host; see [Targets].
+	Business string
+	Tail     int    // number of last lines of the first page
+	Cursor   string // the Next of the previous page
+	Follow   bool   // with Cursor: wait some seconds for output
+}
+
+// OutputPage returns a part of the output of a process. The error is [ErrNotFound] if the agent
+// has none, and [ErrUnavailable] if no agent answers.
+func (c *Client) OutputPage(ctx context.Context, q OutputQuery) (page OutputPage, err error) {
+	values := nonEmpty(map[string]string{"host": q.Host.String(), "process": q.Process, "business": q.Business, "cursor": q.Cursor})
+	values.Set("tail", strconv.Itoa(q.Tail))
+	if q.Follow {
+		values.Set("follow", "true")
+	}
+	return page, c.do(ctx, get("/v1/processes/output?"+values.Encode()), &page)
+}

@@ -42,6 +42,7 @@ func audited(t *testing.T, cfg *Config, places ...audit.Sink) (records func() []
 		t.Fatal(err)
 	}
 	t.Cleanup(log.Close)
+	cfg.Outputs = oneLine{}
 	cfg.Audit = log
 	return func() (all []audit.Record) {
 		log.Note(audit.Record{ID: "end"})
@@ -85,6 +86,7 @@ var changing = map[string]struct{ method, path, body string }{
 		"labels":{"l":"hunter2"}},"hosts":["0:10.0.0.1","0:10.0.0.2"],"business":"2"}`},
 	"native.cancel":           {http.MethodPost, "/v1/tasks/TASK/cancel", `{"reason":"release"}`},
 	"native.retry":            {http.MethodPost, "/v1/tasks/FAILED/retry", `{"reason":"release"}`},
+	"native.output":           {http.MethodGet, "/v1/processes/output?host=0:10.0.0.9&process=shop/web", ``},
 	"native.pause":            {http.MethodPost, "/v1/tasks/TASK/pause", `{"reason":"release"}`},
 	"native.register":         {http.MethodPut, "/v1/registrations", `{"process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{"start":"./start.sh hunter2"}},"hosts":["0:10.0.0.1"]}`},
 	"native.set_groups":       {http.MethodPut, "/v1/groups", `{"namespace":"shop","groups":[],"hosts":["0:10.0.0.1"]}`},

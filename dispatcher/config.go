@@ -78,6 +78,9 @@ type Config struct {
 	// AuditLog, if set, reads the audit log; without it the endpoint for the audit log returns
 	// an error.
 	AuditLog AuditLog
+	// Outputs, if set, reads the output of processes; without it the endpoint for output
+	// returns an error.
+	Outputs Outputs
 	// Submissions, if set, is the bus on which producers publish operations. The
 	// dispatcher accepts them like operations sent over HTTP.
 	Submissions *bus.Bus

@@ -40,6 +40,7 @@ func endpoints() []endpoint {
 		replies(apps.Reading, onTargets, (*exchange).showGroups),
 		replies(apps.Reading, onTargets, (*exchange).showProcesses),
 		replies(apps.Reading, inBusiness, (*exchange).listProcesses),
+		replies(apps.Output, onTargets, (*exchange).showOutput),
 		replies(apps.Reading, onTargets, (*exchange).showAgents),
 		replies(apps.Registration, onTargets, (*exchange).bindAgents),
 		replies(apps.Registration, onTargets, (*exchange).freeze),

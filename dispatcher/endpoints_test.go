@@ -53,6 +53,7 @@ var endpointRequests = map[reflect.Type]endpointRequest{
 	reflect.TypeFor[dialect.ListResults]():     {http.MethodGet, "/v1/tasks/TASK/results", "", hidden, false},
 	reflect.TypeFor[dialect.ListHosts]():       {http.MethodGet, "/v1/hosts", "", forbidden, false},
 	reflect.TypeFor[dialect.ListFleet]():       {http.MethodGet, "/v1/hosts/processes", "", forbidden, false},
+	reflect.TypeFor[dialect.ShowOutput]():      {http.MethodGet, "/v1/processes/output?host=0:10.0.0.1&process=shop/web&business=2", "", forbidden, false},
 	reflect.TypeFor[dialect.ListAudit]():       {http.MethodGet, "/v1/audit", "", allowed, false},
 	reflect.TypeFor[dialect.Register]():        {http.MethodPut, "/v1/registrations", `{"business":"2","process":{"namespace":"shop","name":"web","proc_name":"nginx"},"hosts":["0:10.0.0.1"]}`, forbidden, false},
 	reflect.TypeFor[dialect.SetGroups]():       {http.MethodPut, "/v1/groups", `{"business":"2","namespace":"shop","groups":[],"hosts":["0:10.0.0.1"]}`, forbidden, false},
@@ -99,7 +100,7 @@ func TestEveryEndpointRefusesEveryCallerWithoutTheRight(t *testing.T) {
 		}},
 		{"an application that may only start", header("bk_app_code", "starter", "bk_app_secret", "s3cret", "bk_username", "ann"), func(string, endpointRequest) string { return forbidden }},
 		{"an application that may only read", header("bk_app_code", "reader", "bk_app_secret", "s3cret", "bk_username", "ann"), func(action string, _ endpointRequest) string {
-			if action == apps.Registration || action == apps.Catalogue {
+			if action == apps.Registration || action == apps.Catalogue || action == apps.Output {
 				return forbidden
 			}
 			return allowed
@@ -145,7 +146,7 @@ func addElsewhere(t *testing.T, appsFile string) {
 func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
 	t.Helper()
 	cfg := guarded(t)
-	cfg.Events, cfg.AuditLog = noEvents{}, &fakeAuditLog{}
+	cfg.Events, cfg.AuditLog, cfg.Outputs = noEvents{}, &fakeAuditLog{}, oneLine{}
 	addElsewhere(t, cfg.AppsFile)
 	dialects := dialect.All()
 	for i := range dialects {
@@ -237,4 +238,11 @@ func TestAnEndpointNeedsAnAuthorizer(t *testing.T) {
 			t.Errorf("%v, want an error with %q", err, problem)
 		}
 	}
+}
+
+// oneLine is an agent whose processes have written one line.
+type oneLine struct{}
+
+func (oneLine) Output(context.Context, bus.OutputQuery) (bus.OutputPage, error) {
+	return bus.OutputPage{File: "1", Data: []byte("ready\n"), Next: 6}, nil
 }

@@ -101,6 +101,9 @@ func (r reporter) emitNotice(notice supervise.Emit) {
 	case supervise.GivenUp:
 		event.Kind = agentproto.EventGaveUp
 		event.Details = map[string]any{"reason": string(notice.Reason), "failures": r.state.Failures}
+		if output, err := r.engine.Output(r.key, "", 0, outputLines); err == nil && len(output.Data) > 0 {
+			event.Details["output"] = procop.Clip(string(output.Data[max(0, len(output.Data)-eventOutput):]), eventOutput)
+		}
 		event.Message = r.whyGivenUp(notice.Reason)
 		if ended := r.describeEnd(r.memory.Last, event.Details); ended != "" {
 			// First: whyGivenUp may end in long output.
@@ -137,6 +140,13 @@ func (r reporter) emitNotice(notice supervise.Emit) {
 	}
 	r.emit(event)
 }
+
+// eventOutput is the maximum size of the output in an event, in bytes, and outputLines the
+// number of lines from which it is taken.
+const (
+	eventOutput = 4 << 10
+	outputLines = 1000
+)
 
 // exitOf returns the recorded end of a process; nil if none is recorded.
 func (a *actor) exitOf(id proc.Identity) *agentproto.LastExit {

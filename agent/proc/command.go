@@ -137,7 +137,7 @@ type Result struct {
 	Hint     string // explanation of an exit code of 126 or 127; "" otherwise
 
 	// OutputHeld is true if a process, usually the started daemon, still has the output
-	// file open. The file must then be retained and trimmed (see [TrimOutput]).
+	// file open. The file must then be retained and shortened (see [ShortenOutput]).
 	OutputHeld bool
 }
 

@@ -23,4 +23,5 @@ func (*OOMLog) Killed(Identity) bool            { return false }
 func (*Runner) UseScopes(context.Context) error { return ErrUnsupported }
 func ReapOrphans(context.Context)               {}
 func diskUsage(info os.FileInfo) int64          { return info.Size() }
+func skipHole(_ *os.File, offset int64) int64   { return offset }
 func punch(*os.File, int64) error               { return errors.ErrUnsupported } // only Linux can punch holes while other processes append

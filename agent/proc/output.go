@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -125,26 +124,6 @@ func cleanText(text []byte, limit int) string {
 		clean = clean[n:]
 	}
 	return clean
-}
-
-// TrimOutput truncates the output file of a running daemon if the file uses more than limit
-// bytes on disk, and reports whether it did. Call it about once a minute while the daemon
-// runs. A missing file is no error.
-func TrimOutput(path string, limit int64) (bool, error) {
-	info, err := os.Lstat(path)
-	if os.IsNotExist(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("trim output: %w", err)
-	}
-	if !info.Mode().IsRegular() || diskUsage(info) <= limit {
-		return false, nil
-	}
-	if err := os.Truncate(path, 0); err != nil {
-		return false, fmt.Errorf("trim output: %w", err)
-	}
-	return true, nil
 }
 
 // codePages are the code pages of Windows consoles, by number.

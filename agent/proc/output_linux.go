@@ -149,3 +149,13 @@ func awaitWritten(ctx context.Context, c Command) error {
 	}
 	return nil
 }
+
+// skipHole returns the offset of the first data at or after an offset; the end of the file if
+// there is none.
+func skipHole(f *os.File, offset int64) int64 {
+	at, err := unix.Seek(int(f.Fd()), offset, unix.SEEK_DATA)
+	if err != nil { // no data follows, or the file system has no holes
+		return offset
+	}
+	return at
+}

@@ -192,11 +192,23 @@ func TestDaemonKeepsItsOutput(t *testing.T) {
 	if !Alive(daemon) {
 		t.Fatal("the daemon died of its output")
 	}
-	if trimmed, err := TrimOutput(c.OutputPath, 20<<20); err != nil || trimmed {
-		t.Errorf("below the limit: trimmed %t, %v", trimmed, err)
+	used := func() int64 {
+		info, err := os.Stat(c.OutputPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return diskUsage(info)
 	}
-	if trimmed, err := TrimOutput(c.OutputPath, 1<<20); err != nil || !trimmed {
-		t.Errorf("above the limit: trimmed %t, %v", trimmed, err)
+	before := used()
+	if err := ShortenOutput(c.OutputPath, 20<<20, 1<<20); err != nil || used() != before {
+		t.Errorf("below the limit: %d of %d bytes remain, %v", used(), before, err)
+	}
+	if err := ShortenOutput(c.OutputPath, 1<<20, 64<<10); err != nil || used() > 1<<20 {
+		t.Errorf("above the limit: %d bytes remain, %v", used(), err)
+	}
+	data, from, size, err := ReadOutput(c.OutputPath, 0, 4096)
+	if err != nil || from < size-1<<20 || len(data) == 0 || data[0] == 0 {
+		t.Errorf("after shortening: %d bytes at %d of %d, %v", len(data), from, size, err)
 	}
 	if err := Signal(daemon, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -88,6 +88,16 @@ type FleetProcessPage struct {
 	Next      string         `json:"next"`
 }
 
+// OutputPage is the response to GET /v1/processes/output.
+type OutputPage struct {
+	// Data is what the process wrote to standard output and standard error; control characters
+	// other than line feed and tab are escaped as \u and four digits.
+	Data string `json:"data"`
+	Next string `json:"next"` // the cursor of the following page
+	More bool   `json:"more"` // the following page has data already
+	Lost bool   `json:"lost"` // output between the cursor and Data is gone
+}
+
 // Registration is the server's stored spec of a process on a host.
 type Registration struct {
 	Process      procfleet.ProcessSpec `json:"process"`

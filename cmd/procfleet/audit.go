@@ -192,6 +192,10 @@ func (q *auditQuery) visit(text []byte) error {
 	if err := json.Unmarshal(text, &r); err != nil || !q.wants(&r) {
 		return nil //nolint:nilerr // a line truncated by a crash, or a foreign message
 	}
+	if q.output == outputJSON { // as stored
+		_, err := fmt.Fprintf(q.out, "%s\n", strings.TrimSpace(string(text)))
+		return err
+	}
 	return q.write(&r)
 }
 

@@ -93,6 +93,39 @@ func (f *placeFlags) query() (q client.HostQuery, err error) {
 	return q, nil
 }
 
+// hosts returns those of the named hosts that match the filters, or without names all hosts that
+// match; without filters the named hosts.
+func (f *placeFlags) hosts(cmd *cobra.Command, s *serverFlags, named []procfleet.Host) ([]procfleet.Host, error) {
+	query, err := f.query()
+	if err != nil {
+		return nil, err
+	}
+	if len(query.Labels) == 0 && len(query.Areas) == 0 && !query.Conflict {
+		return named, nil
+	}
+	c, err := s.client(cmd)
+	if err != nil {
+		return nil, err
+	}
+	asked := make(map[procfleet.Host]bool, len(named))
+	for _, host := range named {
+		asked[host] = true
+	}
+	var found []procfleet.Host
+	for agent, err := range c.Hosts(cmd.Context(), query) {
+		if err != nil {
+			return nil, err
+		}
+		if len(named) == 0 || asked[agent.Host] {
+			found = append(found, agent.Host)
+		}
+	}
+	if len(found) == 0 {
+		return nil, command.Usagef("no host with a live agent matches -l, --area and the given hosts")
+	}
+	return found, nil
+}
+
 // hostsFlags are the flags of `hosts`.
 type hostsFlags struct {
 	serverFlags

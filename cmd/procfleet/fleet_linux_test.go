@@ -122,6 +122,40 @@ func TestTheAuditLogIsReadOverHTTPInWords(t *testing.T) {
 	}
 }
 
+func TestTheOutputOfAProcessIsShownFollowedAndKeptAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir())
+	dir := t.TempDir()
+	spec := filepath.Join(dir, "spec.yaml")
+	write(t, filepath.Join(dir, "talker"), "#!/bin/sh\nn=0\nwhile [ -d "+dir+" ]; do n=$((n+1)); printf 'line \\033[31m%d\\n' $n; sleep 0.05; done\n")
+	if err := os.Chmod(filepath.Join(dir, "talker"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, spec, "namespace: test\nname: talker\nproc_name: sh\nargs_pattern: talker\naccount: "+account(t)+"\ncontrol:\n  start: sh "+dir+"/talker </dev/null &\n"+
+		"  no_profile: true\nalive:\n  start_check_begin: 100ms\n  start_check_end: 200ms\n")
+	s.procfleet(0, "start", "-f", spec, "0:127.0.0.1")
+	var out string
+	testenv.Eventually(t, startTimeout, func() bool {
+		out = s.procfleet(0, "logs", "test/talker", "0:127.0.0.1", "--tail", "3")
+		return strings.Count(out, "\n") >= 3
+	}, "the process has written three lines")
+	if strings.Contains(out, "\x1b") || !strings.Contains(out, `line \u001b[31m`) {
+		t.Errorf("control characters reach the terminal: %q", out)
+	}
+	following := testenv.StartChild(t, nil, s.binary, "logs", "test/talker", "0:127.0.0.1", "-f", "--tail", "1", "--server", s.url)
+	for range 5 {
+		following.WaitOutput(t, startTimeout, "line ")
+	}
+	s.procfleet(0, "stop", "test/talker")
+	s.procfleet(0, "logs", "test/talker", "0:127.0.0.1")
+	s.procfleet(1, "logs", "test/nobody", "0:127.0.0.1")
+	s.procfleet(1, "logs", "test/talker", "0:127.0.0.2")
+	s.procfleet(2, "logs", "test/talker")
+	if out := s.procfleet(0, "audit", "--event", "change"); !strings.Contains(out, "changed: read output of test:talker on 0:127.0.0.1") {
+		t.Errorf("the audit log does not say who read the output:\n%s", out)
+	}
+}
+
 func TestFailuresOfATaskAreGroupedByMessage(t *testing.T) {
 	t.Parallel()
 	s := up(t, t.TempDir())

@@ -60,7 +60,7 @@ func newRoot() *cobra.Command {
 		},
 	}
 	command.Prepare(root, build(), append(newVerbs(),
-		newHosts(), newPS(), newTasks(), newContext(), newImport(),
+		newHosts(), newPS(), newTasks(), newLogs(), newContext(), newImport(),
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
 		newOp(), newTask(), newProcess(), newRegistration(), newFreeze(), newEvents(), newAudit(), newTopology(),
 		newApp(), newFleetKey(), newNATSAuth(), newEnroll(), newRevoke(), newRedisUsers(),

@@ -123,34 +123,7 @@ func (f *verb) placed(cmd *cobra.Command) ([]procfleet.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	query, err := f.places.query()
-	if err != nil {
-		return nil, err
-	}
-	if len(query.Labels) == 0 && len(query.Areas) == 0 && !query.Conflict {
-		return hosts, nil
-	}
-	c, err := f.client(cmd)
-	if err != nil {
-		return nil, err
-	}
-	named := make(map[procfleet.Host]bool, len(hosts))
-	for _, host := range hosts {
-		named[host] = true
-	}
-	var found []procfleet.Host
-	for agent, err := range c.Hosts(cmd.Context(), query) {
-		if err != nil {
-			return nil, err
-		}
-		if len(hosts) == 0 || named[agent.Host] {
-			found = append(found, agent.Host)
-		}
-	}
-	if len(found) == 0 {
-		return nil, command.Usagef("no host with a live agent matches -l, --area and the given hosts")
-	}
-	return found, nil
+	return f.places.hosts(cmd, &f.serverFlags, hosts)
 }
 
 func (f *verb) bySpec(cmd *cobra.Command, o client.Operation) (client.Operation, error) {

@@ -19,19 +19,21 @@ const (
 	Registration = "registration"
 	// Catalogue covers changes to process templates and topologies.
 	Catalogue = "catalogue"
+	// Output covers reading the output of processes.
+	Output = "output"
 )
 
 // Reading is the action that every read-only call requires.
 const Reading = string(procfleet.ActionStatus)
 
 // Actions returns the names of all actions that an application can be limited to: the
-// process operations, [Registration] and [Catalogue].
+// process operations, [Registration], [Catalogue] and [Output].
 func Actions() []string {
 	var names []string
 	for _, a := range procfleet.Actions() {
 		names = append(names, string(a))
 	}
-	return append(names, Registration, Catalogue)
+	return append(names, Registration, Catalogue, Output)
 }
 
 // Application is a caller of the dispatcher, with its credentials and permissions.

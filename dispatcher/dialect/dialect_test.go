@@ -436,6 +436,8 @@ func refusal(t *testing.T, call Call, r *Request) error {
 		_, err = use.Decode(r)
 	case ListAudit:
 		_, err = use.Decode(r)
+	case ShowOutput:
+		_, err = use.Decode(r)
 	case ListFleet:
 		_, err = use.Decode(r)
 	case Register:

@@ -316,6 +316,11 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		f.read(t, "audit.json", &found)
 		q, err := use.Decode(r)
 		return q, use.Encode(&q, found, testRequestID), err
+	case ShowOutput:
+		var page v1.OutputPage
+		f.read(t, "output.json", &page)
+		q, err := use.Decode(r)
+		return q, use.Encode(&q, page, testRequestID), err
 	case ListFleet:
 		var found FleetProcesses
 		f.read(t, "fleet.json", &found)

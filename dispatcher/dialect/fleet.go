@@ -133,3 +133,23 @@ func (q *AuditQuery) Matches(r *v1.AuditRecord) bool {
 		(q.Business == "" || q.Business == r.Business) &&
 		(q.Task == "" || q.Task == r.Task)
 }
+
+// ShowOutput is the endpoint that returns a page of the output of a process.
+type ShowOutput = Codec[OutputQuery, v1.OutputPage]
+
+// OutputQuery requests the output of a process on a host: after Cursor, the Next of a previous
+// page, or the last Tail lines. With Follow the request waits a few seconds for output after
+// Cursor.
+type OutputQuery struct {
+	Business string `json:",omitempty"`
+	Host     procfleet.Host
+	Process  string // [procfleet.ProcessSpec.Key]
+	Tail     int
+	Cursor   string `json:",omitempty"`
+	Follow   bool   `json:",omitempty"`
+}
+
+// OnTargets returns the business and the host.
+func (q *OutputQuery) OnTargets() (business string, targets []procfleet.Target) {
+	return q.Business, []procfleet.Target{{Host: q.Host}}
+}

@@ -5,10 +5,12 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/internal/plaintext"
 	"github.com/procfleet/procfleet/label"
 )
 
@@ -149,3 +151,36 @@ func decodeAuditQuery(r *Request) (AuditQuery, error) {
 }
 
 func nativeAudit(_ *AuditQuery, page v1.AuditPage, _ string) Reply { return ok(page) }
+
+// maxTail is the maximum number of lines of a tail, and defaultTail the default.
+const (
+	maxTail     = 10_000
+	defaultTail = 200
+)
+
+func decodeOutputQuery(r *Request) (OutputQuery, error) {
+	from := queryReader{Request: r}
+	q := OutputQuery{
+		Business: r.Query.Get("business"), Host: from.host("host"), Process: r.Query.Get("process"),
+		Tail: from.number("tail", defaultTail, 0, maxTail), Cursor: r.Query.Get("cursor"),
+	}
+	if follow := from.truth("follow"); follow != nil {
+		q.Follow = *follow
+	}
+	if q.Host.IsZero() && r.Query.Get("host") == "" {
+		from.err = errors.Join(from.err, required("host"))
+	}
+	if q.Process == "" {
+		from.err = errors.Join(from.err, required("process"))
+	}
+	if namespace, name, found := strings.Cut(q.Process, "/"); found && namespace != "" && !strings.Contains(q.Process, ":") {
+		q.Process = namespace + ":" + name
+	}
+	return q, errors.Join(from.err, tooLong("process", q.Process, 2*procfleet.MaxKey))
+}
+
+// nativeOutput escapes control characters: programs of callers print the data.
+func nativeOutput(_ *OutputQuery, page v1.OutputPage, _ string) Reply {
+	page.Data = plaintext.Text(page.Data)
+	return ok(page)
+}

@@ -46,7 +46,7 @@ var decoders = map[string]string{
 	"label.ParseFilter": "label.FuzzParseFilter",
 
 	"agentproto.Decode": "agentproto.FuzzDecodeCommand agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeResend " +
-		"agentproto.FuzzDecodeResendReply agentproto.FuzzDecodeCancel agentproto.FuzzDecodeCancelReply agentproto.FuzzDecodePresence agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeProcesses " +
+		"agentproto.FuzzDecodeResendReply agentproto.FuzzDecodeCancel agentproto.FuzzDecodeCancelReply agentproto.FuzzDecodeOutput agentproto.FuzzDecodeOutputReply agentproto.FuzzDecodePresence agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeProcesses " +
 		"agentproto.FuzzDecodeEvent agentproto.FuzzDecodeReceipt agentproto.FuzzDecodeSettingsRequest agentproto.FuzzDecodeSettingsReply agentproto.FuzzDecodeSettingsChanged",
 	"agentproto.CancelItems.UnmarshalJSONFrom":      "agentproto.FuzzDecodeCancelReply",
 	"agentproto.ReplyItems.UnmarshalJSONFrom":       "agentproto.FuzzDecodeReply",
@@ -63,12 +63,14 @@ var decoders = map[string]string{
 	"agent.intake.unpack":       "agent.FuzzIntake",
 	"agent.intake.resend":       "agent.FuzzIntake",
 	"agent.intake.cancel":       "agent.FuzzIntake",
+	"agent.intake.output":       "agent.FuzzIntake",
 	"agent.intake.refuse":       "agent.FuzzIntake",
 	"agent.intake.respond":      "agentproto.FuzzPeekType",
 	"agent.settingsClient.load": "agent.FuzzSettingsReply",
 	"agent.requester.request": "agent.FuzzSettingsReply agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeResendReply " +
 		"agentproto.FuzzDecodeReceipt",
 
+	"internal/bus.Bus.outputReply":             "agentproto.FuzzDecodeOutputReply",
 	"dispatcher.exchange.listAudit":            "- a record of the audit log, which this server's roles wrote",
 	"agent.folder.storedBinding":               "- a private file that this program wrote; anything else in it counts as none",
 	"agent/journal.decodeRecord":               "agent/journal.FuzzOpen",

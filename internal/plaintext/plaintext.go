@@ -29,6 +29,10 @@ func Line(text string) string {
 	return string(escape(nil, []byte(text), ""))
 }
 
+// Text returns text of several lines: it escapes as [Line] does, except for line breaks and
+// tabs.
+func Text(text string) string { return string(escape(nil, []byte(text), "\n\t")) }
+
 // escape appends text to b, and escapes the characters of isControl except those in kept.
 func escape(b, text []byte, kept string) []byte {
 	for len(text) > 0 {

@@ -125,7 +125,7 @@ func (u *up) askAsShown(o *openapitest.Operation, task string) {
 		query.Set(name, strings.ReplaceAll(query.Get(name), shownTask, task))
 	}
 	path := o.Path
-	if strings.HasPrefix(o.Call, "cmdb.") || o.Call == "native.drift" {
+	if strings.HasPrefix(o.Call, "cmdb.") || o.Call == "native.drift" || o.Call == "native.delete_catalogue" {
 		path, body = u.aboutAProcess(o.ID, path, body)
 	}
 	path = strings.NewReplacer("{id}", task, "{stage}", "prod", "{biz}", "2").Replace(path)
@@ -151,7 +151,8 @@ func (u *up) askAsShown(o *openapitest.Operation, task string) {
 	}
 	failed := bytes.HasPrefix(answer, []byte(`{"result":false`)) && !bytes.Contains(answer, []byte(`"code":1011003`))                                      // the agent of the example does not exist
 	ended := resp.StatusCode == http.StatusConflict && slices.Contains([]string{"native.pause", "native.resume", "native.cancel", "native.retry"}, o.Call) // the task of the test is finished
-	if (resp.StatusCode >= http.StatusMultipleChoices || failed) && !ended {
+	silent := resp.StatusCode == http.StatusServiceUnavailable && o.Call == "native.output" // the host of the example has no agent
+	if (resp.StatusCode >= http.StatusMultipleChoices || failed) && !ended && !silent {
 		u.t.Errorf("%s rejects its own example: %d %s", o.ID, resp.StatusCode, answer)
 	}
 }

@@ -479,6 +479,9 @@ func nativeTaskRows() map[string]row {
 				s.t.Errorf("%s: %+v, want pid %d", r, page, s.p.pid())
 			}
 		},
+		"native.output": func(s *scene, r route) {
+			s.nativeOf(route{r.method, r.path + "?host=" + s.p.host + "&process=nobody/nothing"}, nil, http.StatusNotFound, new(any))
+		},
 		"native.audit": func(s *scene, r route) {
 			var page struct {
 				Records []struct{ Event, Task string }

@@ -72,6 +72,10 @@ func (e *engine) Apply(agentproto.Settings) {}
 // Interrupt does nothing: the commands of this engine are short.
 func (e *engine) Interrupt(string, journal.ID) {}
 
+func (e *engine) Output(string, string, int64, int) (operate.OutputPage, error) {
+	return operate.OutputPage{}, nil
+}
+
 func (e *engine) Overview() []local.Process { return nil }
 func (e *engine) Survey() operate.Survey    { return operate.Survey{} }
 func (e *engine) now() supervise.Moment     { return supervise.Moment(e.host.elapsed()) }

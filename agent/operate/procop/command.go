@@ -87,7 +87,12 @@ func (w *work) spawn(ctx context.Context, line string, was proc.Identity, ready 
 // newCommand returns a command that has a slot and has not been spawned.
 func (w *work) newCommand() *command {
 	h := w.host
-	c := &command{output: h.Outputs.Path(h.Mark(w.spec)), freeSlot: sync.OnceFunc(h.Commands.Release), leaveGroup: func() {}}
+	c := &command{freeSlot: sync.OnceFunc(h.Commands.Release), leaveGroup: func() {}}
+	if w.starting {
+		c.output = h.Outputs.ProcessPath(w.spec.Key)
+	} else {
+		c.output = h.Outputs.Path(h.Mark(w.spec))
+	}
 	c.finish = sync.OnceFunc(func() {
 		c.leaveGroup()
 		c.freeSlot()

@@ -103,6 +103,7 @@ type work struct {
 
 	staleLeft bool // a stale pid file existed before the command and was not moved aside
 
+	starting  bool     // the command starts the process: its output is that of the process
 	acted     bool     // the work has run a command or sent a signal
 	ending    bool     // the command should end the process: none of its children may outlive it
 	replacing bool     // the process of another spec was stopped

@@ -54,6 +54,8 @@ func (s startup) bringUp(ctx, yield context.Context, line string) Completion {
 		return *bad
 	}
 	moved := false
+	s.starting = true
+	defer func() { s.starting = false }()
 	c, bad := s.spawn(yield, line, s.was, func() { moved = stale && s.movePidFile() })
 	if bad != nil {
 		if moved {

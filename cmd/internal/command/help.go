@@ -31,7 +31,7 @@ var flagGroups = []struct{ title, flags string }{
 		"samples tasks up-processes workers"},
 	{"Limits", "big-chunks drain max-body max-items max-items-in-hand slack small-chunks"},
 	{"Telemetry", "log-format log-level otlp pprof status-http trace-ratio"},
-	{"Output", "cursor follow format json limit output watch"},
+	{"Output", "cursor follow format json limit output tail watch"},
 	{generalGroup, "check-config config help help-all version"},
 }
 

@@ -158,9 +158,9 @@ func (p *program) spec(name, namespace string) (*Spec, error) {
 	if p.text("autorestart") == "false" {
 		s.Alive.Type = procfleet.Manual
 	}
-	p.number(s, "startretries", func(n int) { s.Alive.StartRetries = n })
-	p.number(s, "stopwaitsecs", func(n int) { s.Alive.StopGrace = seconds(n) })
-	p.number(s, "startsecs", func(n int) { s.Alive.StartCheckBegin, s.Alive.StartCheckEnd = seconds(n), seconds(n) })
+	p.number("startretries", func(n int) { s.Alive.StartRetries = n })
+	p.number("stopwaitsecs", func(n int) { s.Alive.StopGrace = seconds(n) })
+	p.number("startsecs", func(n int) { s.Alive.StartCheckBegin, s.Alive.StartCheckEnd = seconds(n), seconds(n) })
 	s.Alive.StopGrace = max(s.Alive.StopGrace, seconds(1))
 	p.environment(s)
 	p.unsupported(s)
@@ -169,7 +169,7 @@ func (p *program) spec(name, namespace string) (*Spec, error) {
 
 func seconds(n int) procfleet.Duration { return procfleet.Duration(time.Duration(n) * time.Second) }
 
-func (p *program) number(s *Spec, key string, set func(int)) {
+func (p *program) number(key string, set func(int)) {
 	defaults := map[string]string{"startretries": "3", "stopwaitsecs": "10", "startsecs": "1"}
 	text := p.text(key)
 	if text == "" {

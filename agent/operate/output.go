@@ -1,0 +1,15 @@
+package operate
+
+import (
+	"github.com/procfleet/procfleet/agent/operate/procop"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// OutputPage is a part of the output of a process.
+type OutputPage = procop.OutputPage
+
+// Output returns a part of what the process of a key and its start command wrote: after an
+// offset of a file, or without a file the last lines. The page is empty if nothing is known.
+func (e *Engine) Output(key, file string, offset int64, lines int) (OutputPage, error) {
+	return e.host.Outputs.Read(key, file, offset, lines, agentproto.MaxOutputPage)
+}
