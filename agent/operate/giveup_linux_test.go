@@ -29,14 +29,14 @@ func TestWhatWasGivenUpIsTriedNowAndThen(t *testing.T) {
 	var emitted eventLog
 	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ProbeInterval = emitted.add, 200*time.Millisecond })
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd = "echo >>starts; [ ! -e broken ] || exit 1; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
+		s.StartCmd = "echo >>starts; [ ! -e broken ] || { echo out of order; exit 1; }; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
 		s.StartRetries, s.StartIntervalMS = 1, 10
 	})
 	pid := g.want("start", spec, 0, "").Status.PID
 	g.write("broken", "")
 	sigkill(t, pid)
 	e := g.emitted(&emitted, agentproto.EventGaveUp)
-	if e.Details["reason"] != "retries" || e.PID != 0 && e.PID != pid {
+	if e.Details["reason"] != "retries" || e.Details["output"] != "out of order\n" || e.PID != 0 && e.PID != pid {
 		t.Fatalf("event is %+v", e)
 	}
 	if s := g.status(spec); s.Phase != "fatal" && s.Phase != "starting" || s.LastExit == nil {

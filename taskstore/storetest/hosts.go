@@ -41,7 +41,7 @@ func announcement(h procfleet.Host, instance string) taskstore.Announcement {
 	return taskstore.Announcement{
 		Host: h, AgentID: "agent-" + h.String(), Instance: instance, Version: "1.0.0", OS: "linux", Arch: "amd64",
 		StartedAt: time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC), Supervised: 4,
-		CPU: 12.5, Memory: 40.25,
+		CPU: 12.5, Memory: 40.25, Labels: map[string]string{"zone": "a=1", "rack": ""},
 	}
 }
 
