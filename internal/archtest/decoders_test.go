@@ -42,10 +42,8 @@ var decoders = map[string]string{
 	".Host.UnmarshalText":     "dispatcher/dialect.FuzzDecode",
 	".ParseHost":              ".FuzzParseHost",
 
-	"cmd/internal/specimport.loadINI": "cmd/internal/specimport.FuzzConfigurations",
-	"cmd/internal/specimport.Systemd": "cmd/internal/specimport.FuzzConfigurations",
-	"label.Parse":                     "label.FuzzParseFilter",
-	"label.ParseFilter":               "label.FuzzParseFilter",
+	"label.Parse":       "label.FuzzParseFilter",
+	"label.ParseFilter": "label.FuzzParseFilter",
 
 	"agentproto.Decode": "agentproto.FuzzDecodeCommand agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeResend " +
 		"agentproto.FuzzDecodeResendReply agentproto.FuzzDecodeCancel agentproto.FuzzDecodeCancelReply agentproto.FuzzDecodeOutput agentproto.FuzzDecodeOutputReply agentproto.FuzzDecodePresence agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeProcesses " +
