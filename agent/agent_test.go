@@ -715,7 +715,7 @@ func TestAnnouncementsComeUntilAWorkerAnswers(t *testing.T) {
 	for range 3 {
 		select {
 		case p := <-heard:
-			if p.Host != "0:10.0.0.1" || p.Instance == "" || p.Leaving || len(p.Types) != 4 || p.StartedAt.IsZero() {
+			if p.Host != "0:10.0.0.1" || p.Instance == "" || p.Leaving || len(p.Types) != 5 || p.StartedAt.IsZero() {
 				t.Errorf("presence %+v", p)
 			}
 		case <-time.After(patience):
