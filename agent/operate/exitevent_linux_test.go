@@ -11,6 +11,7 @@ import (
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 func TestEventOfADeathCarriesExitCodeOrSignal(t *testing.T) {
@@ -47,7 +48,9 @@ func TestEventOfADeathCarriesExitCodeOrSignal(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var emitted []agentproto.Event
-			a := &actor{engine: &Engine{cfg: Config{Emit: func(e agentproto.Event) { emitted = append(emitted, e) }}}}
+			engine := &Engine{cfg: Config{Emit: func(e agentproto.Event) { emitted = append(emitted, e) }}}
+			engine.host = &procop.Host{Outputs: procop.NewOutputs(t.TempDir(), testenv.Log(t))}
+			a := &actor{engine: engine}
 			a.state.Failures, a.memory.Last, a.memory.exited, a.memory.LastExit = 5, before, c.exited, c.exit
 			reporter{a}.emitNotice(c.notice)
 			if len(emitted) != 1 || emitted[0].Message != c.message {

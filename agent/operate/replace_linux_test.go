@@ -105,7 +105,9 @@ func TestAReplacementIsTrueIfTheAgentDies(t *testing.T) {
 			g.want("start", before, 0, "")
 			after := elsewhere(t, g.spec())
 			id := g.submit("restart", after)
-			g.eventually("the previous process was stopped", func() bool { return g.lines("stops") == 1 && !g.status(before).Running })
+			g.eventually("the agent dies after the previous process was stopped", func() bool {
+				return commands.Load() == fatal && g.lines("stops") == 1 && !g.status(before).Running
+			})
 			g.crash()
 			g.open()
 			r := g.result(id)

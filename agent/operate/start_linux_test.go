@@ -160,7 +160,7 @@ func TestDaemonThatKeepsItsOutputOpenSurvives(t *testing.T) {
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = "echo >>starts; setsid ./demo -pid demo.pid &" })
 	r := g.want("start", spec, 0, "")
-	held, err := filepath.Glob(filepath.Join(g.cfg.RunDir, "op-*.out"))
+	held, err := filepath.Glob(filepath.Join(g.cfg.RunDir, "out-*.out"))
 	if err != nil || len(held) != 1 {
 		t.Fatalf("output files are %v %v, want the one that the daemon holds", held, err)
 	}

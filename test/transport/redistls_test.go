@@ -56,7 +56,7 @@ func TestSentinelAndFailOverOverMutualTLS(t *testing.T) {
 	sentinel := redistest.StartSentinel(t, "fleet", master, 1, server.Args(t)...)
 	url := "rediss://" + sentinel.TLSAddr + "/0?master_name=fleet"
 	ask := startOn(t, url, ca)
-	if got := ask(); got.code != 0 {
+	if got := ask(); got.code != exitDown {
 		t.Fatalf("before the fail-over: %+v", got)
 	}
 	refusesWithoutCertificate(t, url, ca)
@@ -65,7 +65,7 @@ func TestSentinelAndFailOverOverMutualTLS(t *testing.T) {
 	testenv.Eventually(t, patience, func() bool {
 		got := ask()
 		t.Logf("%+v", got)
-		return got.code == 0
+		return got.code == exitDown
 	}, "a task finishes on the replica that took over")
 }
 
@@ -79,7 +79,7 @@ func TestClusterOverMutualTLS(t *testing.T) {
 	url := "rediss://" + nodes[0].TLSAddr + "?cluster=true"
 	ask := startOn(t, url, ca)
 	for range 8 { // the slots of the tasks are on all nodes
-		if got := ask(); got.code != 0 {
+		if got := ask(); got.code != exitDown {
 			t.Fatalf("%+v", got)
 		}
 	}

@@ -17,6 +17,9 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
+// exitDown is the exit code of a status that every host answered, and whose process is down.
+const exitDown = 4
+
 func TestMain(m *testing.M) {
 	defer testenv.CleanUp()
 	m.Run()
