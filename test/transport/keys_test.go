@@ -112,7 +112,7 @@ func TestKeysAreNotDisclosed(t *testing.T) {
 	}
 	op := run(t, "op", "status", "--host", "3:10.0.0.1", "--server", "https://"+dispatcher, "--server-ca", ca.File, "--wait", "--json",
 		"-f", filepath.Join(testenv.ModuleRoot(), "docs", "examples", "sleeper.yaml"))
-	if op.code != 0 {
+	if op.code != exitDown {
 		t.Errorf("op: %+v", op)
 	}
 	told["op"] = op.out + op.err
