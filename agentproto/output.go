@@ -1,7 +1,7 @@
 package agentproto
 
-// Output requests a part of what a process and its start command wrote to standard output and
-// standard error. It is a request to [AgentSubject]; the reply is an [OutputReply].
+// Output requests a part of the standard output and standard error of a process and of its
+// start command. It is a request to [AgentSubject]; the reply is an [OutputReply].
 type Output struct {
 	Header
 	Host string `json:"host"` // as in [Command]

@@ -90,8 +90,8 @@ type FleetProcessPage struct {
 
 // OutputPage is the response to GET /v1/processes/output.
 type OutputPage struct {
-	// Data is what the process wrote to standard output and standard error; control characters
-	// other than line feed and tab are escaped as \u and four digits.
+	// Data is standard output and standard error of the process; control characters other than
+	// line feed and tab are escaped as \u and four digits.
 	Data string `json:"data"`
 	Next string `json:"next"` // the cursor of the following page
 	More bool   `json:"more"` // the following page has data already

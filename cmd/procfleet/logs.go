@@ -32,8 +32,8 @@ func newLogs() *cobra.Command {
 	var f logsFlags
 	cmd := &cobra.Command{
 		Use:   "logs PROCESS HOST...",
-		Short: "Show what a process wrote, on one or many hosts",
-		Long: `Show what a process and its start command wrote to standard output and standard error. PROCESS is NAMESPACE/NAME, and HOST an
+		Short: "Show the output of a process on one or many hosts",
+		Long: `Show the standard output and standard error of a process and of its start command. PROCESS is NAMESPACE/NAME, and HOST an
 address as <cloud area>:<ip>; -l selects hosts by labels. With several hosts, at most 50, each line begins with its host.
 
 The agent keeps the last 8 to 16 MiB of a process that runs, and 64 KiB after its end. The command needs the right output.`,

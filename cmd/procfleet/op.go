@@ -26,7 +26,7 @@ type opFlags struct {
 	wait       bool
 }
 
-// submissionFlags are the flags of a submission, whatever it selects.
+// submissionFlags are the flags of a submission that do not select processes or hosts.
 type submissionFlags struct {
 	key     string
 	timeout time.Duration

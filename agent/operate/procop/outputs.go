@@ -84,7 +84,7 @@ func (o *Outputs) discard(path string) {
 		return
 	}
 	if err := o.keepEnd(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		o.log.WithError(err).Warn("end of output not kept")
+		o.log.WithError(err).Warn("end of output not stored")
 		o.remove(path)
 	}
 }
