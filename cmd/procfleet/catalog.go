@@ -50,8 +50,8 @@ func newProcessDelete(f *processFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete NAME...",
 		Short: "Delete processes from the catalog of a business",
-		Long: `Delete processes from the catalog of a business, by their exact names. They keep running on their hosts, and their
-registrations remain: stop or release them first.`,
+		Long: `Delete processes from the catalog of a business, by their exact names. A process that is bound to modules
+is not deleted: import it with modules: [] before. Processes keep running on their hosts, and their registrations remain.`,
 		Example: "  procfleet process delete web --biz 2",
 		Args:    atLeast("NAME of a process"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -26,6 +26,7 @@ var failureKinds = []failureKind{
 	{"invalid_field", "a parameter is missing, of the wrong type or out of range", dialect.Error{Kind: dialect.InvalidField, Field: "name", Problem: "This field is required."}, everyCall},
 	{"too_large", "the body or the number of items exceeds its limit", dialect.Error{Kind: dialect.TooLarge, Field: "body", Problem: "is larger than 41943040 bytes; divide the request"}, mayBeLarge},
 	{"not_found", "there is no such task, or it has expired", dialect.Error{Kind: dialect.NotFound, Problem: "there is no such task, or it has expired"}, aboutATask},
+	{"no_output", "the agent has no output of the process", dialect.Error{Kind: dialect.NotFound, Problem: "the agent of host 0:10.0.0.1 has no output of process shop:web"}, usedFor[dialect.ShowOutput]},
 	{"conflict", "the Idempotency-Key was used for another request", dialect.Error{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}, makesATask},
 	{"task_ended", "the task has ended, or has another `seq` than `if_seq`", dialect.Error{Kind: dialect.Conflict, Task: exampleTask, Problem: "the task is finished: only an open task can be controlled"}, usedFor[dialect.ControlTask]},
 	{"no_module", "the topology has no such set and module", dialect.Error{Kind: dialect.NotFound, Field: "module", Problem: "there is no such set and module in the topology of the business"}, usedFor[dialect.EditTopology]},

@@ -48,10 +48,10 @@ func TestACanceledTaskRunsNothingWhicheverRoleIsKilled(t *testing.T) {
 	f.redis.Stop(t)
 	f.redis.Restart(t)
 	f.worker("worker.cancel-asked").Wait(t, finishTimeout)
+	f.worker("") // asks again: the requests of the dead worker may not have left it
 	victim.child.Wait(t, finishTimeout)
 	victim.start()
 	victim.waitReady()
-	f.worker("")
 	c.wait(id)
 	for _, r := range c.results(id, len(all)) {
 		p := find(t, all, r)
