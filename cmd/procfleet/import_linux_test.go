@@ -73,16 +73,20 @@ func TestUnitsOfDebianPackagesAreImported(t *testing.T) {
 		"redis-server": {"proc_name: redis-server", "account: redis", "start: \"/usr/bin/redis-server /etc/redis/redis.conf --supervised systemd --daemonize no </dev/null", "type: resident", "# Type=notify"},
 		"supervisor":   {"proc_name: supervisord", "stop: \"/usr/bin/supervisorctl", "start_interval: 50s"},
 	}
+	files, err := filepath.Glob("/lib/systemd/system/*.service")
+	if err != nil || len(files) == 0 {
+		testenv.Missing(t, "root", "no units of systemd are installed, %v", err)
+	}
 	imported := 0
-	for name, want := range units {
-		if _, err := os.Stat("/lib/systemd/system/" + name + ".service"); err != nil {
-			continue
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".service")
+		if text, code := runBinary(t, binary, "import", "systemd", file, "--out", out); code != 0 {
+			if _, listed := units[name]; listed || strings.Contains(text, "panic") {
+				t.Errorf("%s: exit %d\n%s", name, code, text)
+			}
+			continue // a unit that is no process that runs, or that has an instance
 		}
 		imported++
-		if text, code := runBinary(t, binary, "import", "systemd", name, "--out", out); code != 0 {
-			t.Errorf("%s: exit %d\n%s", name, code, text)
-			continue
-		}
 		text, err := os.ReadFile(filepath.Join(out, name+".yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -90,14 +94,14 @@ func TestUnitsOfDebianPackagesAreImported(t *testing.T) {
 		if _, err := parseSpec(text, procfleet.ActionStart); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		for _, part := range want {
+		for _, part := range units[name] {
 			if !strings.Contains(string(text), part) {
 				t.Errorf("%s does not contain %q:\n%s", name, part, text)
 			}
 		}
 	}
 	if imported == 0 {
-		testenv.Missing(t, "redis", "no unit of redis-server and of supervisor is installed")
+		t.Errorf("none of %d units was imported", len(files))
 	}
 	if text, code := runBinary(t, binary, "import", "systemd", "no-such-unit", "--out", out); code != 2 || !strings.Contains(text, "no unit no-such-unit.service in /etc/systemd/system") {
 		t.Errorf("a unit that does not exist: exit %d\n%s", code, text)
