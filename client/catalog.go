@@ -142,7 +142,18 @@ type TopologyText struct {
 // ReplaceTopology replaces the whole topology of a business and returns the new
 // version.
 func (c *Client) ReplaceTopology(ctx context.Context, b Business, t TopologyText) (int64, error) {
-	query := url.Values{}
+	var answer v1.TopologyVersion
+	err := c.do(ctx, t.request(b, url.Values{}), &answer)
+	return answer.Version, err
+}
+
+// PlanTopology returns the topology that [Client.ReplaceTopology] would store, and changes
+// nothing.
+func (c *Client) PlanTopology(ctx context.Context, b Business, t TopologyText) (planned Topology, err error) {
+	return planned, c.do(ctx, t.request(b, url.Values{"plan": {"true"}}), &planned)
+}
+
+func (t *TopologyText) request(b Business, query url.Values) request {
 	if t.AutoRegister != nil {
 		query.Set("auto_register", strconv.FormatBool(*t.AutoRegister))
 	}
@@ -150,9 +161,7 @@ func (c *Client) ReplaceTopology(ctx context.Context, b Business, t TopologyText
 	if t.Version != nil {
 		r.ifMatch = strconv.Quote(strconv.FormatInt(*t.Version, 10))
 	}
-	var answer v1.TopologyVersion
-	err := c.do(ctx, r, &answer)
-	return answer.Version, err
+	return r
 }
 
 // SetTopology replaces the topology of version t.Version with t, after a caller has

@@ -20,6 +20,8 @@ type TaskQuery struct {
 	Business     string
 	Application  string // that created the task
 	CreatedAfter time.Time
+	Host         procfleet.Host // with an item on this host; zero = any
+	Process      string         // with an item of this process, "name" or "namespace:name"
 }
 
 // Tasks yields tasks, newest first. It ends after the first error.
@@ -32,7 +34,7 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) iter.Seq2[Task, error] 
 
 // TaskPage returns one page of [Client.Tasks].
 func (c *Client) TaskPage(ctx context.Context, q TaskQuery) (Page[Task], error) {
-	values := nonEmpty(map[string]string{"action": string(q.Action), "business": q.Business, "application": q.Application, "created_after": moment(q.CreatedAfter)})
+	values := nonEmpty(map[string]string{"action": string(q.Action), "business": q.Business, "application": q.Application, "created_after": moment(q.CreatedAfter), "process": q.Process, "host": q.Host.String()})
 	for _, state := range q.States {
 		values.Add("state", string(state))
 	}

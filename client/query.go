@@ -105,6 +105,12 @@ func (c *Client) RetryTask(ctx context.Context, id procfleet.TaskID, retry TaskR
 	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/retry", retry, &t)
 }
 
+// PlanRetry returns the plan of a retry. For each host it names the newest task that operated
+// the process there after the task. Errors are those of [Client.RetryTask].
+func (c *Client) PlanRetry(ctx context.Context, id procfleet.TaskID, retry TaskRetry) (p Plan, err error) {
+	return p, c.send(ctx, http.MethodPost, taskPath(id)+"/retry?plan=true", retry, &p)
+}
+
 // Results yields the results of a task by state, failures first. It ends after the
 // first error. Items of a running task change state, so an item may be yielded
 // twice or not at all; for a finished task each item is yielded exactly once.

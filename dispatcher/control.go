@@ -29,11 +29,15 @@ func (e *exchange) controllableTask(ctx context.Context, q *dialect.TaskControl)
 }
 
 // controlTask pauses, resumes or cancels a task. The transition is stored when it returns; workers
-// and watchers are notified without waiting for them.
-func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (*procfleet.Task, error) {
+// and watchers are notified without waiting for them. A retry may also be planned only.
+func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (dialect.Controlled, error) {
+	if q.Planned {
+		plan, err := e.planRetry(ctx, q, task)
+		return dialect.Controlled{Plan: plan}, controlError(q, task, err)
+	}
 	record := audit.Record{Change: string(q.Transition) + " task", Task: task.ID, Business: task.Business, Actions: task.Actions, Reason: q.Reason}
 	if err := e.auditChange(ctx, record); err != nil {
-		return nil, err
+		return dialect.Controlled{}, err
 	}
 	transition := map[dialect.Transition]func(context.Context, *dialect.TaskControl) (procfleet.Task, error){
 		dialect.PauseTask: e.pauseTask, dialect.ResumeTask: e.resumeTask, dialect.CancelTask: e.cancelTask,
@@ -42,21 +46,30 @@ func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task
 		},
 	}
 	controlled, err := transition[q.Transition](ctx, q)
-	switch {
-	case errors.Is(err, taskstore.ErrSeq):
-		return nil, &dialect.Error{
-			Kind: dialect.Conflict, Field: "if_seq", Task: q.Task,
-			Problem: fmt.Sprintf("is %d, but the task has seq %d: read the task again", *q.IfSeq, controlled.Seq),
-		}
-	case errors.Is(err, taskstore.ErrDone):
-		return nil, &dialect.Error{Kind: dialect.Conflict, Task: q.Task, Problem: fmt.Sprintf("the task is %s: only an open task can be controlled", controlled.State)}
-	case err != nil:
-		return nil, about(q.Task, err)
+	if err != nil {
+		return dialect.Controlled{}, controlError(q, &controlled, err)
 	}
 	if hints := e.api.cfg.Hints; hints != nil {
 		_ = hints.Hint(q.Task, false) // watchers also poll
 	}
-	return &controlled, nil
+	return dialect.Controlled{Task: &controlled}, nil
+}
+
+// controlError returns the error for the caller of a control that the task's present state
+// refuses, or that failed.
+func controlError(q *dialect.TaskControl, task *procfleet.Task, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, taskstore.ErrSeq):
+		return &dialect.Error{
+			Kind: dialect.Conflict, Field: "if_seq", Task: q.Task,
+			Problem: fmt.Sprintf("is %d, but the task has seq %d: read the task again", *q.IfSeq, task.Seq),
+		}
+	case errors.Is(err, taskstore.ErrDone):
+		return &dialect.Error{Kind: dialect.Conflict, Task: q.Task, Problem: fmt.Sprintf("the task is %s: only an open task can be controlled", task.State)}
+	}
+	return about(q.Task, err)
 }
 
 func (e *exchange) pauseTask(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {

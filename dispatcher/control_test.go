@@ -2,7 +2,9 @@ package dispatcher
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -45,12 +48,18 @@ func startControlled(t *testing.T, cfg Config) *controlled {
 	c := &controlled{store: openStore(t), hints: &recordedHints{}}
 	cfg.Hints = c.hints
 	c.testServer = startServer(t, cfg, c.store, &fakeQueue{})
-	made := c.call(http.MethodPost, "/v1/tasks", nativeBody("0:10.0.0.1"))
-	id, _ := made.body["id"].(string)
-	if c.id = procfleet.TaskID(id); id == "" {
-		t.Fatalf("%d %s", made.status, made.text)
-	}
+	c.id = c.submit(nativeBody("0:10.0.0.1"))
 	return c
+}
+
+func (c *controlled) submit(body string) procfleet.TaskID {
+	c.t.Helper()
+	made := c.call(http.MethodPost, "/v1/tasks", body)
+	id, _ := made.body["id"].(string)
+	if id == "" {
+		c.t.Fatalf("%d %s", made.status, made.text)
+	}
+	return procfleet.TaskID(id)
 }
 
 func (c *controlled) control(transition, body string) answer {
@@ -131,9 +140,8 @@ func TestATaskIsCanceled(t *testing.T) {
 func TestARetryRepeatsTheItemsInTheseStates(t *testing.T) {
 	t.Parallel()
 	c := startControlled(t, testConfig(t))
-	made := c.call(http.MethodPost, "/v1/tasks", strings.Replace(nativeBody("0:10.0.0.1"), `["0:10.0.0.1"]`, `["0:10.0.0.1","0:10.0.0.2","0:10.0.0.3"]`, 1))
-	id, _ := made.body["id"].(string)
-	c.id = procfleet.TaskID(id)
+	c.id = c.submit(strings.Replace(nativeBody("0:10.0.0.1"), `["0:10.0.0.1"]`, `["0:10.0.0.1","0:10.0.0.2","0:10.0.0.3"]`, 1))
+	id := string(c.id)
 	none := c.control("retry", `{}`)
 	if none.status != http.StatusConflict || !strings.Contains(none.text, "no item in the states") {
 		t.Errorf("retry of a task without failures: %d %s", none.status, none.text)
@@ -186,6 +194,67 @@ func TestARetryRepeatsTheItemsInTheseStates(t *testing.T) {
 	}
 	if again := c.control("retry", `{"if_seq":1}`); again.status != http.StatusConflict {
 		t.Errorf("a repeated request: %d %s", again.status, again.text)
+	}
+}
+
+func TestThePlanOfARetryNamesNewerTasks(t *testing.T) {
+	t.Parallel()
+	c := startControlled(t, testConfig(t))
+	kill := func(hosts string) string { return `{"action":"kill","process":{"namespace":"ns","name":"web","proc_name":"nginx"},"hosts":[` + hosts + `]}` }
+	c.id = c.submit(kill(`"0:10.0.0.1","0:10.0.0.2"`))
+	failed := procfleet.Result{Code: procfleet.CodeFailed, Reason: procfleet.ReasonCommandFailed, Rank: procfleet.RankAgent}
+	second := failed
+	second.Item = 1
+	if _, err := c.store.Record(t.Context(), []taskstore.Batch{{Task: c.id, Results: []procfleet.Result{failed, second}}}); err != nil {
+		t.Fatal(err)
+	}
+	c.submit(kill(`"0:10.0.0.2"`))
+	newest := c.submit(kill(`"0:10.0.0.2"`))
+	c.submit(nativeBody("0:10.0.0.1")) // a status changes nothing
+
+	plan := c.control("retry?plan=true", `{}`)
+	var p v1.Plan
+	if err := json.Unmarshal([]byte(plan.text), &p); err != nil || plan.status != http.StatusOK {
+		t.Fatalf("%d %s", plan.status, plan.text)
+	}
+	newer := map[string]procfleet.TaskID{}
+	for _, h := range p.Operations[0].Hosts {
+		newer[h.Host.String()] = h.NewerTask
+	}
+	if want := map[string]procfleet.TaskID{"0:10.0.0.1": "", "0:10.0.0.2": newest}; p.Items != 2 || !maps.Equal(newer, want) {
+		t.Errorf("%d items, newer tasks %v, want %v", p.Items, newer, want)
+	}
+	if !slices.ContainsFunc(p.Problems, func(p v1.PlanProblem) bool { return p.Reason == v1.NewerOperation }) {
+		t.Errorf("problems %+v", p.Problems)
+	}
+	if task, err := c.store.Task(t.Context(), c.id); err != nil || len(task.RetriedBy) != 0 {
+		t.Errorf("the plan changed the task: %v, %v", task.RetriedBy, err)
+	}
+}
+
+func TestTasksAreFoundByHostAndProcess(t *testing.T) {
+	t.Parallel()
+	c := startControlled(t, testConfig(t))
+	second := c.submit(nativeBody("0:10.0.0.2"))
+	for query, want := range map[string][]procfleet.TaskID{
+		"host=0:10.0.0.1":                {c.id},
+		"host=0:10.0.0.3":                nil,
+		"process=web":                    {second, c.id},
+		"process=ns:web&host=0:10.0.0.2": {second},
+		"process=other":                  nil,
+	} {
+		a := c.call(http.MethodGet, "/v1/tasks?"+query, "")
+		var page v1.TaskPage
+		if err := json.Unmarshal([]byte(a.text), &page); err != nil || page.Next != "" {
+			t.Fatalf("%s: %d %s", query, a.status, a.text)
+		}
+		var got []procfleet.TaskID
+		for _, task := range page.Tasks {
+			got = append(got, task.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -17,31 +18,15 @@ import (
 // stay as they are. The idempotency key contains the number of the retry: if the dispatcher
 // dies before it has linked the tasks, a repeated request finds the new task and links it.
 func (e *exchange) retryTask(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (procfleet.Task, error) {
-	if q.IfSeq != nil && *q.IfSeq != task.Seq {
-		return *task, taskstore.ErrSeq
-	}
-	sub := procfleet.Submission{Business: task.Business}
-	found := map[procfleet.Host]bool{}
-	for chunk := range task.Chunks {
-		items, err := e.api.store.Chunk(ctx, task.ID, chunk)
-		if err != nil {
-			return *task, err
-		}
-		sub.Operations = append(sub.Operations, retried(items, q, found)...)
-	}
-	for _, host := range q.Hosts {
-		if !found[host] {
-			return *task, &dialect.Error{Kind: dialect.InvalidField, Field: "hosts", Task: q.Task, Problem: fmt.Sprintf("contains %s, on which the task has no item in the states %v", host, q.States)}
-		}
-	}
-	if len(sub.Operations) == 0 {
-		return *task, &dialect.Error{Kind: dialect.Conflict, Task: q.Task, Problem: fmt.Sprintf("the task has no item in the states %v", q.States)}
+	sub, err := e.retrySubmission(ctx, q, task)
+	if err != nil {
+		return *task, err
 	}
 	hash, err := retryHash(q)
 	if err != nil {
 		return *task, err
 	}
-	retry, err := e.submit(ctx, &sub, terms{
+	retry, err := e.submit(ctx, sub, terms{
 		key: fmt.Sprintf("\x00retry/%s/%d", task.ID, len(task.RetriedBy)+1), hash: hash, retryOf: task.ID, unregistered: true,
 	})
 	if err != nil {
@@ -52,6 +37,45 @@ func (e *exchange) retryTask(ctx context.Context, q *dialect.TaskControl, task *
 		return retry, fmt.Errorf("link retry %s: %w", retry.ID, err)
 	}
 	return retry, nil
+}
+
+// planRetry returns the plan of a retry, with the later tasks that operated the same
+// processes on the same hosts.
+func (e *exchange) planRetry(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (*v1.Plan, error) {
+	sub, err := e.retrySubmission(ctx, q, task)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := e.api.plan(ctx, sub)
+	if err != nil {
+		return nil, err
+	}
+	return plan, e.api.addNewerTasks(ctx, plan, task.Number)
+}
+
+// retrySubmission returns the operations that a retry repeats.
+func (e *exchange) retrySubmission(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (*procfleet.Submission, error) {
+	if q.IfSeq != nil && *q.IfSeq != task.Seq {
+		return nil, taskstore.ErrSeq
+	}
+	sub := procfleet.Submission{Business: task.Business}
+	found := map[procfleet.Host]bool{}
+	for chunk := range task.Chunks {
+		items, err := e.api.store.Chunk(ctx, task.ID, chunk)
+		if err != nil {
+			return nil, err
+		}
+		sub.Operations = append(sub.Operations, retried(items, q, found)...)
+	}
+	for _, host := range q.Hosts {
+		if !found[host] {
+			return nil, &dialect.Error{Kind: dialect.InvalidField, Field: "hosts", Task: q.Task, Problem: fmt.Sprintf("contains %s, on which the task has no item in the states %v", host, q.States)}
+		}
+	}
+	if len(sub.Operations) == 0 {
+		return nil, &dialect.Error{Kind: dialect.Conflict, Task: q.Task, Problem: fmt.Sprintf("the task has no item in the states %v", q.States)}
+	}
+	return &sub, nil
 }
 
 // retried returns the operations that repeat items, one for each run of items with the same

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -109,17 +110,30 @@ func (*exchange) showTask(_ context.Context, _ *procfleet.TaskID, task *procflee
 // these are few, a page may be short or empty although another page follows.
 func (e *exchange) listTasks(ctx context.Context, page *dialect.TaskPage, sees func(*procfleet.Task) bool) (found dialect.Tasks, err error) {
 	query := taskstore.TaskQuery{Before: page.Before, Limit: page.Limit}
+	chunks := scanChunks
 	for range scanPages {
 		tasks, err := e.api.store.Tasks(ctx, query)
 		if err != nil {
 			return dialect.Tasks{}, err
 		}
 		for i := range tasks {
-			if !sees(&tasks[i]) || !page.Matches(&tasks[i]) {
+			if chunks <= 0 {
+				return found, nil
+			}
+			t := &tasks[i]
+			found.Next = t.ID
+			if !sees(t) || !page.Matches(t) {
 				continue
 			}
-			if found.Tasks = append(found.Tasks, tasks[i]); len(found.Tasks) == page.Limit {
-				found.Next = tasks[i].ID
+			if page.ItemFilter != (dialect.ItemFilter{}) {
+				chunks -= t.Chunks
+				if has, err := e.api.hasItem(ctx, t, &page.ItemFilter); err != nil {
+					return dialect.Tasks{}, err
+				} else if !has {
+					continue
+				}
+			}
+			if found.Tasks = append(found.Tasks, *t); len(found.Tasks) == page.Limit {
 				return found, nil
 			}
 		}
@@ -127,10 +141,41 @@ func (e *exchange) listTasks(ctx context.Context, page *dialect.TaskPage, sees f
 			found.Next = ""
 			return found, nil
 		}
-		last := &tasks[len(tasks)-1]
-		query, found.Next = taskstore.TaskQuery{Before: last.Number, Limit: scanPage}, last.ID
+		query = taskstore.TaskQuery{Before: tasks[len(tasks)-1].Number, Limit: scanPage}
 	}
 	return found, nil
+}
+
+// hasItem reports whether the filter selects an item of the task.
+func (a *api) hasItem(ctx context.Context, task *procfleet.Task, f *dialect.ItemFilter) (bool, error) {
+	for it, err := range a.itemsOf(ctx, task) {
+		if err != nil || f.MatchesItem(it) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// itemsOf yields the items of a task chunk by chunk, none if the task has expired. It ends
+// after the first error.
+func (a *api) itemsOf(ctx context.Context, task *procfleet.Task) iter.Seq2[*procfleet.ItemResult, error] {
+	return func(yield func(*procfleet.ItemResult, error) bool) {
+		for chunk := range task.Chunks {
+			items, err := a.store.Chunk(ctx, task.ID, chunk)
+			switch {
+			case errors.Is(err, taskstore.ErrNotFound):
+				return
+			case err != nil:
+				yield(nil, about(task.ID, err))
+				return
+			}
+			for i := range items {
+				if !yield(&items[i], nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (e *exchange) listResults(ctx context.Context, page *dialect.ResultPage, id procfleet.TaskID) (dialect.Results, error) {
@@ -179,4 +224,6 @@ const (
 	// read, and scanPages the maximum number of such reads for one page.
 	scanPage  = 1000
 	scanPages = 5
+	// scanChunks is the number of chunks at which a page searches no further tasks for items.
+	scanChunks = 1000
 )

@@ -12,17 +12,42 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-func (e *exchange) setTopology(ctx context.Context, q *dialect.TopologyChange, _ string) (int64, error) {
-	if err := e.auditChange(ctx, changeOf("set topology", q.Business.Namespace(), hostsOfSets(q.Sets))); err != nil {
-		return 0, err
-	}
-	return e.changeTopology(ctx, q.Business, q.Version, func(have *catalog.Topology) catalog.Topology {
-		t := catalog.Topology{AutoRegister: have.AutoRegister, Sets: q.Sets}
+// setTopology replaces a topology and returns its version, or returns the topology that
+// a planned change would store.
+func (e *exchange) setTopology(ctx context.Context, q *dialect.TopologyChange, _ string) (dialect.TopologyShown, error) {
+	change := func(have *catalog.Topology) catalog.Topology {
+		t := catalog.Topology{Version: have.Version + 1, AutoRegister: have.AutoRegister, Sets: q.Sets}
 		if q.AutoRegister != nil {
 			t.AutoRegister = *q.AutoRegister
 		}
 		return t
-	})
+	}
+	if q.Planned {
+		have, err := e.topologyOf(ctx, q.Business, q.Version)
+		if err != nil {
+			return dialect.TopologyShown{}, err
+		}
+		t := change(have)
+		return dialect.TopologyShown{Topology: &t}, nil
+	}
+	if err := e.auditChange(ctx, changeOf("set topology", q.Business.Namespace(), hostsOfSets(q.Sets))); err != nil {
+		return dialect.TopologyShown{}, err
+	}
+	version, err := e.changeTopology(ctx, q.Business, q.Version, change)
+	return dialect.TopologyShown{Topology: &catalog.Topology{Version: version}}, err
+}
+
+// topologyOf returns the stored topology. If want is a version, a different stored version
+// is a [*catalog.VersionError].
+func (e *exchange) topologyOf(ctx context.Context, b catalog.Business, want int64) (*catalog.Topology, error) {
+	have, err := e.api.store.Topology(ctx, b)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the topology of business %s: %w", b.Namespace(), err)
+	case want >= 0 && have.Version != want:
+		return nil, &catalog.VersionError{Have: have.Version, Want: want}
+	}
+	return have, nil
 }
 
 // editTopology replaces the hosts of a module, or sets AutoRegister.

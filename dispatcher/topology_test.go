@@ -57,6 +57,13 @@ func TestATopologyIsReplacedChangedAndShown(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got.status, got.text)
 		}
 	}
+	planned := d.call(http.MethodPut, topologyPath+"?plan=true", `{"sets":[]}`)
+	if versioned(t, planned, 5); planned.body["auto_register"] != false || fmt.Sprint(planned.body["sets"]) != "[]" {
+		t.Errorf("planned: %s", planned.text)
+	}
+	if got := d.call(http.MethodPut, topologyPath+"?plan=true", `{"version":3,"sets":[]}`); !nativeCode(http.StatusConflict, "conflict")(got) {
+		t.Errorf("a plan for an old version: %d %s", got.status, got.text)
+	}
 	versioned(t, d.call(http.MethodPut, topologyPath, "sets: [{name: s2}]", "Content-Type", "text/yaml", "If-Match", `"4"`), 5)
 	versioned(t, d.call(http.MethodPut, topologyPath+"?auto_register=true", "set,module,host\ns3,web,0:10.0.0.1\n", "Content-Type", "text/csv; charset=utf-8"), 6)
 	versioned(t, d.call(http.MethodPut, topologyPath, `{"sets":[]}`), 7) // registrations stay unchanged

@@ -177,7 +177,7 @@ type ResultPage struct {
 	Next    string   `json:"next"`
 }
 
-// Plan is the response to a [TaskRequest] with plan=true: the effect that a task
+// Plan is the response to a [TaskRequest] or [TaskRetry] with plan=true: the effect that a task
 // would have now. No task is created.
 type Plan struct {
 	Refusal string `json:"refusal,omitempty"` // cause if the request would be rejected; otherwise empty
@@ -209,6 +209,9 @@ type PlannedHost struct {
 	// Modules are the "set/module" names through which the host was selected.
 	Modules []string `json:"modules,omitempty"`
 	Alive   bool     `json:"alive"` // the host has a live agent
+	// NewerTask is the newest task that operated the process on the host after the task
+	// to be retried; empty if there is none, or if the plan is not of a retry.
+	NewerTask procfleet.TaskID `json:"newer_task,omitempty"`
 }
 
 // PlanProblem explains why a part of the request has less effect than requested.
@@ -234,6 +237,8 @@ const (
 	FilteredOut    ProblemReason = "filtered_out"    // the requested sets and modules exclude all modules of the process
 	NotRegistered  ProblemReason = "not_registered"  // the process is not registered on some hosts
 	NoAgent        ProblemReason = "no_agent"        // some hosts have no live agent; their items end as unreachable
+	NewerOperation ProblemReason = "newer_operation" // later tasks operated the process on some hosts; a retry may undo it
+	NotSearched    ProblemReason = "not_searched"    // too many later tasks to search all for newer operations
 )
 
 // Failure is the body of every error response.

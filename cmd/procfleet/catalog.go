@@ -47,6 +47,7 @@ func (f *processFlags) export(cmd *cobra.Command, b client.Business) error {
 
 func newProcessDelete(f *processFlags) *cobra.Command {
 	var business businessFlags
+	var plan bool
 	cmd := &cobra.Command{
 		Use:   "delete NAME...",
 		Short: "Delete processes from the catalog of a business",
@@ -60,7 +61,7 @@ is not deleted: import it with modules: [] before. Processes keep running on the
 				return err
 			}
 			for _, name := range args {
-				if err := deleteFromCatalog(cmd, c, business.of, name); err != nil {
+				if err := deleteFromCatalog(cmd, c, business.of, name, plan); err != nil {
 					return err
 				}
 			}
@@ -68,16 +69,22 @@ is not deleted: import it with modules: [] before. Processes keep running on the
 		},
 	}
 	business.require(cmd)
+	planFlags(cmd.Flags(), &plan, "preview without changes")
 	return cmd
 }
 
-func deleteFromCatalog(cmd *cobra.Command, c *client.Client, b client.Business, name string) error {
+func deleteFromCatalog(cmd *cobra.Command, c *client.Client, b client.Business, name string, plan bool) error {
 	found, err := collect(c.Catalog(cmd.Context(), b, client.CatalogQuery{Name: name, Exact: true}))
 	switch {
 	case err != nil:
 		return err
 	case len(found) != 1:
 		return fmt.Errorf("the catalog of business %d has no process %.70q", b.ID, name)
+	case plan && len(found[0].Modules) > 0:
+		return fmt.Errorf("%s is bound to modules, so it would not be deleted: import it with modules: [] before", oneLine(name))
+	case plan:
+		fmt.Fprintf(cmd.OutOrStdout(), "would delete %s\n", oneLine(name))
+		return nil
 	}
 	if _, err := c.DeleteFromCatalog(cmd.Context(), b, found[0].ID); err != nil {
 		return err
@@ -128,8 +135,7 @@ the order of the file.`,
 	}
 	f.business.require(cmd)
 	cmd.Flags().StringVarP(&f.file, "file", "f", "", "YAML file of processes; - for standard input (required)")
-	cmd.Flags().BoolVar(&f.plan, "plan", false, "preview without changes")
-	cmd.Flags().BoolVar(&f.plan, "dry-run", false, "alias of --plan")
+	planFlags(cmd.Flags(), &f.plan, "preview without changes")
 	return cmd
 }
 

@@ -35,11 +35,16 @@ type submissionFlags struct {
 }
 
 func (f *submissionFlags) register(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.plan, "plan", false, "preview without a task")
-	flags.BoolVar(&f.plan, "dry-run", false, "alias of --plan")
+	planFlags(flags, &f.plan, "preview without a task")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "no confirmation of a stop, kill or release on many hosts")
 	flags.DurationVar(&f.timeout, "timeout", 0, "time limit for hosts that do not reply (default: computed)")
 	flags.StringVar(&f.key, "idempotency-key", "", "key that prevents a second task on repetition (default: new)")
+}
+
+// planFlags registers --plan and its alias --dry-run.
+func planFlags(flags *pflag.FlagSet, plan *bool, usage string) {
+	flags.BoolVar(plan, "plan", false, usage)
+	flags.BoolVar(plan, "dry-run", false, "alias of --plan")
 }
 
 func newOp() *cobra.Command {

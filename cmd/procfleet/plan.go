@@ -114,7 +114,8 @@ func writePlannedHosts(out io.Writer, operations []client.PlannedOperation) erro
 	}
 	rows := slices.Concat(dead, alive)
 	table := newTable(out)
-	fmt.Fprintln(table, "\nHOST\tPROCESS\tMODULES\tAGENT")
+	newer := slices.ContainsFunc(rows, func(row plannedRow) bool { return row.NewerTask != "" })
+	fmt.Fprintln(table, "\nHOST\tPROCESS\tMODULES\tAGENT"+columnIf(newer, "NEWER TASK"))
 	for _, row := range rows[:min(shownPlanned, len(rows))] {
 		host := row.Host.String()
 		if row.Host.IsZero() {
@@ -124,13 +125,22 @@ func writePlannedHosts(out io.Writer, operations []client.PlannedOperation) erro
 		if !row.Alive {
 			agent = "none"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", oneLine(host), oneLine(row.process), orDash(strings.Join(row.Modules, ", ")), agent)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s%s\n", oneLine(host), oneLine(row.process), orDash(strings.Join(row.Modules, ", ")), agent,
+			columnIf(newer, orDash(string(row.NewerTask))))
 	}
 	if err := table.Flush(); err != nil || len(rows) <= shownPlanned {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "%d of %d shown, those without an agent first; all: --json\n", shownPlanned, len(rows))
 	return err
+}
+
+// columnIf returns a further column of a line, or nothing.
+func columnIf(shown bool, text string) string {
+	if !shown {
+		return ""
+	}
+	return "\t" + text
 }
 
 func writeProblems(out io.Writer, problems []client.PlanProblem) error {

@@ -14,7 +14,7 @@ import (
 )
 
 func newTaskPause(f *taskFlags) *cobra.Command {
-	cmd := newTaskControl(f, (*client.Client).PauseTask, "paused")
+	cmd := newTaskControl(f, (*client.Client).PauseTask, f.planControl("paused"), "paused")
 	cmd.Use, cmd.Short = "pause ID...", "Pause tasks: begin no further host until resumed"
 	cmd.Long = `Pause tasks. No further host begins, and no agent accepts a command later than 10 s after the pause. Hosts whose agents
 have accepted their commands go on. A task stays paused at the longest until half of its retention; then its pending hosts
@@ -24,7 +24,7 @@ fail as unreachable.`
 }
 
 func newTaskResume(f *taskFlags) *cobra.Command {
-	cmd := newTaskControl(f, (*client.Client).ResumeTask, "resumed")
+	cmd := newTaskControl(f, (*client.Client).ResumeTask, f.planControl("resumed"), "resumed")
 	cmd.Use, cmd.Short = "resume ID...", "Resume paused tasks"
 	cmd.Example = "  procfleet task resume GSETASK:20260102030405:6789"
 	return cmd
@@ -39,7 +39,7 @@ func newTaskCancel(f *taskFlags) *cobra.Command {
 		}
 		return c.CancelTask(ctx, id, client.TaskCancel{Mode: mode, TaskControl: control})
 	}
-	cmd := newTaskControl(f, cancel, "canceled")
+	cmd := newTaskControl(f, cancel, f.planControl("canceled"), "canceled")
 	cmd.Use, cmd.Short = "cancel ID...", "Cancel tasks: hosts that have not begun do not run the command"
 	cmd.Long = `Cancel tasks. Hosts that have not begun end as cancelled, and no command of them runs later. Commands that run end by
 themselves, or are interrupted with --interrupt: they get SIGTERM, and SIGKILL after the stop grace of the process. Hosts
@@ -53,7 +53,7 @@ that do not reply within seconds end as unreachable.`
 func newTaskRetry(f *taskFlags) *cobra.Command {
 	var states []string
 	var hosts hostFlags
-	retry := func(c *client.Client, ctx context.Context, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+	request := func(control client.TaskControl) (client.TaskRetry, error) {
 		request := client.TaskRetry{TaskControl: control}
 		for _, state := range states {
 			request.States = append(request.States, procfleet.State(state))
@@ -61,27 +61,51 @@ func newTaskRetry(f *taskFlags) *cobra.Command {
 		for _, name := range hosts.names {
 			host, err := procfleet.ParseHost(name)
 			if err != nil {
-				return client.Task{}, command.Usagef("--host: %w", err)
+				return request, command.Usagef("--host: %w", err)
 			}
 			request.Hosts = append(request.Hosts, host)
 		}
-		return c.RetryTask(ctx, id, request)
+		return request, nil
 	}
-	cmd := newTaskControl(f, retry, "accepted")
+	retry := func(c *client.Client, ctx context.Context, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		r, err := request(control)
+		if err != nil {
+			return client.Task{}, err
+		}
+		return c.RetryTask(ctx, id, r)
+	}
+	plan := func(cmd *cobra.Command, c *client.Client, id procfleet.TaskID) error {
+		r, err := request(client.TaskControl{})
+		if err != nil {
+			return err
+		}
+		p, err := c.PlanRetry(cmd.Context(), id, r)
+		if err != nil {
+			return err
+		}
+		return f.print(cmd.OutOrStdout(), p, func(out io.Writer) error { return writePlan(out, &p) })
+	}
+	cmd := newTaskControl(f, retry, plan, "accepted")
 	cmd.Use, cmd.Short = "retry ID...", "Repeat failed hosts of tasks as new tasks"
 	cmd.Long = `Repeat hosts of tasks as new tasks, with the specs of the original tasks. By default these are all hosts that failed, timed out,
-were unreachable or were canceled. Each task lists its retries.`
+were unreachable or were canceled. Each task lists its retries. With --plan nothing changes: the preview names, per host,
+the newest task that has operated the process since.`
 	cmd.Example = `  procfleet task retry GSETASK:20260102030405:6789
-  procfleet task retry GSETASK:20260102030405:6789 --state unreachable --host 0:10.0.0.1`
+  procfleet task retry GSETASK:20260102030405:6789 --state unreachable --host 0:10.0.0.1
+  procfleet task retry GSETASK:20260102030405:6789 --plan`
 	cmd.Flags().StringSliceVar(&states, "state", nil, "failed, unreachable, timed_out or cancelled (default all)")
 	cmd.Flags().StringSliceVar(&hosts.names, "host", nil, "only this host, as <cloud area>:<ip>; repeatable")
 	return cmd
 }
 
 // newTaskControl returns a command that controls the tasks in its arguments. It goes on
-// after an error, so that one task that has ended does not keep the others running.
-func newTaskControl(f *taskFlags, control func(*client.Client, context.Context, procfleet.TaskID, client.TaskControl) (client.Task, error), done string) *cobra.Command {
+// after an error, so that one task that has ended does not keep the others running. With
+// --plan it calls plan instead.
+func newTaskControl(f *taskFlags, control func(*client.Client, context.Context, procfleet.TaskID, client.TaskControl) (client.Task, error),
+	plan func(*cobra.Command, *client.Client, procfleet.TaskID) error, done string,
+) *cobra.Command {
 	var reason string
+	var planned bool
 	cmd := &cobra.Command{
 		Args:              atLeast("ID of a task"),
 		ValidArgsFunction: completeTasks,
@@ -90,22 +114,42 @@ func newTaskControl(f *taskFlags, control func(*client.Client, context.Context, 
 			if err != nil {
 				return err
 			}
+			each := func(id procfleet.TaskID) error {
+				if planned {
+					return plan(cmd, c, id)
+				}
+				task, err := control(c, cmd.Context(), id, client.TaskControl{Reason: reason})
+				if err != nil {
+					return err
+				}
+				return f.writeControlled(cmd, task, done)
+			}
 			var failed error
 			for _, id := range args {
-				task, err := control(c, cmd.Context(), procfleet.TaskID(id), client.TaskControl{Reason: reason})
-				if err != nil {
+				if err := each(procfleet.TaskID(id)); err != nil {
 					failed = errors.Join(failed, fmt.Errorf("%s: %w", id, err))
-					continue
-				}
-				if err := f.writeControlled(cmd, task, done); err != nil {
-					return err
 				}
 			}
 			return failed
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "reason shown with the task and in the audit log")
+	planFlags(cmd.Flags(), &planned, "preview without changes")
 	return cmd
+}
+
+// planControl returns a function that shows what a pause, resume or cancel would apply to.
+func (f *taskFlags) planControl(done string) func(*cobra.Command, *client.Client, procfleet.TaskID) error {
+	return func(cmd *cobra.Command, c *client.Client, id procfleet.TaskID) error {
+		task, err := c.Task(cmd.Context(), id)
+		switch {
+		case err != nil:
+			return err
+		case task.State.Done():
+			return fmt.Errorf("the task is %s: only an open task can be controlled", task.State)
+		}
+		return f.writeControlled(cmd, task, "would be "+done)
+	}
 }
 
 func (f *taskFlags) writeControlled(cmd *cobra.Command, task client.Task, done string) error {

@@ -43,3 +43,34 @@ func TestTasksArePausedAndResumedOneByOne(t *testing.T) {
 		t.Errorf("exit %d: %s", code, stdout)
 	}
 }
+
+func TestAPlannedControlChangesNothing(t *testing.T) {
+	t.Parallel()
+	const id = "GSETASK:20260102030405:2"
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+" "+r.URL.String())
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/retry"):
+			fmt.Fprint(w, `{"items":1,"hosts":1,"operations":[{"action":"kill","name":"web","process":null,"hosts":[{"host":"0:10.0.0.1","alive":true,"newer_task":"GSETASK:20260102030405:9"}]}],"problems":[]}`)
+		case strings.HasSuffix(r.URL.Path, "1"):
+			fmt.Fprint(w, `{"id":"GSETASK:20260102030405:1","state":"finished","items":1}`)
+		default:
+			fmt.Fprint(w, `{"id":"`+id+`","state":"running","items":3,"counts":{"pending":1,"delivered":1,"succeeded":1},"actions":["start"]}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+
+	code, stdout, stderr := call(t, "task", "cancel", id, "GSETASK:20260102030405:1", "--dry-run", "--server", server.URL)
+	if want := id + " would be canceled: 1 pending, 1 accepted by agents, 1 of 3 ended\n"; code != 1 || stdout != want || !strings.Contains(stderr, "the task is finished") {
+		t.Errorf("exit %d: %q, %s", code, stdout, stderr)
+	}
+	if code, stdout, stderr = call(t, "task", "retry", id, "--plan", "--server", server.URL); code != 0 || !strings.Contains(stdout, "NEWER TASK") || !strings.Contains(stdout, "GSETASK:20260102030405:9") {
+		t.Errorf("exit %d: %s, %s", code, stdout, stderr)
+	}
+	for _, request := range asked {
+		if strings.HasPrefix(request, "POST") && !strings.HasSuffix(request, "/retry?plan=true") {
+			t.Errorf("asked %q", request)
+		}
+	}
+}

@@ -26,6 +26,8 @@ type tasksFlags struct {
 	action, age string
 	biz         string
 	application string
+	host        string
+	process     string
 }
 
 // newTasks returns the command `tasks`, which is `task list` under a shorter name.
@@ -33,7 +35,7 @@ func newTasks() *cobra.Command {
 	var s serverFlags
 	cmd := newTaskList(&s)
 	cmd.Use = "tasks"
-	cmd.Example = "  procfleet tasks\n  procfleet tasks --state running --watch\n  procfleet tasks --action restart --since 2h --application shop"
+	cmd.Example = "  procfleet tasks\n  procfleet tasks --state running --watch\n  procfleet tasks --action restart --since 2h --application shop\n  procfleet tasks --host 0:10.0.0.1 --process shop:web"
 	s.register(cmd.Flags())
 	return cmd
 }
@@ -59,6 +61,8 @@ func newTaskList(s *serverFlags) *cobra.Command {
 	flags.StringVar(&f.action, "action", "", "action of an operation, for example restart")
 	flags.StringVar(&f.biz, "biz", "", "business of the task")
 	flags.StringVar(&f.application, "application", "", "application that created the task")
+	flags.StringVar(&f.host, "host", "", "with an item on this host, <cloud area>:<ip>")
+	flags.StringVar(&f.process, "process", "", "with an item of this process, name or namespace:name")
 	flags.StringVar(&f.age, "since", "", "created since, as age (2h) or time (2026-11-21T05:35:22Z)")
 	return cmd
 }
@@ -78,7 +82,12 @@ func (f *tasksFlags) query() (q client.TaskQuery, err error) {
 			return q, err
 		}
 	}
-	q.Business, q.Application = f.biz, f.application
+	if f.host != "" {
+		if q.Host, err = procfleet.ParseHost(f.host); err != nil {
+			return q, command.Usagef("--host: %w", err)
+		}
+	}
+	q.Business, q.Application, q.Process = f.biz, f.application, f.process
 	return q, nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -62,7 +63,7 @@ func (f *topologyFlags) formatOf(path string) (string, error) {
 func newTopologyApply(f *topologyFlags) *cobra.Command {
 	var file string
 	var version int64
-	var autoRegister bool
+	var autoRegister, plan bool
 	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Replace the topology of a business with a file",
@@ -71,6 +72,7 @@ func newTopologyApply(f *topologyFlags) *cobra.Command {
 The file is JSON or YAML with sets, modules and hosts, or CSV with one line per host below the header
 "set,module,host" or "set,module,host,default".`,
 		Example: `  procfleet topology apply --biz 2 -f topology.yaml
+  procfleet topology apply --biz 2 -f topology.yaml --plan
   procfleet topology apply --biz 2 -f - --format csv < hosts.csv
   procfleet topology apply --biz 2 -f topology.yaml --replaces 4
   procfleet topology apply --biz 2 --auto-register`,
@@ -82,25 +84,28 @@ The file is JSON or YAML with sets, modules and hosts, or CSV with one line per 
 			if cmd.Flags().Changed("auto-register") {
 				t.AutoRegister = &autoRegister
 			}
-			return f.apply(cmd, file, t)
+			return f.apply(cmd, file, t, plan)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "topology file; - for standard input")
 	cmd.Flags().StringVar(&f.format, "format", "", "file format: json, yaml or csv (default: by file name)")
 	cmd.Flags().Int64Var(&version, "replaces", 0, "expected current version; 0 for none (default: any)")
 	cmd.Flags().BoolVar(&autoRegister, "auto-register", false, "registration of processes on hosts of bound modules (default: unchanged)")
+	planFlags(cmd.Flags(), &plan, "preview without changes")
 	return cmd
 }
 
 // apply replaces the topology with the content of a file. If file is empty, it only
-// sets auto-register.
-func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.TopologyText) error {
+// sets auto-register. With plan it only shows the changes.
+func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.TopologyText, plan bool) error {
 	if err := f.checkFormat(); err != nil {
 		return err
 	}
 	switch {
 	case file == "" && t.AutoRegister == nil:
 		return command.Usagef("-f is required: name the topology file")
+	case file == "" && plan:
+		return command.Usagef("--plan requires -f: name the topology file")
 	case file == "" && t.Version != nil:
 		return command.Usagef("--replaces requires -f: --auto-register alone applies to any version")
 	case file != "":
@@ -121,20 +126,34 @@ func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.Topology
 	if err != nil {
 		return err
 	}
-	if file == "" {
-		_, err = c.SetAutoRegister(cmd.Context(), f.business.of, *t.AutoRegister)
+	var after client.Topology
+	if plan {
+		after, err = c.PlanTopology(cmd.Context(), f.business.of, t)
 	} else {
-		_, err = c.ReplaceTopology(cmd.Context(), f.business.of, t)
+		after, err = f.change(cmd.Context(), c, file, t)
 	}
 	if err != nil {
 		return err
 	}
-	after, err := c.BareTopology(cmd.Context(), f.business.of)
-	if err != nil {
-		return fmt.Errorf("the topology is applied, but reading the changes failed: %w", err)
-	}
 	changes := compareTopologies(&before, &after)
 	return f.print(cmd.OutOrStdout(), changes, func(out io.Writer) error { return writeTopologyChanges(out, &changes) })
+}
+
+// change stores the topology, or sets auto-register if file is empty, and returns what is
+// stored then.
+func (f *topologyFlags) change(ctx context.Context, c *client.Client, file string, t client.TopologyText) (after client.Topology, err error) {
+	if file == "" {
+		_, err = c.SetAutoRegister(ctx, f.business.of, *t.AutoRegister)
+	} else {
+		_, err = c.ReplaceTopology(ctx, f.business.of, t)
+	}
+	if err != nil {
+		return after, err
+	}
+	if after, err = c.BareTopology(ctx, f.business.of); err != nil {
+		return after, fmt.Errorf("the topology is applied, but reading the changes failed: %w", err)
+	}
+	return after, nil
 }
 
 func newTopologyShow(f *topologyFlags) *cobra.Command {

@@ -119,7 +119,13 @@ type ShowTask = Codec[procfleet.TaskID, *procfleet.Task]
 
 // ControlTask is the endpoint that pauses, resumes or cancels a task and returns it, or
 // that retries a task and returns the new one.
-type ControlTask = Codec[TaskControl, *procfleet.Task]
+type ControlTask = Codec[TaskControl, Controlled]
+
+// Controlled is the task that a [TaskControl] changed or created, or the plan of a retry.
+type Controlled struct {
+	Task *procfleet.Task
+	Plan *v1.Plan // nil if the retry was not planned
+}
 
 // Transition is a kind of [TaskControl].
 type Transition string
@@ -134,13 +140,14 @@ const (
 
 // TaskControl requests a transition of a task. IfSeq is the expected
 // [procfleet.Task.Seq]; nil accepts any. Mode is set for [CancelTask] only,
-// States and Hosts for [RetryTask]; empty Hosts means all.
+// States, Hosts and Planned for [RetryTask]; empty Hosts means all.
 type TaskControl struct {
 	Task       procfleet.TaskID
 	Transition Transition
 	Mode       procfleet.CancelMode
 	States     []procfleet.State
 	Hosts      []procfleet.Host
+	Planned    bool // only the plan of the retry is requested
 	Reason     string
 	IfSeq      *int
 }

@@ -283,10 +283,15 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		decoded, err = use.Decode(r)
 		return decoded, use.Encode(&tasks[0]), err
 	case ControlTask:
+		q, err := use.Decode(r)
+		if q.Planned {
+			var p v1.Plan
+			f.read(t, "plan.json", &p)
+			return q, use.Encode(&q, Controlled{Plan: &p}, testRequestID), err
+		}
 		var tasks []procfleet.Task
 		f.read(t, "tasks.json", &tasks)
-		q, err := use.Decode(r)
-		return q, use.Encode(&q, &tasks[0], testRequestID), err
+		return q, use.Encode(&q, Controlled{Task: &tasks[0]}, testRequestID), err
 	case ListTasks:
 		var tasks []procfleet.Task
 		f.read(t, "tasks.json", &tasks)
@@ -367,7 +372,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		page, err := use.Decode(r)
 		return page, use.Encode(&page, found, testRequestID), err
 	case SetTopology:
-		return answer(t, f, r, use.Decode, use.Encode, file[TopologyChange, int64]("topology.json"))
+		return answer(t, f, r, use.Decode, use.Encode, file[TopologyChange, TopologyShown]("topology.json"))
 	case EditTopology:
 		return answer(t, f, r, use.Decode, use.Encode, file[TopologyEdit, int64]("topology.json"))
 	case ShowTopology:

@@ -18,9 +18,23 @@ type TaskFilter struct {
 	Business     string                `json:",omitempty"`
 	Application  string                `json:",omitempty"`
 	CreatedAfter time.Time             `json:",omitzero"`
+	ItemFilter
 }
 
-// Matches reports whether the filter selects a task.
+// ItemFilter selects items by host and by process, "name" or "namespace:name". The zero
+// filter selects all.
+type ItemFilter struct {
+	Host    procfleet.Host `json:",omitzero"`
+	Process string         `json:",omitempty"`
+}
+
+// MatchesItem reports whether the filter selects an item.
+func (f *ItemFilter) MatchesItem(it *procfleet.ItemResult) bool {
+	return (f.Host.IsZero() || f.Host == it.Item.Target.Host) &&
+		(f.Process == "" || f.Process == it.Spec.Name || f.Process == it.Spec.Key())
+}
+
+// Matches reports whether the filter selects a task, apart from its items.
 func (f *TaskFilter) Matches(t *procfleet.Task) bool {
 	return (len(f.States) == 0 || slices.Contains(f.States, t.State)) &&
 		(f.Action == "" || slices.Contains(t.Actions, f.Action)) &&

@@ -46,7 +46,9 @@ func decodeTaskRetry(r *Request) (TaskControl, error) {
 			err = errors.Join(err, invalid("states", "contains %q, which is not one of %v", state, retryStates))
 		}
 	}
-	return q, err
+	var bad error
+	q.Planned, bad = Planned(r)
+	return q, errors.Join(err, bad)
 }
 
 // decodeControl decodes the body, which contains control.
@@ -67,4 +69,9 @@ func decodeControl(r *Request, transition Transition, body any, control *v1.Task
 	return q, errors.Join(tooLong("reason", control.Reason, procfleet.MaxHoldReason), err)
 }
 
-func nativeControlled(_ *TaskControl, t *procfleet.Task, _ string) Reply { return nativeEvent(t) }
+func nativeControlled(_ *TaskControl, c Controlled, id string) Reply {
+	if c.Plan != nil {
+		return nativePlan(c.Plan, id)
+	}
+	return nativeEvent(c.Task)
+}

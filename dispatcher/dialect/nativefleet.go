@@ -29,7 +29,7 @@ func decodeTaskPage(r *Request) (TaskPage, error) {
 // The parameters of [queryReader.taskFilter], [queryReader.hostFilter] and
 // [queryReader.processFilter].
 var (
-	taskFilters    = []string{"state", "action", "business", "application", "created_after"}
+	taskFilters    = []string{"state", "action", "business", "application", "created_after", "host", "process"}
 	hostFilters    = []string{"area", "label", "conflict"}
 	processFilters = []string{"state", "namespace", "name", "restarted"}
 )
@@ -38,6 +38,7 @@ func (q *queryReader) taskFilter() TaskFilter {
 	f := TaskFilter{
 		Action: procfleet.Action(q.Query.Get("action")), Business: q.Query.Get("business"),
 		Application: q.Query.Get("application"), CreatedAfter: q.moment("created_after"),
+		ItemFilter: ItemFilter{Host: q.host("host"), Process: q.Query.Get("process")},
 	}
 	if f.Action != "" && !f.Action.Known() {
 		q.fail("action", "is not one of %v", procfleet.Actions())

@@ -216,7 +216,7 @@ func nativeAccepted(id procfleet.TaskID, _ string) Reply {
 	return Reply{Status: http.StatusCreated, Location: "/v1/tasks/" + string(id), Body: v1.TaskCreated{ID: id}}
 }
 
-// Planned reports whether a request to create a task requests only a plan, by the
+// Planned reports whether a request to create or retry a task requests only a plan, by the
 // parameter plan. A value that is not a boolean is an [*Error].
 func Planned(r *Request) (bool, error) {
 	values, there := r.Query["plan"]

@@ -42,6 +42,9 @@ type nativeModule struct {
 func decodeTopology(r *Request) (TopologyChange, error) {
 	from := queryReader{Request: r}
 	q := TopologyChange{Business: from.business(), Version: from.ifMatch(), AutoRegister: from.truth("auto_register")}
+	if planned := from.truth("plan"); planned != nil {
+		q.Planned = *planned
+	}
 	var err error
 	if mediaType(r) == "text/csv" {
 		err = q.readCSV(r)
@@ -194,6 +197,13 @@ func decodeTopologyQuery(r *Request) (TopologyQuery, error) {
 	agents := from.truth("agents")
 	q.WithoutAgents = agents != nil && !*agents
 	return q, from.err
+}
+
+func nativeTopologySet(q *TopologyChange, set TopologyShown, id string) Reply {
+	if q.Planned {
+		return nativeShowTopology(nil, set, id)
+	}
+	return nativeTopologyVersion(q, set.Topology.Version, id)
 }
 
 func nativeTopologyVersion[Q any](_ *Q, version int64, _ string) Reply {

@@ -8,8 +8,9 @@ import (
 // Endpoints of the topology of a business: its sets, their modules, and the
 // hosts of the modules.
 
-// SetTopology is the endpoint that replaces a topology. The result is its new version.
-type SetTopology = Codec[TopologyChange, int64]
+// SetTopology is the endpoint that replaces a topology. The result is the new topology; it
+// contains the sets only if the change was planned.
+type SetTopology = Codec[TopologyChange, TopologyShown]
 
 // TopologyChange is a request to replace the topology of a business.
 type TopologyChange struct {
@@ -18,6 +19,7 @@ type TopologyChange struct {
 	Version      int64         `json:"version"`
 	AutoRegister *bool         `json:"auto_register,omitempty"` // nil keeps the stored value
 	Sets         []catalog.Set `json:"sets"`
+	Planned      bool          `json:"planned,omitempty"` // nothing changes
 }
 
 // EditTopology is the endpoint that changes a part of a topology. The result is its new
