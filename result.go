@@ -139,7 +139,7 @@ func (r *Result) State() State {
 
 // Bounds of an item's result, in bytes.
 const (
-	MaxMessage = 4 << 10
+	MaxMessage = 5 << 10
 	MaxResult  = 16 << 10
 )
 

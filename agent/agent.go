@@ -35,7 +35,7 @@ type Engine interface {
 	Resume()
 	Submit(journal.Op)
 	Interrupt(key string, id journal.ID)
-	Output(key, file string, offset int64, lines int) (operate.OutputPage, error)
+	Output(q operate.OutputQuery) (operate.OutputPage, error)
 	Supervised() int
 	Survey() operate.Survey
 	Processes() []agentproto.ManagedProcess

@@ -72,7 +72,7 @@ func (e *fakeEngine) Submit(op journal.Op) {
 	})
 }
 
-func (e *fakeEngine) Output(string, string, int64, int) (operate.OutputPage, error) {
+func (e *fakeEngine) Output(operate.OutputQuery) (operate.OutputPage, error) {
 	return operate.OutputPage{}, nil
 }
 

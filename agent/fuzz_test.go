@@ -47,7 +47,7 @@ func (o *obedient) Cancel(all []journal.Cancellation) ([]journal.Decision, error
 
 func (o *obedient) Interrupt(string, journal.ID) {}
 
-func (o *obedient) Output(string, string, int64, int) (operate.OutputPage, error) {
+func (o *obedient) Output(operate.OutputQuery) (operate.OutputPage, error) {
 	return operate.OutputPage{}, nil
 }
 

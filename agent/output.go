@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"time"
+
 	"github.com/nats-io/nats.go"
 
+	"github.com/procfleet/procfleet/agent/operate"
 	"github.com/procfleet/procfleet/agentproto"
 )
 
@@ -22,14 +25,17 @@ func (in *intake) output(msg *nats.Msg) {
 		return
 	}
 	in.replies.Go(func() {
-		page, err := in.engine.Output(request.Key, request.File, max(0, request.Offset), min(request.Tail, maxTail))
+		page, err := in.engine.Output(operate.OutputQuery{
+			Key: request.Key, File: request.File, Offset: max(0, request.Offset), Lines: min(request.Tail, maxTail),
+			Age: time.Duration(request.AgeMS) * time.Millisecond, Log: request.LogPath,
+		})
 		if err != nil {
 			in.refuse(msg, agentproto.RefusedJournal, err.Error())
 			return
 		}
 		in.respond(msg, &agentproto.OutputReply{
 			Header: newHeader(agentproto.TypeOutputReply), Instance: in.instance, Incarnation: in.incarnation,
-			File: page.File, Data: page.Data, Next: page.Next, More: page.More, Lost: page.Lost,
+			File: page.File, Data: page.Data, Next: page.Next, More: page.More, Lost: page.Lost, Message: page.Problem, LogPath: request.LogPath,
 		})
 	})
 }

@@ -102,10 +102,10 @@ func samples(tb testing.TB) []Message {
 			Header: header(TypeCancelReply), Instance: instance, Incarnation: "INC", Refused: RefusedStopping, Message: "the agent is shutting down",
 			Items: []CancelDecision{{Item: 3, Decision: DecisionBegun}, {Item: 4, Decision: DecisionOver, Result: &result}},
 		},
-		&Output{Header: header(TypeOutput), Host: "0:10.0.0.1", Key: "shop:web", File: "7", Offset: 4096, Tail: 100},
+		&Output{Header: header(TypeOutput), Host: "0:10.0.0.1", Key: "shop:web", File: "7", Offset: 4096, Tail: 100, AgeMS: 600_000, LogPath: true},
 		&OutputReply{
 			Header: header(TypeOutputReply), Instance: instance, Incarnation: "INC", Refused: RefusedHost, Message: "another host",
-			File: "7", Data: []byte("ready\n"), Next: 4102, More: true, Lost: true,
+			File: "7", Data: []byte("ready\n"), Next: 4102, More: true, Lost: true, LogPath: true,
 		},
 		&Presence{
 			Header: header(TypePresence), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Incarnation: "INC", Version: "0.1.0", OS: "linux", Arch: "amd64",

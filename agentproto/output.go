@@ -11,6 +11,10 @@ type Output struct {
 	File   string `json:"file,omitempty"`
 	Offset int64  `json:"offset,omitzero"`
 	Tail   int    `json:"tail,omitzero"` // 0 is none
+	// AgeMS, without File, requests all output of the last milliseconds, instead of Tail.
+	AgeMS int64 `json:"age_ms,omitzero"`
+	// LogPath requests the file [Spec.LogPath] of the process instead of its output.
+	LogPath bool `json:"log_path,omitzero"`
 }
 
 // OutputReply is the reply to an [Output]: at most [MaxOutputPage] bytes, or Refused.
@@ -19,7 +23,8 @@ type OutputReply struct {
 	Instance    string `json:"instance"`
 	Incarnation string `json:"incarnation,omitempty"`
 	Refused     string `json:"refused,omitempty"` // values as in [Reply.Refused]
-	Message     string `json:"message,omitempty"`
+	// Message explains Refused, or why File is empty.
+	Message string `json:"message,omitempty"`
 	// File is the file of Data; empty if the process has no output. After a restart of the
 	// process it is another file.
 	File string `json:"file,omitempty"`
@@ -27,6 +32,8 @@ type OutputReply struct {
 	Next int64  `json:"next,omitzero"`  // offset after Data
 	More bool   `json:"more,omitzero"`  // there is more after Data already
 	Lost bool   `json:"lost,omitzero"`  // output between the request's position and Data is gone
+	// LogPath repeats that of the request. Agents of earlier releases do not set it.
+	LogPath bool `json:"log_path,omitzero"`
 }
 
 // MaxOutputPage is the maximum size of [OutputReply.Data], in bytes.

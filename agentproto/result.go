@@ -60,7 +60,7 @@ const (
 
 // Bounds of a result in bytes; agents truncate to them at a UTF-8 boundary.
 const (
-	MaxMessage = 4 << 10
+	MaxMessage = 5 << 10
 	MaxResult  = 16 << 10
 )
 

@@ -153,16 +153,21 @@ type OutputQuery struct {
 	Process string // "namespace/name", or the key of the process
 	// Business is the owner of the host; see [Targets].
 	Business string
-	Tail     int    // number of last lines of the first page
-	Cursor   string // the Next of the previous page
-	Follow   bool   // with Cursor: wait some seconds for output
+	Tail     int       // number of last lines of the first page
+	Since    time.Time // instead of Tail: output since this time, to the minute; not with Log
+	Log      bool      // the file log_path of the process instead of its output
+	Cursor   string    // the Next of the previous page
+	Follow   bool      // with Cursor: wait some seconds for output
 }
 
 // OutputPage returns a part of the output of a process. The error is [ErrNotFound] if the agent
 // has none, and [ErrUnavailable] if no agent answers.
 func (c *Client) OutputPage(ctx context.Context, q OutputQuery) (page OutputPage, err error) {
-	values := nonEmpty(map[string]string{"host": q.Host.String(), "process": q.Process, "business": q.Business, "cursor": q.Cursor})
+	values := nonEmpty(map[string]string{"host": q.Host.String(), "process": q.Process, "business": q.Business, "cursor": q.Cursor, "since": moment(q.Since)})
 	values.Set("tail", strconv.Itoa(q.Tail))
+	if q.Log {
+		values.Set("log_path", "true")
+	}
 	if q.Follow {
 		values.Set("follow", "true")
 	}

@@ -200,7 +200,9 @@ func TestARetryRepeatsTheItemsInTheseStates(t *testing.T) {
 func TestThePlanOfARetryNamesNewerTasks(t *testing.T) {
 	t.Parallel()
 	c := startControlled(t, testConfig(t))
-	kill := func(hosts string) string { return `{"action":"kill","process":{"namespace":"ns","name":"web","proc_name":"nginx"},"hosts":[` + hosts + `]}` }
+	kill := func(hosts string) string {
+		return `{"action":"kill","process":{"namespace":"ns","name":"web","proc_name":"nginx"},"hosts":[` + hosts + `]}`
+	}
 	c.id = c.submit(kill(`"0:10.0.0.1","0:10.0.0.2"`))
 	failed := procfleet.Result{Code: procfleet.CodeFailed, Reason: procfleet.ReasonCommandFailed, Rank: procfleet.RankAgent}
 	second := failed

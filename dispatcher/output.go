@@ -34,7 +34,10 @@ func (e *exchange) showOutput(ctx context.Context, q *dialect.OutputQuery, at *t
 	if e.api.cfg.Outputs == nil {
 		return v1.OutputPage{}, &dialect.Error{Kind: dialect.Unavailable, Problem: "this server does not read output", RetryAfter: retryUnavailable}
 	}
-	request := bus.OutputQuery{Host: at.hosts[0], Key: q.Process, Tail: q.Tail}
+	request := bus.OutputQuery{Host: at.hosts[0], Key: q.Process, Tail: q.Tail, Log: q.Log}
+	if !q.Since.IsZero() {
+		request.Age = max(time.Millisecond, time.Since(q.Since))
+	}
 	if q.Cursor != "" {
 		var err error
 		if request.File, request.Offset, err = outputPosition(q.Cursor); err != nil {
@@ -66,7 +69,11 @@ func (e *exchange) outputPage(ctx context.Context, request bus.OutputQuery) (v1.
 	case err != nil:
 		return v1.OutputPage{}, fmt.Errorf("read output of %s on %s: %w", request.Key, request.Host, err)
 	case page.File == "":
-		return v1.OutputPage{}, &dialect.Error{Kind: dialect.NotFound, Problem: "the agent of host " + request.Host.String() + " has no output of process " + request.Key}
+		problem := "the agent of host " + request.Host.String() + " has no output of process " + request.Key
+		if page.Problem != "" {
+			problem = fmt.Sprintf("host %s: %.500s", request.Host, page.Problem)
+		}
+		return v1.OutputPage{}, &dialect.Error{Kind: dialect.NotFound, Problem: problem}
 	}
 	data := page.Data
 	if page.More {

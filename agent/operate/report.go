@@ -101,7 +101,7 @@ func (r reporter) emitNotice(notice supervise.Emit) {
 	case supervise.GivenUp:
 		event.Kind = agentproto.EventGaveUp
 		event.Details = map[string]any{"reason": string(notice.Reason), "failures": r.state.Failures}
-		if output, err := r.engine.Output(r.key, "", 0, outputLines); err == nil && len(output.Data) > 0 {
+		if output, err := r.engine.Output(OutputQuery{Key: r.key, Lines: outputLines}); err == nil && len(output.Data) > 0 {
 			event.Details["output"] = procop.Clip(string(output.Data[max(0, len(output.Data)-eventOutput):]), eventOutput)
 		}
 		event.Message = r.whyGivenUp(notice.Reason)

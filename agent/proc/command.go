@@ -38,9 +38,8 @@ const (
 	// MaxLine is the longest command line, in bytes.
 	MaxLine = 32 << 10
 
-	// OutputTail is the maximum size of Result.Output, in bytes. It leaves space for the
-	// other fields of a message, which is truncated at 4 KiB.
-	OutputTail = 3 << 10
+	// OutputTail is the maximum size of Result.Output, in bytes.
+	OutputTail = 4 << 10
 )
 
 // Command is one control command. It does not inherit the agent's environment.

@@ -24,4 +24,11 @@ func (*Runner) UseScopes(context.Context) error { return ErrUnsupported }
 func ReapOrphans(context.Context)               {}
 func diskUsage(info os.FileInfo) int64          { return info.Size() }
 func skipHole(_ *os.File, offset int64) int64   { return offset }
-func punch(*os.File, int64) error               { return errors.ErrUnsupported } // only Linux can punch holes while other processes append
+
+// openAs is not possible: only Linux has rights of a single thread.
+func openAs(Account, string) (*os.File, error) { return nil, ErrUnsupported }
+
+// FileNumber returns ErrUnsupported.
+func FileNumber(*os.File) (int64, error) { return 0, ErrUnsupported }
+
+func punch(*os.File, int64) error { return errors.ErrUnsupported } // only Linux can punch holes while other processes append

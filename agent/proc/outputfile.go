@@ -44,6 +44,11 @@ func ReadOutput(path string, offset int64, limit int) (data []byte, from, size i
 		return nil, 0, 0, fmt.Errorf("read output: %w", err)
 	}
 	defer f.Close()
+	return ReadPart(f, offset, limit)
+}
+
+// ReadPart is ReadOutput for an open file.
+func ReadPart(f *os.File, offset int64, limit int) (data []byte, from, size int64, err error) {
 	if size, err = f.Seek(0, io.SeekEnd); err != nil {
 		return nil, 0, 0, fmt.Errorf("read output: %w", err)
 	}

@@ -27,6 +27,17 @@ func NewRunner(accounts *Accounts) (*Runner, error) {
 	return &Runner{accounts: accounts, watchdog: newWatchdog(), timezone: os.Getenv("TZ")}, nil
 }
 
+// OpenAs opens a regular file for reading with the rights of an account. The path must be
+// absolute and must not contain symbolic links. Opening other files, such as FIFOs, is an
+// error without effects.
+func (r *Runner) OpenAs(ctx context.Context, account, path string) (*os.File, error) {
+	as, err := r.accounts.Lookup(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	return openAs(as, path)
+}
+
 // Start runs a command. After an error nothing was run; the error names the field of
 // the spec or the condition of the host that is at fault. It wraps ErrNoResources if a
 // retry may succeed, ErrSetup if not.

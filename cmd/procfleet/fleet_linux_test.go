@@ -131,7 +131,7 @@ func TestTheOutputOfAProcessIsShownFollowedAndKeptAfterItsEnd(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "talker"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	write(t, spec, "namespace: test\nname: talker\nproc_name: sh\nargs_pattern: talker\naccount: "+account(t)+"\ncontrol:\n  start: sh "+dir+"/talker </dev/null &\n"+
+	write(t, spec, "namespace: test\nname: talker\nproc_name: sh\nargs_pattern: talker\nlog_path: "+dir+"/talker.log\naccount: "+account(t)+"\ncontrol:\n  start: sh "+dir+"/talker </dev/null &\n"+
 		"  no_profile: true\nalive:\n  start_check_begin: 100ms\n  start_check_end: 200ms\n")
 	s.procfleet(0, "start", "-f", spec, "0:127.0.0.1")
 	var out string
@@ -146,6 +146,15 @@ func TestTheOutputOfAProcessIsShownFollowedAndKeptAfterItsEnd(t *testing.T) {
 	for range 5 {
 		following.WaitOutput(t, startTimeout, "line ")
 	}
+	if out := s.procfleet(0, "logs", "test/talker", "0:127.0.0.1", "--since", "1h"); !strings.HasPrefix(out, `line \u001b[31m1`+"\n") {
+		t.Errorf("since an hour:\n%.200s", out)
+	}
+	s.procfleet(1, "logs", "test/talker", "0:127.0.0.1", "--log-path") // the file does not exist yet
+	write(t, filepath.Join(dir, "talker.log"), "logged\n")
+	if out := s.procfleet(0, "logs", "test/talker", "0:127.0.0.1", "--log-path"); out != "logged\n" {
+		t.Errorf("the log file: %q", out)
+	}
+	s.procfleet(1, "logs", "test/talker", "0:127.0.0.1", "--log-path", "--since", "1h")
 	s.procfleet(0, "stop", "test/talker")
 	s.procfleet(0, "logs", "test/talker", "0:127.0.0.1")
 	s.procfleet(1, "logs", "test/nobody", "0:127.0.0.1")

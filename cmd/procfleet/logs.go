@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,9 @@ type logsFlags struct {
 	serverFlags
 	places   placeFlags
 	tail     int
+	age      string
+	since    time.Time
+	logPath  bool
 	follow   bool
 	business string
 }
@@ -36,9 +40,12 @@ func newLogs() *cobra.Command {
 		Long: `Show the standard output and standard error of a process and of its start command. PROCESS is NAMESPACE/NAME, and HOST an
 address as <cloud area>:<ip>; -l selects hosts by labels. With several hosts, at most 50, each line begins with its host.
 
-The agent keeps the last 8 to 16 MiB of a process that runs, and 64 KiB after its end. The command needs the right output.`,
+The agent keeps the last 8 to 16 MiB of a process that runs, and 64 KiB after its end. --since counts to the minute; if the
+agent was restarted since, it begins earlier. With --log-path the command shows the file log_path of the process, as the
+account of the process may read it. The command needs the right output.`,
 		Example: `  procfleet logs shop/web 0:10.0.0.1
   procfleet logs shop/web 0:10.0.0.1 -f --tail 10
+  procfleet logs shop/web 0:10.0.0.1 --since 10m
   procfleet logs shop/web -l zone=a1`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeProcesses,
@@ -48,6 +55,8 @@ The agent keeps the last 8 to 16 MiB of a process that runs, and 64 KiB after it
 	f.register(flags)
 	f.places.register(flags)
 	flags.IntVar(&f.tail, "tail", 200, "number of last lines, 0 to 10000")
+	flags.StringVar(&f.age, "since", "", "output since an age (10m) or time (2026-11-21T05:35:22Z)")
+	flags.BoolVar(&f.logPath, "log-path", false, "the file log_path of the process")
 	flags.BoolVarP(&f.follow, "follow", "f", false, "continuous output until Ctrl-C")
 	flags.StringVar(&f.business, "biz", "", "business that owns the hosts")
 	return cmd
@@ -60,6 +69,11 @@ func (f *logsFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	case len(names) != 1:
 		return command.Usagef("name one PROCESS, for example: procfleet logs shop/web 0:10.0.0.1")
+	}
+	if f.age != "" {
+		if f.since, err = sinceFlag(f.age); err != nil {
+			return err
+		}
 	}
 	if hosts, err = f.places.hosts(cmd, &f.serverFlags, hosts); err != nil {
 		return err
@@ -105,7 +119,7 @@ func (f *logsFlags) run(cmd *cobra.Command, args []string) error {
 // show passes the output of a process on one host to write, in whole lines except for the last
 // one.
 func (f *logsFlags) show(ctx context.Context, c *client.Client, host procfleet.Host, process string, write func(string) error) error {
-	query := client.OutputQuery{Host: host, Process: process, Business: f.business, Tail: f.tail, Follow: f.follow}
+	query := client.OutputQuery{Host: host, Process: process, Business: f.business, Tail: f.tail, Since: f.since, Log: f.logPath, Follow: f.follow}
 	rest := ""
 	for {
 		page, err := c.OutputPage(ctx, query)

@@ -159,8 +159,10 @@ type OutputQuery struct {
 	Host     procfleet.Host
 	Process  string // [procfleet.ProcessSpec.Key]
 	Tail     int
-	Cursor   string `json:",omitempty"`
-	Follow   bool   `json:",omitempty"`
+	Since    time.Time `json:",omitzero"`
+	Log      bool      `json:",omitempty"` // the log file of the process instead of its output
+	Cursor   string    `json:",omitempty"`
+	Follow   bool      `json:",omitempty"`
 }
 
 // OnTargets returns the business and the host.

@@ -37,7 +37,7 @@ func native() Dialect {
 			{Name: "native.register_new", Paths: []string{"/v1/registrations"}, Methods: post, Endpoint: Register{strictly[v1.RegisterRequest](decodeNativeRegister(RegisterNew)), nativeOutcomes[Registering]}},
 			{Name: "native.unregister", Paths: []string{"/v1/registrations/remove"}, Methods: post, Endpoint: Register{strictly[v1.ProcessRequest](decodeNativeUnregister), nativeOutcomes[Registering]}},
 			{Name: "native.processes", Paths: []string{"/v1/processes"}, Methods: get, Endpoint: ListProcesses{strictly[noBody](decodeProcessPage, "namespace", "business", "limit", "start"), nativeProcessPage}},
-			{Name: "native.output", Paths: []string{"/v1/processes/output"}, Methods: get, Endpoint: ShowOutput{strictly[noBody](decodeOutputQuery, "host", "process", "business", "tail", "cursor", "follow"), nativeOutput}},
+			{Name: "native.output", Paths: []string{"/v1/processes/output"}, Methods: get, Endpoint: ShowOutput{strictly[noBody](decodeOutputQuery, "host", "process", "business", "tail", "since", "log_path", "cursor", "follow"), nativeOutput}},
 			{Name: "native.process", Paths: []string{"/v1/processes/query"}, Methods: post, Endpoint: ShowProcesses{strictly[v1.ProcessRequest](decoded(decodeNativeBody, decodeProcessQuery)), nativeShowProcesses}},
 			{Name: "native.set_groups", Paths: []string{"/v1/groups"}, Methods: put, Endpoint: SetGroups{strictly[v1.GroupsRequest](decoded(decodeNativeBody, decodeNativeGroups)), nativeOutcomes[Grouping]}},
 			{Name: "native.groups", Paths: []string{"/v1/groups/query"}, Methods: post, Endpoint: ShowGroups{strictly[v1.GroupsQuery](decoded(decodeNativeBody, decodeGroupQuery)), nativeShowGroups}},

@@ -163,7 +163,13 @@ func decodeOutputQuery(r *Request) (OutputQuery, error) {
 	from := queryReader{Request: r}
 	q := OutputQuery{
 		Business: r.Query.Get("business"), Host: from.host("host"), Process: r.Query.Get("process"),
-		Tail: from.number("tail", defaultTail, 0, maxTail), Cursor: r.Query.Get("cursor"),
+		Tail: from.number("tail", defaultTail, 0, maxTail), Since: from.moment("since"), Cursor: r.Query.Get("cursor"),
+	}
+	if log := from.truth("log_path"); log != nil {
+		q.Log = *log
+	}
+	if q.Log && !q.Since.IsZero() {
+		from.fail("since", "is not possible with log_path: the agent does not know when a line of a log file was written")
 	}
 	if follow := from.truth("follow"); follow != nil {
 		q.Follow = *follow

@@ -24,7 +24,9 @@ type OutputQuery struct {
 	Key    string // of the process
 	File   string
 	Offset int64
-	Tail   int // lines
+	Tail   int           // lines
+	Age    time.Duration // instead of Tail: the output of this last time
+	Log    bool          // the log file of the process instead of its output
 }
 
 // OutputPage is a part of the output of a process, in any bytes.
@@ -34,19 +36,25 @@ type OutputPage struct {
 	Next int64 // offset in File after Data
 	More bool  // there is more already
 	Lost bool  // output between the requested position and Data is gone
+	// Problem says why File is empty, if the agent knows more.
+	Problem string
 }
 
 // Output requests a part of the output of a process from the agent of its host. The error wraps
 // [ErrNoAgent] or [ErrUnavailable] if it is temporary.
 func (b *Bus) Output(ctx context.Context, q OutputQuery) (OutputPage, error) {
-	reply, err := b.requestOutput(ctx, q.Host, &agentproto.Output{Key: q.Key, File: q.File, Offset: q.Offset, Tail: q.Tail})
+	reply, err := b.requestOutput(ctx, q.Host, &agentproto.Output{
+		Key: q.Key, File: q.File, Offset: q.Offset, Tail: q.Tail, AgeMS: q.Age.Milliseconds(), LogPath: q.Log,
+	})
 	switch {
 	case err != nil:
 		return OutputPage{}, err
 	case reply.Refused != "":
 		return OutputPage{}, fmt.Errorf("%w: the agent of host %s refused: %.200q", ErrUnavailable, q.Host, reply.Message)
+	case q.Log && !reply.LogPath:
+		return OutputPage{Problem: "the agent is of an earlier release, which does not read log files: upgrade it"}, nil
 	}
-	return OutputPage{File: reply.File, Data: reply.Data, Next: reply.Next, More: reply.More, Lost: reply.Lost}, nil
+	return OutputPage{File: reply.File, Data: reply.Data, Next: reply.Next, More: reply.More, Lost: reply.Lost, Problem: reply.Message}, nil
 }
 
 // requestOutput sets the header and the host of the request, and returns the reply.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/procfleet/procfleet/agent/proc"
 )
@@ -58,34 +59,52 @@ func (o *Outputs) filesOf(hash string) []outputFile {
 	return found
 }
 
-// OutputPage is a part of the output of a process.
-type OutputPage struct {
-	File string // number of the start of the process; "" if there is no output
-	Data []byte
-	Next int64 // offset after Data
-	More bool  // there is more already
-	Lost bool  // output between the requested position and Data is gone
+// OutputQuery selects a part of the output of a process: after an offset of a file; without a
+// file the output of the last time, or else the last lines.
+type OutputQuery struct {
+	Key    string
+	File   string
+	Offset int64
+	Lines  int
+	Age    time.Duration
+	Log    bool // the log file of the process instead of its output
 }
 
-// Read returns at most limit bytes of the output of a process: after an offset of a file, or
-// without a file the last lines.
-func (o *Outputs) Read(key, file string, offset int64, lines, limit int) (OutputPage, error) {
-	files := o.filesOf(hashOf(key))
-	if len(files) == 0 {
+// OutputPage is a part of the output of a process.
+type OutputPage struct {
+	File    string // number of the start of the process, or of the log file; "" if there is no output
+	Data    []byte
+	Next    int64  // offset after Data
+	More    bool   // there is more already
+	Lost    bool   // output between the requested position and Data is gone
+	Problem string // why there is no output, if more than that is known
+}
+
+// Read returns at most limit bytes of the output of a process.
+func (o *Outputs) Read(q OutputQuery, limit int) (OutputPage, error) {
+	files := o.filesOf(hashOf(q.Key))
+	switch {
+	case len(files) == 0:
 		return OutputPage{}, nil
+	case q.File == "" && q.Age > 0:
+		at, offset := o.writtenAfter(files, time.Now().Add(-q.Age))
+		return OutputPage{}.read(files, at, offset, limit)
+	case q.File == "":
+		return tail(files[len(files)-1], q.Lines, limit)
 	}
-	if file == "" {
-		return tail(files[len(files)-1], lines, limit)
-	}
-	number, _ := strconv.ParseInt(file, 10, 64) // an invalid number is older than every file
+	number, _ := strconv.ParseInt(q.File, 10, 64) // an invalid number is older than every file
 	at := slices.IndexFunc(files, func(f outputFile) bool { return f.number >= number })
 	if at < 0 {
-		return OutputPage{File: file, Next: offset}, nil
+		return OutputPage{File: q.File, Next: q.Offset}, nil
 	}
-	page := OutputPage{Lost: files[at].number != number}
-	if page.Lost {
-		offset = files[at].offset
+	if files[at].number != number {
+		return OutputPage{Lost: true}.read(files, at, files[at].offset, limit)
 	}
+	return OutputPage{}.read(files, at, q.Offset, limit)
+}
+
+// read reads from the offset of the file at, or from later files if it has nothing more.
+func (page OutputPage) read(files []outputFile, at int, offset int64, limit int) (OutputPage, error) {
 	for ; ; at++ {
 		f := files[at]
 		data, from, size, err := proc.ReadOutput(f.path, max(0, offset-f.offset), limit)

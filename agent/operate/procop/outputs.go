@@ -40,7 +40,7 @@ type Outputs struct {
 	log  logrus.FieldLogger
 	next atomic.Int64 // starts at the current time, so that no name is used twice
 
-	inUse sync.Map // paths of discarded files that a process has open
+	inUse sync.Map // paths of discarded files that a process has open, with their *growth
 }
 
 // NewOutputs returns the outputs in the folder dir.
@@ -71,7 +71,7 @@ func hashOf(key string) string {
 // the end of the output of a process. A file that a process has open is handled by Trim later.
 func (o *Outputs) Discard(path string) {
 	if proc.OutputHeld(path) {
-		o.inUse.Store(path, nil)
+		o.inUse.Store(path, &growth{})
 		return
 	}
 	o.discard(path)
@@ -107,7 +107,7 @@ func (o *Outputs) keepEnd(file outputFile) error {
 		err = os.Rename(file.path, last)
 	default:
 		if err = proc.CopyEnd(last, file.path, offset); err == nil {
-			err = os.Remove(file.path)
+			err = errors.Join(os.Chtimes(last, time.Time{}, info.ModTime()), os.Remove(file.path))
 		}
 	}
 	if err != nil {
@@ -142,7 +142,8 @@ func (o *Outputs) Recover() error {
 	return nil
 }
 
-// Trim shortens discarded files that processes have open, and discards the others.
+// Trim shortens discarded files that processes have open, and discards the others. It records
+// how the files grow.
 func (o *Outputs) Trim() {
 	limit := int64(maxOutput)
 	n := int64(0)
@@ -152,8 +153,11 @@ func (o *Outputs) Trim() {
 	if n > hostOutput/maxOutput {
 		limit = max(hostOutput/n, 2*lastOutput)
 	}
-	for key := range o.inUse.Range {
+	for key, value := range o.inUse.Range {
 		path, _ := key.(string)
+		if g, ok := value.(*growth); ok {
+			g.record(path)
+		}
 		if !proc.OutputHeld(path) {
 			o.discard(path)
 			o.inUse.Delete(path)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -22,7 +23,7 @@ func writeOutput(t *testing.T, o *Outputs, text string) string {
 
 func read(t *testing.T, o *Outputs, file string, offset int64, lines, limit int) OutputPage {
 	t.Helper()
-	page, err := o.Read("shop:web", file, offset, lines, limit)
+	page, err := o.Read(OutputQuery{Key: "shop:web", File: file, Offset: offset, Lines: lines}, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,12 +104,77 @@ func TestTheEndOfOutputRemainsAfterTheProcessHasEnded(t *testing.T) {
 
 func add(t *testing.T, path, text string) {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Clean(path), os.O_APPEND|os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Clean(path), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	if _, err := f.WriteString(text); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestOutputSinceATimeBeginsWithWhatWasWrittenThen(t *testing.T) {
+	t.Parallel()
+	o := NewOutputs(t.TempDir(), testenv.Log(t))
+	since := func(age time.Duration) string {
+		t.Helper()
+		page, err := o.Read(OutputQuery{Key: "shop:web", Age: age}, 100)
+		if err != nil || page.File == "" {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		return string(page.Data)
+	}
+	first := writeOutput(t, o, "first\n")
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(first, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if got := since(10 * time.Minute); got != "" {
+		t.Errorf("of a process that wrote an hour ago: %q", got)
+	}
+	second := writeOutput(t, o, "one\ntwo\n")
+	o.inUse.Store(second, &growth{samples: []sizeSample{{time.Now().Add(-time.Hour), 4}, {time.Now().Add(-time.Minute), 8}}})
+	add(t, second, "three\n")
+	for age, want := range map[time.Duration]string{
+		time.Second: "three\n", 5 * time.Minute: "two\nthree\n", 90 * time.Minute: "first\n",
+	} {
+		if got := since(age); got != want {
+			t.Errorf("since %s: %q, want %q", age, got, want)
+		}
+	}
+}
+
+func TestALogIsReadAndFollowedThroughRotation(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "web.log")
+	readLog := func(q OutputQuery) OutputPage {
+		t.Helper()
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		page, err := ReadLog(file, q, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page
+	}
+	add(t, path, "one\ntwo\n")
+	page := readLog(OutputQuery{Lines: 1})
+	if string(page.Data) != "two\n" || page.More || page.Lost {
+		t.Errorf("the tail: %+v", page)
+	}
+	add(t, path, "three\n")
+	if page = readLog(OutputQuery{File: page.File, Offset: page.Next}); string(page.Data) != "three\n" || page.Lost {
+		t.Errorf("followed: %+v", page)
+	}
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	add(t, path, "four\n")
+	if page = readLog(OutputQuery{File: page.File, Offset: page.Next}); string(page.Data) != "four\n" || !page.Lost {
+		t.Errorf("after rotation: %+v", page)
 	}
 }
