@@ -108,6 +108,7 @@ type FleetQuery struct {
 	Namespace string
 	Name      string // pattern, for example "web*"
 	Restarted bool   // only processes that the agent has restarted
+	Drift     bool   // requests [FleetProcess].Drift
 }
 
 // FleetProcess is a process in the last report of a host.
@@ -138,6 +139,9 @@ func (c *Client) FleetPage(ctx context.Context, q FleetQuery) (Page[FleetProcess
 	}
 	if q.Restarted {
 		values.Set("restarted", "true")
+	}
+	if q.Drift {
+		values.Set("drift", "true")
 	}
 	var answer v1.FleetProcessPage
 	err := c.do(ctx, get(q.pathOf("/v1/hosts/processes", "after", values)), &answer)

@@ -129,10 +129,11 @@ func (e *exchange) addProcesses(ctx context.Context, q *dialect.FleetPage, prese
 	if err != nil {
 		return false, fmt.Errorf("read the reports of %d hosts: %w", len(hosts), err)
 	}
+	before := len(found.Processes)
 	for i := range reports {
-		if len(found.Processes) >= q.Limit {
+		if full = len(found.Processes) >= q.Limit; full {
 			found.Next = hosts[i-1]
-			return true, nil
+			break
 		}
 		p, report := &presences[i], &reports[i]
 		for _, process := range report.Processes {
@@ -143,7 +144,39 @@ func (e *exchange) addProcesses(ctx context.Context, q *dialect.FleetPage, prese
 			}
 		}
 	}
-	return false, nil
+	if q.Drift {
+		err = e.addDrift(ctx, found.Processes[before:])
+	}
+	return full, err
+}
+
+// addDrift compares processes with their registrations.
+func (e *exchange) addDrift(ctx context.Context, found []dialect.FleetProcess) error {
+	ps := make([]catalog.Process, len(found))
+	for i := range found {
+		ps[i] = catalog.Process{Host: found[i].Host, Namespace: found[i].Namespace, Name: found[i].Name}
+	}
+	registered, err := e.api.store.Registrations(ctx, ps)
+	if err != nil {
+		return fmt.Errorf("read the registrations of %d processes: %w", len(ps), err)
+	}
+	for i, r := range registered {
+		found[i].Drift = driftFrom(r, &found[i].ReportedProcess)
+	}
+	return nil
+}
+
+// driftFrom returns the differences of a process from its registration. A process that was
+// stopped or killed on purpose is down and unsupervised without a difference.
+func driftFrom(r *catalog.Registration, p *catalog.ReportedProcess) []v1.DriftState {
+	if r == nil {
+		return []v1.DriftState{v1.DriftUnregistered}
+	}
+	all := remarks(&r.Spec, &dialect.ProcessEntry{Entry: catalog.Entry{Registration: r, Reported: p}, Alive: true})
+	if p.Desired == catalog.DesiredDown {
+		all = slices.DeleteFunc(all, func(s v1.DriftState) bool { return s != v1.DriftSpecDiffers })
+	}
+	return append([]v1.DriftState{}, all...)
 }
 
 // hostsAmong returns the hosts that the query names, in the order of the list: those of the

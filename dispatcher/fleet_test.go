@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -130,6 +131,35 @@ func TestHostsAreListedWithTheirProcessesIfRequested(t *testing.T) {
 	found, _ = pages[v1.Agent](t, d, "/v1/hosts", "hosts", url.Values{})
 	if a := found[0]; a.Processes != nil || a.FrozenUntil != nil {
 		t.Errorf("without processes: %+v", a)
+	}
+}
+
+func TestDriftIsTheDifferenceFromTheRegistration(t *testing.T) {
+	t.Parallel()
+	d, store := startFleet(t, 2)
+	register := func(host procfleet.Host, name, program string) {
+		t.Helper()
+		spec := procfleet.ProcessSpec{Namespace: "shop", Name: name, ProcName: program}
+		if _, err := store.Register(t.Context(), []catalog.Definition{{Spec: spec, Hosts: []procfleet.Host{host}}}, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register(fleetHost(0), "web", "web")
+	register(fleetHost(0), "db", "db") // in backoff
+	register(fleetHost(1), "db", "postgres")
+	found, _ := pages[v1.FleetProcess](t, d, "/v1/hosts/processes", "processes", url.Values{"drift": {"true"}})
+	got := map[string]string{}
+	for _, p := range found {
+		got[p.Host.String()+" "+p.Name] = fmt.Sprint(p.Drift)
+	}
+	want := map[string]string{
+		"0:10.0.0.0 web": "[]", "0:10.0.0.0 db": "[down]", "1:10.0.0.1 web": "[unregistered]", "1:10.0.0.1 db": "[spec_differs]",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("drift %v, want %v", got, want)
+	}
+	if found, _ = pages[v1.FleetProcess](t, d, "/v1/hosts/processes", "processes", url.Values{}); found[0].Drift != nil {
+		t.Errorf("drift without a request: %v", found[0].Drift)
 	}
 }
 

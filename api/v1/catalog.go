@@ -210,6 +210,8 @@ const (
 	DriftUnsupervised DriftState = "unsupervised"  // not supervised, but should be
 	DriftSpecDiffers  DriftState = "spec_differs"  // the registered or reported spec differs from the catalog
 	DriftRunning      DriftState = "running"       // none of the above
+	// DriftUnregistered is only in a [FleetProcess]: the process is reported, but not registered.
+	DriftUnregistered DriftState = "unregistered"
 )
 
 // DriftCounts is the number of hosts in each [DriftState].

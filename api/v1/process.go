@@ -77,6 +77,8 @@ type FleetProcess struct {
 	Key       string            `json:"key"`
 	Namespace string            `json:"namespace,omitempty"`
 	Name      string            `json:"name,omitempty"`
+	// Drift lists how the process differs from its registration; nil if not requested.
+	Drift []DriftState `json:"drift,omitzero"`
 	Reported
 }
 

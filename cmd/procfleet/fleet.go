@@ -250,7 +250,8 @@ func newPS() *cobra.Command {
 		Use:   "ps [NAME] [HOST...]",
 		Short: "List the processes of all hosts",
 		Long: `List the processes of the hosts with a live agent, by host, as in the agents' last reports; no host is queried. NAME is a
-name or pattern, and HOST an address as <cloud area>:<ip>.`,
+name or pattern, and HOST an address as <cloud area>:<ip>. DRIFT is what differs from the registration: down, unsupervised,
+spec differs, or unregistered.`,
 		Example: `  procfleet ps --state down
   procfleet ps 'web*' -l zone=a1 --restarted -o wide
   procfleet ps --biz 2 --module web --watch`,
@@ -303,6 +304,7 @@ func (f *psFlags) query(args []string) (q client.FleetQuery, err error) {
 			f.namespace, q.Name = namespace, name
 		}
 	}
+	q.Drift = true
 	q.Hosts, q.Modules, q.State, q.Namespace, q.Restarted = hosts, f.modules, f.state, f.namespace, f.restarted
 	return q, nil
 }
@@ -328,7 +330,7 @@ func (f *psFlags) show(cmd *cobra.Command, query client.FleetQuery) func(context
 
 func fleetTable(found []client.FleetProcess, footer string) *table {
 	t := &table{
-		header: []string{"HOST", "NAMESPACE", "NAME", "STATE", "PID", "SINCE", "RESTARTS", "CPU %", "MEMORY", "DESIRED", "PROGRAM", "VERSION", "LABELS"}, wide: 4,
+		header: []string{"HOST", "NAMESPACE", "NAME", "STATE", "PID", "SINCE", "RESTARTS", "DRIFT", "CPU %", "MEMORY", "DESIRED", "PROGRAM", "VERSION", "LABELS"}, wide: 4,
 		empty: "no processes", footer: footer,
 	}
 	for i := range found {
@@ -342,9 +344,18 @@ func fleetTable(found []client.FleetProcess, footer string) *table {
 			state += ", " + word
 		}
 		t.add(p.Host.String()+" "+p.Key, p.Host.String(), p.Namespace, cmp.Or(p.Name, p.Key), state, pid, since, strconv.Itoa(s.Restarts),
-			fmt.Sprintf("%.1f", s.CPU), memory, p.Desired, p.ProcName, s.Version, labelsText(p.Labels))
+			differencesText(p.Drift), fmt.Sprintf("%.1f", s.CPU), memory, p.Desired, p.ProcName, s.Version, labelsText(p.Labels))
 	}
 	return t
+}
+
+// differencesText returns the differences of a process from its registration in words.
+func differencesText(drift []v1.DriftState) string {
+	words := make([]string, len(drift))
+	for i, state := range drift {
+		words[i] = strings.ReplaceAll(string(state), "_", " ")
+	}
+	return strings.Join(words, ", ")
 }
 
 // splitTargets splits arguments into hosts, which contain an address, and names.

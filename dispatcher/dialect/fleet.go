@@ -67,6 +67,7 @@ type FleetPage struct {
 	Business string   // only hosts in the topology of the business
 	Modules  []string // only hosts of these modules of the business; none = all
 	Hosts    []procfleet.Host
+	Drift    bool // sets Drift of each process
 	HostFilter
 	ProcessFilter
 }
@@ -122,6 +123,7 @@ type FleetProcess struct {
 	AgentID    string
 	Labels     map[string]string
 	ReportedAt time.Time
+	Drift      []v1.DriftState // differences from the registration
 	catalog.ReportedProcess
 }
 

@@ -117,6 +117,9 @@ func decodeFleetPage(r *Request) (FleetPage, error) {
 		Limit: from.limit(), After: from.host("after"), Business: r.Query.Get("business"), Modules: r.Query["module"],
 		HostFilter: from.hostFilter(), ProcessFilter: from.processFilter(),
 	}
+	if with := from.truth("drift"); with != nil {
+		q.Drift = *with
+	}
 	if len(q.Modules) > 0 && q.Business == "" {
 		from.fail("module", "requires business")
 	}
@@ -130,7 +133,7 @@ func nativeFleet(_ *FleetPage, found FleetProcesses, _ string) Reply {
 	for i := range found.Processes {
 		p := &found.Processes[i]
 		page.Processes[i] = v1.FleetProcess{
-			Host: p.Host, AgentID: p.AgentID, Labels: p.Labels, Key: p.Key, Namespace: p.Namespace, Name: p.Name,
+			Host: p.Host, AgentID: p.AgentID, Labels: p.Labels, Key: p.Key, Namespace: p.Namespace, Name: p.Name, Drift: p.Drift,
 			Reported: *newNativeReported(&p.ReportedProcess, p.ReportedAt),
 		}
 	}
