@@ -107,6 +107,10 @@ type Registrations interface {
 	// Unregister removes registrations and reports, in order, which existed. A repeated
 	// call reports false.
 	Unregister(ctx context.Context, ps []Process) (existed []bool, err error)
+	// EndRegistrations removes the registrations that the request of a time made, by
+	// [Definition.Asked], and reports in order which it removed. A registration remains
+	// that is older, or that a later request has replaced.
+	EndRegistrations(ctx context.Context, ps []Process, asked time.Time) (ended []bool, err error)
 	// Registrations returns one entry per process, in order; nil for a process that is
 	// not registered.
 	Registrations(ctx context.Context, ps []Process) ([]*Registration, error)

@@ -34,7 +34,7 @@ func (s *submitter) dispatch(ctx context.Context, task *procfleet.Task, draft dr
 	err := s.audit(ctx, task, draft.Chunks)
 	if err == nil {
 		s.cfg.Reached(PointAudited)
-		err = s.register(ctx, draft.definitions, time.Time{})
+		err = s.register(ctx, draft.definitions, task.CreatedAt)
 	}
 	var sequences []uint64
 	if err == nil {
@@ -64,9 +64,8 @@ func (s *submitter) markDispatched(ctx context.Context, id procfleet.TaskID, seq
 	return nil
 }
 
-// register registers the specs of operations that were accepted at the time asked; zero
-// means now. A task that is rejected later leaves its registrations, because its specs
-// are valid.
+// register registers the specs of a task that was accepted at the time asked. A task that is
+// rejected later leaves its registrations, because its specs are valid.
 func (s *submitter) register(ctx context.Context, ds []catalog.Definition, asked time.Time) error {
 	if len(ds) == 0 {
 		return nil

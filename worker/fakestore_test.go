@@ -591,6 +591,29 @@ func (s *fakeStore) Report(_ context.Context, reports []catalog.Report) error {
 	return nil
 }
 
+func (s *fakeStore) EndRegistrations(_ context.Context, ps []catalog.Process, asked time.Time) ([]bool, error) {
+	if err := s.enter("EndRegistrations"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	ended := make([]bool, len(ps))
+	for i, p := range ps {
+		if _, there := s.registered[p]; there && s.asked[p].Equal(asked) {
+			delete(s.registered, p)
+			ended[i] = true
+		}
+	}
+	return ended, nil
+}
+
+func (s *fakeStore) Reported(_ context.Context, hosts []procfleet.Host) ([]catalog.Report, error) {
+	if err := s.enter("Reported"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	return each(hosts, s.reports), nil
+}
+
 func (s *fakeStore) FreezesOf(_ context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
 	if err := s.enter("FreezesOf"); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -57,6 +58,40 @@ func TestTheSweepRegistersWhatADispatcherLeft(t *testing.T) {
 	want := map[catalog.Process]string{app(1): "newer", app(2): "", app(3): "second"}
 	if !maps.Equal(got, want) {
 		t.Errorf("registered are %v, want %v", got, want)
+	}
+}
+
+// A registration ends with the task that made it if its host did not accept the operation.
+func TestAFailedFirstStartDoesNotRegisterForEver(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.agent(host(1), accept)
+	e.agent(host(2), accept)
+	if err := e.store.Report(t.Context(), []catalog.Report{{Host: host(4), Number: 1}}); err != nil { // its agent is away
+		t.Fatal(err)
+	}
+	c := chunk(procfleet.ActionStart, host(1), host(2), host(3), host(4), host(5))
+	if _, err := e.store.Register(t.Context(), []catalog.Definition{ // by a later request
+		{Spec: c.Specs[0], Hosts: []procfleet.Host{host(5)}, Asked: time.Now().Add(time.Hour)},
+	}, true); err != nil {
+		t.Fatal(err)
+	}
+	id := e.store.create(procfleet.LaneSmall, 5*time.Second, c).ID // the sweep registers and queues it
+	app := func(n int) catalog.Process { return catalog.Process{Host: host(n), Namespace: "test", Name: "app"} }
+	e.waitState(id, 0, procfleet.StateDelivered)
+	e.waitState(id, 1, procfleet.StateDelivered)
+	failed, refused := succeeded(0), succeeded(1)
+	failed.Code, failed.Reason = int(procfleet.CodeFailed), string(procfleet.ReasonCommandFailed)
+	refused.Code, refused.Reason = int(procfleet.CodeFailed), string(procfleet.ReasonRefused)
+	e.publish(id, host(1), failed)
+	e.publish(id, host(2), refused)
+	for item := 2; item < 5; item++ {
+		e.waitState(id, item, procfleet.StateUnreachable)
+	}
+	e.eventually(func() bool { return e.store.settled(id) }, "the task ends")
+	left := slices.SortedFunc(maps.Keys(e.store.allRegistered()), func(a, b catalog.Process) int { return a.Host.Addr.Compare(b.Host.Addr) })
+	if want := []catalog.Process{app(1), app(4), app(5)}; !slices.Equal(left, want) {
+		t.Errorf("registered are %v, want %v", left, want)
 	}
 }
 

@@ -87,6 +87,18 @@ func (st *standing) register(d *definition, now time.Time, replace bool) bool {
 
 // Unregister removes registrations and reports which existed.
 func (s *Catalog) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+	return s.unregister(ctx, ps, (*standing).registered)
+}
+
+// EndRegistrations removes the registrations that the request of a time made.
+func (s *Catalog) EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) ([]bool, error) {
+	return s.unregister(ctx, ps, func(st *standing) bool {
+		return st.registered() && st.askedAt.Equal(asked) && !st.registeredAt.Before(asked)
+	})
+}
+
+// unregister removes the selected registrations and reports which these were.
+func (s *Catalog) unregister(ctx context.Context, ps []catalog.Process, selects func(*standing) bool) ([]bool, error) {
 	keys := make([][]byte, len(ps)) // nil for an invalid process
 	for i, p := range ps {
 		if p.Validate() == nil {
@@ -99,11 +111,15 @@ func (s *Catalog) Unregister(ctx context.Context, ps []catalog.Process) ([]bool,
 			if key == nil {
 				continue
 			}
-			before, err := t.setStanding(key, func(st *standing) { st.spec = nil })
+			before, err := t.setStanding(key, func(st *standing) {
+				if existed[i] = selects(st); existed[i] {
+					st.spec = nil
+				}
+			})
 			if err != nil {
 				return nil, err
 			}
-			if existed[i] = before.registered(); existed[i] {
+			if existed[i] {
 				changed[string(before.spec)]--
 			}
 		}

@@ -127,6 +127,13 @@ func (s keeping) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, 
 	return existed, err
 }
 
+// endingAll ends every registration, whichever request made it.
+type endingAll struct{ store }
+
+func (s endingAll) EndRegistrations(ctx context.Context, ps []catalog.Process, _ time.Time) ([]bool, error) {
+	return s.store.Unregister(ctx, ps)
+}
+
 var errTooMany = errors.New("too many arguments")
 
 type small struct{ store }

@@ -115,6 +115,23 @@ func (m *Model) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 	return existed, nil
 }
 
+// EndRegistrations implements [catalog.Registrations].
+func (m *Model) EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) ([]bool, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	if err != nil {
+		return nil, err
+	}
+	ended := make([]bool, len(ps))
+	for i, p := range ps {
+		r := m.registered[p]
+		if ended[i] = r != nil && m.asked[p].Equal(asked) && !r.RegisteredAt.Before(asked); ended[i] {
+			delete(m.registered, p)
+		}
+	}
+	return ended, nil
+}
+
 // Registrations implements [catalog.Registrations].
 func (m *Model) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
 	unlock, err := m.lock(ctx)

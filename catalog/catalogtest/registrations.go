@@ -22,6 +22,7 @@ func registrationChecks() []Check {
 		{Name: "repeats within one call come one after the other", Fn: repeatsWithinCall},
 		{Name: "unregister says what was there", Fn: unregisterSays},
 		{Name: "what was unregistered is new again", Fn: newAgain},
+		{Name: "the registrations of a request end, and no others", Fn: registrationsEnd},
 		{Name: "what is given and returned is not shared", Fn: notShared},
 		{Name: "registered hosts are walked in order, each once", Fn: hostsWalked},
 		{Name: "a walk goes on after a host that is unregistered", Fn: walkAfterAbsent},
@@ -132,6 +133,30 @@ func lateReplaces(ctx context.Context, t T, s Subject) {
 	registerOn(ctx, t, s, true, "shop", "web", "now", a)
 	register(ctx, t, s, true, late("missed", again, a))
 	equal(t, "specs after the same was asked for again", marks(ctx, t, s, ps...), []string{"now", "now"})
+}
+
+func registrationsEnd(ctx context.Context, t T, s Subject) {
+	hs := hosts(4)
+	ps := processes(hs, "shop", "web")
+	registerOn(ctx, t, s, true, "shop", "web", "old", hs[0])
+	pass(ctx, t, s)
+	asked, err := s.Now(ctx)
+	must(t, err, "now")
+	pass(ctx, t, s)
+	register(ctx, t, s, true, catalog.Definition{Spec: marked("shop", "web", "asked"), Hosts: hs[:3], Asked: asked})
+	registerOn(ctx, t, s, true, "shop", "web", "later", hs[1])
+	end := func(at time.Time, want ...bool) {
+		t.Helper()
+		ended, err := s.EndRegistrations(ctx, append(slices.Clone(ps), ps[2]), at)
+		must(t, err, "end registrations")
+		equal(t, "ended", ended, want)
+	}
+	end(asked.Add(time.Microsecond), false, false, false, false, false)
+	equal(t, "specs", marks(ctx, t, s, ps...), []string{"asked", "later", "asked", ""})
+	end(asked, false, false, true, false, false)
+	equal(t, "specs", marks(ctx, t, s, ps...), []string{"asked", "later", "", ""})
+	equal(t, "entry", entries(ctx, t, s, ps[2])[0], catalog.Entry{Process: ps[2]})
+	end(asked, false, false, false, false, false)
 }
 
 // pass waits until the store's clock has advanced.

@@ -3,6 +3,7 @@ package catalogtest
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -40,6 +41,8 @@ func answers(ctx context.Context, t T, s catalog.Store) map[string]int {
 	count("Register", len(existed), err)
 	gone, err := s.Unregister(ctx, nil)
 	count("Unregister", len(gone), err)
+	gone, err = s.EndRegistrations(ctx, nil, time.UnixMicro(1))
+	count("EndRegistrations", len(gone), err)
 	registered, err := s.Registrations(ctx, nil)
 	count("Registrations", len(registered), err)
 	count("Report", 0, s.Report(ctx, nil))
@@ -72,6 +75,7 @@ func calls(ctx context.Context, s catalog.Store) map[string]error {
 	errs := map[string]error{}
 	_, errs["Register"] = s.Register(ctx, []catalog.Definition{{Spec: marked("shop", "web", "w"), Hosts: []procfleet.Host{h}}}, true)
 	_, errs["Unregister"] = s.Unregister(ctx, []catalog.Process{p})
+	_, errs["EndRegistrations"] = s.EndRegistrations(ctx, []catalog.Process{p}, time.UnixMicro(1))
 	_, errs["Registrations"] = s.Registrations(ctx, []catalog.Process{p})
 	_, errs["RegisteredHosts"] = s.RegisteredHosts(ctx, "shop", "web", procfleet.Host{}, 10)
 	errs["Report"] = s.Report(ctx, []catalog.Report{report(h, 1, running("shop", "web", 1))})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -104,13 +105,16 @@ return table.concat(existed), #put > 0
 // KEYS[4] dirty marks
 // KEYS[5] key of the stored reply
 // ARGV[1] token of the dirty marks
-// ARGV[2..] members
-// Returns a digit for each member: 1 if it was registered.
+// ARGV[2] time of the request whose registrations are removed; "" means all
+// ARGV[3..] members
+// Returns a digit for each member: 1 if it was removed.
 var unregisterScript = answeringOnce(4, luaUses+`
 local existed, gone, dirty = {}, {}, {}
-for i, old in ipairs(redis.call('HMGET', KEYS[1], unpack(ARGV, 2))) do
-  local member = ARGV[i + 1]
-  existed[i] = old and not gone[member] and '1' or '0'
+local asked = ARGV[2]
+for i, old in ipairs(redis.call('HMGET', KEYS[1], unpack(ARGV, 3))) do
+  local member = ARGV[i + 2]
+  local made = old and (asked == '' or string.sub(old, 33) == asked and string.sub(old, 17, 32) >= asked)
+  existed[i] = made and not gone[member] and '1' or '0'
   if existed[i] == '1' then
     gone[member] = true
     gone[#gone + 1] = member
@@ -276,6 +280,15 @@ func readExisted(c *redisconn.Call, existed []*bool) error {
 // 500 registrations of a namespace. It then removes processes that are not reported
 // from the index. If that fails, the next [Catalog.EntryPage] does it.
 func (s *Catalog) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+	return s.unregister(ctx, ps, "")
+}
+
+// EndRegistrations removes registrations as [Catalog.Unregister] does.
+func (s *Catalog) EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) ([]bool, error) {
+	return s.unregister(ctx, ps, redisconn.StampText(asked))
+}
+
+func (s *Catalog) unregister(ctx context.Context, ps []catalog.Process, asked string) ([]bool, error) {
 	existed := make([]bool, len(ps))
 	token := redisconn.NewToken()
 	parts := byNamespace(ps)
@@ -285,7 +298,7 @@ func (s *Catalog) Unregister(ctx context.Context, ps []catalog.Process) ([]bool,
 		calls[i] = &redisconn.Call{
 			Script: unregisterScript,
 			Keys:   []string{keys.registrations(), keys.specs(), keys.uses(), keys.dirtyMarks(), keys.answer(redisconn.NewToken())},
-			Args:   append([]any{token}, part.members()...),
+			Args:   append([]any{token, asked}, part.members()...),
 		}
 	}
 	if len(calls) == 0 {

@@ -17,7 +17,7 @@ import (
 // askedAbove is the number of hosts above which a disruptive operation needs a confirmation.
 const askedAbove = 50
 
-var errNotConfirmed = errors.New("not confirmed, nothing was submitted")
+var errNotConfirmed = errors.New("not confirmed, nothing was changed")
 
 // confirm asks the user before a stop, kill or release on more than askedAbove hosts. It never
 // asks without a terminal.
@@ -28,16 +28,26 @@ func (f *opFlags) confirm(cmd *cobra.Command, s client.Submission) error {
 	default:
 		return nil
 	}
-	in, isFile := cmd.InOrStdin().(*os.File)
-	if f.submission.yes || !isFile || !term.IsTerminal(int(in.Fd())) || !isTerminal(cmd.ErrOrStderr()) {
+	if f.submission.yes || !answers(cmd) {
 		return nil
 	}
 	hosts, err := f.countHosts(cmd, s)
 	if err != nil || hosts <= askedAbove {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s on %d hosts? Type yes to go on: ", action, hosts)
-	line, _ := bufio.NewReader(in).ReadString('\n')
+	return askUser(cmd, fmt.Sprintf("%s on %d hosts?", action, hosts))
+}
+
+// answers reports whether a user at a terminal can answer a question.
+func answers(cmd *cobra.Command) bool {
+	in, isFile := cmd.InOrStdin().(*os.File)
+	return isFile && term.IsTerminal(int(in.Fd())) && isTerminal(cmd.ErrOrStderr())
+}
+
+// askUser returns errNotConfirmed unless the user answers yes.
+func askUser(cmd *cobra.Command, question string) error {
+	fmt.Fprint(cmd.ErrOrStderr(), question, " Type yes to go on: ")
+	line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 	if strings.TrimSpace(line) != "yes" {
 		return errNotConfirmed
 	}

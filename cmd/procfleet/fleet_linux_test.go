@@ -165,6 +165,35 @@ func TestTheOutputOfAProcessIsShownFollowedAndKeptAfterItsEnd(t *testing.T) {
 	}
 }
 
+func TestHostsThatNeverExistedAreNotRegisteredLater(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir())
+	spec := sleeperSpec(t)
+	registered := func() string {
+		t.Helper()
+		return s.procfleet(0, "process", "list", "--namespace", "test")
+	}
+	s.procfleet(exitHostsFailed, "start", "-f", spec, "0:10.0.0.1", "0:127.0.0.1")
+	if out := registered(); strings.Contains(out, "10.0.0.1") || !strings.Contains(out, "127.0.0.1") {
+		t.Errorf("after a start that failed on a host that does not exist:\n%s", out)
+	}
+	s.procfleet(0, "registration", "add", "-f", spec, "--host", "0:10.0.0.2", "--dry-run")
+	if out := registered(); strings.Contains(out, "10.0.0.2") {
+		t.Errorf("after a dry run:\n%s", out)
+	}
+	s.procfleet(0, "registration", "add", "-f", spec, "--host", "0:10.0.0.2")
+	if out := s.procfleet(0, "registration", "prune", "--namespace", "test", "--plan"); !strings.Contains(out, "0:10.0.0.2") || strings.Contains(out, "127.0.0.1") {
+		t.Errorf("the plan of a prune:\n%s", out)
+	}
+	if out := registered(); !strings.Contains(out, "10.0.0.2") {
+		t.Errorf("the plan has removed it:\n%s", out)
+	}
+	s.procfleet(0, "registration", "prune", "--namespace", "test")
+	if out := registered(); strings.Contains(out, "10.0.0.2") || !strings.Contains(out, "127.0.0.1") {
+		t.Errorf("after the prune:\n%s", out)
+	}
+}
+
 func TestFailuresOfATaskAreGroupedByMessage(t *testing.T) {
 	t.Parallel()
 	s := up(t, t.TempDir())

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ import (
 type registrationFlags struct {
 	serverFlags
 	hosts hostFlags
+	plan  bool
 }
 
 func newRegistration() *cobra.Command {
@@ -22,12 +24,13 @@ func newRegistration() *cobra.Command {
 		Use:   "registration",
 		Short: "Manage process registrations for operations with --registered",
 		Example: `  procfleet registration add -f spec.yaml --host 0:10.0.0.1
-  procfleet registration remove --namespace shop --name web --host 0:10.0.0.1`,
+  procfleet registration remove --namespace shop --name web --host 0:10.0.0.1
+  procfleet registration prune --namespace shop --plan`,
 	}
 	var f registrationFlags
 	f.register(cmd.PersistentFlags())
 	f.hosts.register(cmd.PersistentFlags())
-	cmd.AddCommand(newRegistrationAdd(&f), newRegistrationRemove(&f))
+	cmd.AddCommand(newRegistrationAdd(&f), newRegistrationRemove(&f), newRegistrationPrune(&f))
 	return cmd
 }
 
@@ -52,7 +55,7 @@ one of op, with namespace and name. The command exits with 3 if some host failed
 			if err := spec.ValidateIdentity(); err != nil {
 				return command.Usagef("-f %s: %w", specFile, err)
 			}
-			return f.run(cmd, func(c *client.Client, on client.Targets) ([]client.Outcome, error) {
+			return f.run(cmd, spec.Namespace, spec.Name, func(c *client.Client, on client.Targets) ([]client.Outcome, error) {
 				if keep {
 					return c.RegisterNew(cmd.Context(), spec, on)
 				}
@@ -62,6 +65,7 @@ one of op, with namespace and name. The command exits with 3 if some host failed
 	}
 	cmd.Flags().StringVarP(&specFile, "file", "f", "", "process spec, YAML or JSON; - for standard input (required)")
 	cmd.Flags().BoolVar(&keep, "keep", false, "existing registrations unchanged")
+	planFlags(cmd.Flags(), &f.plan, "show the present registrations, without changes")
 	return cmd
 }
 
@@ -77,17 +81,19 @@ with 3 if some host failed.`,
 			if err := name.check(); err != nil {
 				return err
 			}
-			return f.run(cmd, func(c *client.Client, on client.Targets) ([]client.Outcome, error) {
+			return f.run(cmd, name.namespace, name.name, func(c *client.Client, on client.Targets) ([]client.Outcome, error) {
 				return c.Unregister(cmd.Context(), name.namespace, name.name, on)
 			})
 		},
 	}
 	name.register(cmd.Flags(), "required")
+	planFlags(cmd.Flags(), &f.plan, "show the present registrations, without changes")
 	return cmd
 }
 
-// run calls the API for the hosts and shows the outcome of each host.
-func (f *registrationFlags) run(cmd *cobra.Command, call func(*client.Client, client.Targets) ([]client.Outcome, error)) error {
+// run calls the API for the hosts and shows the outcome of each host. With --plan it shows
+// on which hosts the process is registered.
+func (f *registrationFlags) run(cmd *cobra.Command, namespace, name string, call func(*client.Client, client.Targets) ([]client.Outcome, error)) error {
 	hosts, err := f.hosts.all(cmd)
 	if err != nil {
 		return err
@@ -96,11 +102,33 @@ func (f *registrationFlags) run(cmd *cobra.Command, call func(*client.Client, cl
 	if err != nil {
 		return err
 	}
+	if f.plan {
+		found, err := c.ProcessesOn(cmd.Context(), namespace, name, client.Targets{Hosts: hosts})
+		if err != nil {
+			return err
+		}
+		return f.printRegistered(cmd.OutOrStdout(), found)
+	}
 	outcomes, err := call(c, client.Targets{Hosts: hosts})
 	if err != nil {
 		return err
 	}
 	return f.printOutcomes(cmd.OutOrStdout(), map[string][]client.Outcome{"results": outcomes}, "", outcomes)
+}
+
+// printRegistered writes the hosts of processes, and whether these are registered there.
+func (f *registrationFlags) printRegistered(out io.Writer, found []client.Process) error {
+	return f.print(out, map[string][]client.Process{"processes": found}, func(out io.Writer) error {
+		table := newTable(out)
+		for i := range found {
+			p, state := &found[i], "not registered"
+			if p.Registration != nil {
+				state = "registered since " + p.Registration.RegisteredAt.Local().Format(time.DateTime)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\n", p.Host, oneLine(p.Namespace+"/"+p.Name), state)
+		}
+		return table.Flush()
+	})
 }
 
 // printOutcomes writes the response as JSON, or the headline and the outcome of each host.

@@ -117,6 +117,10 @@ func (s *Instrumented) Register(ctx context.Context, ds []catalog.Definition, re
 	return one(ctx, s, "register", func(ctx context.Context) ([][]bool, error) { return s.Full.Register(ctx, ds, replace) })
 }
 
+func (s *Instrumented) EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) ([]bool, error) {
+	return one(ctx, s, "end_registrations", func(ctx context.Context) ([]bool, error) { return s.Full.EndRegistrations(ctx, ps, asked) })
+}
+
 func (s *Instrumented) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
 	return one(ctx, s, "unregister", func(ctx context.Context) ([]bool, error) { return s.Full.Unregister(ctx, ps) })
 }

@@ -72,7 +72,7 @@ func (e *engine) Apply(agentproto.Settings) {}
 // Interrupt does nothing: the commands of this engine are short.
 func (e *engine) Interrupt(string, journal.ID) {}
 
-func (e *engine) Output(string, string, int64, int) (operate.OutputPage, error) {
+func (e *engine) Output(operate.OutputQuery) (operate.OutputPage, error) {
 	return operate.OutputPage{}, nil
 }
 

@@ -336,6 +336,14 @@ func (c *client) Register(ctx context.Context, ds []catalog.Definition, replace 
 	return write(ctx, c, func(s *stores.Bolt) ([][]bool, error) { return s.Register(ctx, ds, replace) })
 }
 
+func (c *client) EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) ([]bool, error) {
+	return write(ctx, c, func(s *stores.Bolt) ([]bool, error) { return s.EndRegistrations(ctx, ps, asked) })
+}
+
+func (c *client) Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error) {
+	return read(ctx, c, func(s *stores.Bolt) ([]catalog.Report, error) { return s.Reported(ctx, hosts) })
+}
+
 func (c *client) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
 	return read(ctx, c, func(s *stores.Bolt) ([][]catalog.Freeze, error) { return s.FreezesOf(ctx, hosts) })
 }

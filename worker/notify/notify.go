@@ -37,6 +37,8 @@ const PointBeforeNotify = "worker.before-notify"
 // Config holds the dependencies and settings of a [Notifier].
 type Config struct {
 	Store       Store
+	// BeforeEvent is called before the event of a task is published, and again if that fails.
+	BeforeEvent func(ctx context.Context, task *procfleet.Task) error
 	Bus         *bus.Bus
 	Audit       *audit.Log // nil records nothing
 	Clock       *storecall.Clock
@@ -223,6 +225,10 @@ func (n *Notifier) publish(ctx context.Context, task *procfleet.Task) *completio
 	e.ctx, e.span = n.traceEnd(ctx, task)
 	n.cfg.Reached(PointBeforeNotify)
 	if !task.EventPublished {
+		if err := n.cfg.BeforeEvent(e.ctx, task); err != nil {
+			e.wait = func() error { return err }
+			return e
+		}
 		event := bus.FinishedEvent(*task)
 		e.wait = n.cfg.Bus.PublishFinished(e.ctx, &event)
 	}

@@ -37,9 +37,11 @@ type Store interface {
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
 }
 
-// Registrar stores the registrations of accepted tasks.
+// Registrar stores and ends the registrations of accepted tasks, and reads reports.
 type Registrar interface {
 	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
+	EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) (ended []bool, err error)
+	Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error)
 }
 
 // Config holds the dependencies and settings of a [Sweeper].

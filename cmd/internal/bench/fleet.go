@@ -39,6 +39,7 @@ var fleetLists = []struct{ what, path string }{
 	{"hosts, first page of 100", "/v1/hosts?limit=100"},
 	{"hosts with processes, first page of 100", "/v1/hosts?limit=100&processes=true"},
 	{"processes, first page of 100", "/v1/hosts/processes?limit=100"},
+	{"processes with drift, first page of 100", "/v1/hosts/processes?limit=100&drift=true"},
 	{"hosts with a label that 1 in 1000 has, page of 10", "/v1/hosts?limit=10&label=zone=a"},
 	{"processes that are down, 1 in 1000, page of 10", "/v1/hosts/processes?limit=10&state=down"},
 }

@@ -1,0 +1,82 @@
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// ResultReader reads the results of tasks.
+type ResultReader interface {
+	Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) (page []procfleet.ItemResult, next string, err error)
+}
+
+// Registrations ends the registrations of tasks.
+type Registrations struct {
+	Store     ResultReader
+	Registrar Registrar
+}
+
+// endedPage is the number of results read at once.
+const endedPage = 1000
+
+// End removes the registrations that a task made, and whose hosts did not accept
+// the operation: it was canceled or refused, or the host is unreachable and no agent of it has
+// ever reported. Registrations that are older or were replaced since remain. A task with
+// several actions may have been accepted in part, so only unreachable hosts count there. It may
+// be repeated.
+func (r *Registrations) End(ctx context.Context, task *procfleet.Task) error {
+	if !slices.ContainsFunc(task.Actions, procfleet.Action.Registers) || task.RetryOf != "" {
+		return nil
+	}
+	states := []procfleet.State{procfleet.StateUnreachable}
+	if len(task.Actions) == 1 {
+		states = append(states, procfleet.StateCancelled, procfleet.StateFailed)
+	}
+	for _, state := range states {
+		query := taskstore.ResultQuery{State: state, Limit: endedPage}
+		for more := task.Counts[state] > 0; more; more = query.Cursor != "" {
+			items, next, err := r.Store.Results(ctx, task.ID, query)
+			if err != nil {
+				return fmt.Errorf("read results to end registrations: %w", err)
+			}
+			if err := r.endOf(ctx, task, items); err != nil {
+				return fmt.Errorf("end registrations: %w", err)
+			}
+			query.Cursor = next
+		}
+	}
+	return nil
+}
+
+func (r *Registrations) endOf(ctx context.Context, task *procfleet.Task, items []procfleet.ItemResult) error {
+	items = slices.DeleteFunc(items, func(it procfleet.ItemResult) bool {
+		return it.Item.Target.Host.IsZero() || it.Spec.Namespace == "" || it.Spec.Name == "" ||
+			it.State == procfleet.StateFailed && it.Result.Reason != procfleet.ReasonRefused
+	})
+	hosts := make([]procfleet.Host, len(items))
+	for i := range items {
+		hosts[i] = items[i].Item.Target.Host
+	}
+	reports, err := r.Registrar.Reported(ctx, hosts)
+	if err != nil {
+		return err
+	}
+	var ps []catalog.Process
+	for i := range items {
+		it := &items[i]
+		if it.State == procfleet.StateUnreachable && reports[i].Number != 0 {
+			continue
+		}
+		ps = append(ps, catalog.Process{Host: hosts[i], Namespace: it.Spec.Namespace, Name: it.Spec.Name})
+	}
+	if len(ps) == 0 {
+		return nil
+	}
+	_, err = r.Registrar.EndRegistrations(ctx, ps, task.CreatedAt)
+	return err
+}
