@@ -90,7 +90,7 @@ func (w *Worker) connect(outage *storecall.Outage) (err error) {
 	w.notify, err = notify.New(notify.Config{
 		Store: cfg.Store, Bus: cfg.Bus, Audit: cfg.Audit, Clock: w.link.Clock, Metrics: w.link.Metrics, Tracer: cfg.Tracer,
 		BeforeEvent: (&sweep.Registrations{Store: cfg.Store, Registrar: cfg.Store}).End,
-		Receivers: cfg.Receivers, CallbackTLS: cfg.CallbackTLS, Callback: timing.Callback, CallbackFor: timing.CallbackFor,
+		Receivers:   cfg.Receivers, CallbackTLS: cfg.CallbackTLS, Callback: timing.Callback, CallbackFor: timing.CallbackFor,
 		RetryMin: timing.Sweep.RevisitMin, RetryMax: timing.Sweep.RevisitMax,
 		Reached: cfg.Reached, Log: w.log.WithField("component", "worker.notify"),
 	})

@@ -36,7 +36,7 @@ const PointBeforeNotify = "worker.before-notify"
 
 // Config holds the dependencies and settings of a [Notifier].
 type Config struct {
-	Store       Store
+	Store Store
 	// BeforeEvent is called before the event of a task is published, and again if that fails.
 	BeforeEvent func(ctx context.Context, task *procfleet.Task) error
 	Bus         *bus.Bus
