@@ -26,6 +26,9 @@ type Selection struct {
 	Modules []string `json:"modules,omitempty"`
 	// Hosts limits the selection to these hosts; empty: no limit.
 	Hosts []Host `json:"hosts,omitempty"`
+	// Labels limits the selection to hosts that all these filters of labels and facts
+	// match, "key=pattern", "key!=pattern" or "key"; empty: no limit.
+	Labels []string `json:"labels,omitempty"`
 }
 
 // Validate checks everything in a selection that does not need the catalog.
@@ -46,7 +49,7 @@ func (s *Selection) Validate() error {
 	if _, err := path.Match(s.Name, ""); err != nil {
 		errs = append(errs, &FieldError{"name", fmt.Sprintf("%q is no pattern: a [ needs its ], and a \\ something after it", clip(s.Name))})
 	}
-	errs = append(errs, boundText("name", s.Name, MaxKey), boundNames("sets", s.Sets), boundNames("modules", s.Modules))
+	errs = append(errs, boundText("name", s.Name, MaxKey), boundNames("sets", s.Sets), boundNames("modules", s.Modules), boundNames("labels", s.Labels))
 	return errors.Join(errs...)
 }
 

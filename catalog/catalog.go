@@ -233,6 +233,7 @@ type Store interface {
 	Registrations
 	Entries
 	Groups
+	HostLabels
 	Freezes
 	Templates
 	Topologies

@@ -67,6 +67,12 @@ func (c *Client) SetGroups(ctx context.Context, g Grouping, on Targets) ([]Outco
 	return c.change(ctx, http.MethodPut, "/v1/groups", on, v1.GroupsRequest{Grouping: g, Targets: on})
 }
 
+// LabelHosts removes labels of hosts by their keys, then sets labels. The server adds them to
+// the labels that agents announce.
+func (c *Client) LabelHosts(ctx context.Context, set map[string]string, remove []string, on Targets) ([]Outcome, error) {
+	return c.change(ctx, http.MethodPut, "/v1/labels", on, v1.LabelsRequest{Set: set, Remove: remove, Targets: on})
+}
+
 // GroupsOn returns the groups of a namespace for each of the hosts, then for each
 // agent id.
 func (c *Client) GroupsOn(ctx context.Context, namespace string, on Targets) ([]HostGroups, error) {

@@ -89,6 +89,7 @@ var changing = map[string]struct{ method, path, body string }{
 	"native.output":           {http.MethodGet, "/v1/processes/output?host=0:10.0.0.9&process=shop/web", ``},
 	"native.pause":            {http.MethodPost, "/v1/tasks/TASK/pause", `{"reason":"release"}`},
 	"native.register":         {http.MethodPut, "/v1/registrations", `{"process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{"start":"./start.sh hunter2"}},"hosts":["0:10.0.0.1"]}`},
+	"native.label_hosts":      {http.MethodPut, "/v1/labels", `{"set":{"zone":"a"},"hosts":["0:10.0.0.1"]}`},
 	"native.set_groups":       {http.MethodPut, "/v1/groups", `{"namespace":"shop","groups":[],"hosts":["0:10.0.0.1"]}`},
 	"native.bind_agents":      {http.MethodPost, "/v1/agents/bindings", `{"bindings":[{"host":"0:10.0.0.9","agent_id":"a-1"}]}`},
 	"native.freeze":           {http.MethodPut, "/v1/freezes", `{"hosts":["0:10.0.0.1"],"ttl":"2h","reason":"hunter2"}`},

@@ -40,6 +40,7 @@ type Store interface {
 	taskstore.Clock
 	catalog.Registrations
 	catalog.Groups
+	catalog.HostLabels
 	catalog.Freezes
 	catalog.Templates
 	catalog.Topologies

@@ -37,6 +37,7 @@ func endpoints() []endpoint {
 
 		replies(apps.Registration, onTargets, (*exchange).register),
 		replies(apps.Registration, onTargets, (*exchange).setGroups),
+		replies(apps.Registration, onTargets, (*exchange).labelHosts),
 		replies(apps.Reading, onTargets, (*exchange).showGroups),
 		replies(apps.Reading, onTargets, (*exchange).showProcesses),
 		replies(apps.Reading, inBusiness, (*exchange).listProcesses),

@@ -56,6 +56,7 @@ var endpointRequests = map[reflect.Type]endpointRequest{
 	reflect.TypeFor[dialect.ShowOutput]():      {http.MethodGet, "/v1/processes/output?host=0:10.0.0.1&process=shop/web&business=2", "", forbidden, false},
 	reflect.TypeFor[dialect.ListAudit]():       {http.MethodGet, "/v1/audit", "", allowed, false},
 	reflect.TypeFor[dialect.Register]():        {http.MethodPut, "/v1/registrations", `{"business":"2","process":{"namespace":"shop","name":"web","proc_name":"nginx"},"hosts":["0:10.0.0.1"]}`, forbidden, false},
+	reflect.TypeFor[dialect.LabelHosts]():      {http.MethodPut, "/v1/labels", `{"business":"2","set":{"zone":"a"},"hosts":["0:10.0.0.1"]}`, forbidden, false},
 	reflect.TypeFor[dialect.SetGroups]():       {http.MethodPut, "/v1/groups", `{"business":"2","namespace":"shop","groups":[],"hosts":["0:10.0.0.1"]}`, forbidden, false},
 	reflect.TypeFor[dialect.ShowGroups]():      {http.MethodPost, "/v1/groups/query", `{"business":"2","namespace":"shop","hosts":["0:10.0.0.1"]}`, forbidden, false},
 	reflect.TypeFor[dialect.ShowProcesses]():   {http.MethodPost, "/v1/processes/query", `{"business":"2","process":{"namespace":"shop","name":"web"},"hosts":["0:10.0.0.1"]}`, forbidden, false},

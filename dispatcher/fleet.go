@@ -223,7 +223,7 @@ func (s *hostScan) next(ctx context.Context) ([]taskstore.Presence, error) {
 		if s.over = len(page) < s.batch; len(page) > 0 {
 			s.after = page[len(page)-1].Host
 		}
-		return page, nil
+		return page, addLabels(ctx, s.store, page)
 	}
 	i, found := slices.BinarySearchFunc(s.among, s.after, compareHosts)
 	if found {
@@ -242,5 +242,6 @@ func (s *hostScan) next(ctx context.Context) ([]taskstore.Presence, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up the agents of %d hosts: %w", len(part), err)
 	}
-	return slices.DeleteFunc(presences, func(p taskstore.Presence) bool { return !live(&p) }), nil
+	presences = slices.DeleteFunc(presences, func(p taskstore.Presence) bool { return !live(&p) })
+	return presences, addLabels(ctx, s.store, presences)
 }

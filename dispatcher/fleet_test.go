@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,6 +162,53 @@ func TestDriftIsTheDifferenceFromTheRegistration(t *testing.T) {
 	if found, _ = pages[v1.FleetProcess](t, d, "/v1/hosts/processes", "processes", url.Values{}); found[0].Drift != nil {
 		t.Errorf("drift without a request: %v", found[0].Drift)
 	}
+}
+
+func TestLabelsOfTheServerApplyInListsAndSelections(t *testing.T) {
+	t.Parallel()
+	d, store := startFleet(t, 12)
+	ids := shopCatalog(t, store)
+	label := func(body string, want ...float64) {
+		t.Helper()
+		a := d.call(http.MethodPut, "/v1/labels", body)
+		results, _ := a.body["results"].([]any)
+		for i, r := range results {
+			if entry, _ := r.(map[string]any); i >= len(want) || entry["code"] != want[i] {
+				t.Errorf("%s: %s", body, a.text)
+			}
+		}
+		if a.status != http.StatusOK || len(results) != len(want) {
+			t.Fatalf("%s: %d %s", body, a.status, a.text)
+		}
+	}
+	hosts := func(filter string) (found []string) {
+		t.Helper()
+		agents, _ := pages[v1.Agent](t, d, "/v1/hosts", "hosts", url.Values{"label": {filter}})
+		for _, a := range agents {
+			found = append(found, a.Host.String())
+		}
+		return found
+	}
+	label(`{"set":{"zone":"b","canary":"yes"},"hosts":["0:10.0.0.0","3:10.0.0.4"]}`, 0, 0) // the second one has no agent
+	if got := hosts("zone=b"); !slices.Equal(got, []string{"0:10.0.0.0"}) {
+		t.Errorf("zone=b: %v", got)
+	}
+	if got := hosts("zone=a"); !slices.Equal(got, []string{"0:10.0.0.10"}) {
+		t.Errorf("zone=a, which the server replaced on another host: %v", got)
+	}
+	plan := d.call(http.MethodPost, "/v1/tasks?plan=true", `{"action":"stop","business":"2","select":{"processes":[`+fmt.Sprint(ids["nginx"])+`],"labels":["canary=y*"]}}`)
+	if plan.status != http.StatusOK || plan.body["hosts"] != 1.0 || !strings.Contains(plan.text, "3:10.0.0.4") {
+		t.Errorf("selected by label: %d %s", plan.status, plan.text)
+	}
+	label(`{"remove":["zone"],"hosts":["0:10.0.0.0"]}`, 0)
+	if got := hosts("zone=a"); !slices.Equal(got, []string{"0:10.0.0.0", "0:10.0.0.10"}) {
+		t.Errorf("zone=a after the server's label was removed: %v", got)
+	}
+	var many []string
+	for i := range catalog.MaxLabels {
+		many = append(many, fmt.Sprintf(`"l%d":"x"`, i))
+	}
+	label(`{"set":{`+strings.Join(many, ",")+`},"hosts":["0:10.0.0.0","0:10.0.0.2"]}`, float64(procfleet.CodeFailed), 0)
 }
 
 // fakeAuditLog returns records, each at the position of its index.

@@ -19,6 +19,9 @@ func (e *exchange) showAgents(ctx context.Context, q *dialect.AgentQuery, at *ta
 	if err != nil {
 		return nil, err
 	}
+	if err := addLabels(ctx, e.api.store, presences); err != nil {
+		return nil, err
+	}
 	found := make([]dialect.TargetAgent, len(q.Targets))
 	for i, t := range q.Targets {
 		found[i].Target = t

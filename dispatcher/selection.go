@@ -12,6 +12,7 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/label"
 )
 
 // maxSelected is the maximum number of processes that one submission may select.
@@ -25,6 +26,7 @@ type selector struct {
 	known    bool // the business has a topology
 	modules  map[string][]catalog.PlacedModule
 	sets     map[string]bool
+	labels   labelMatcher
 	left     int // number of further processes that may be selected
 }
 
@@ -39,6 +41,7 @@ func newSelector(ctx context.Context, store Store, business string) (*selector, 
 	}
 	c := &selector{
 		store: store, business: b, known: topology.Version > 0,
+		labels:  labelMatcher{store: store, known: map[procfleet.Host]map[string]string{}},
 		modules: topology.ModulesByName(), sets: make(map[string]bool, len(topology.Sets)), left: maxSelected,
 	}
 	for i := range topology.Sets {
@@ -76,6 +79,9 @@ func (c *selector) choose(ctx context.Context, action procfleet.Action, sel *pro
 	for i := range templates {
 		t := &templates[i]
 		placed := c.among(sel.Hosts, t, c.placements(t, asked, found), found)
+		if placed, err = c.labeled(ctx, sel.Labels, t, placed, found); err != nil {
+			return nil, err
+		}
 		if err := count(len(placed)); err != nil {
 			return nil, err
 		}
@@ -272,6 +278,33 @@ func (c *selector) among(hosts []procfleet.Host, t *catalog.Template, placed []c
 		found.add(v1.FilteredOut, t, "none of the %d requested hosts is in its modules", len(asked))
 	}
 	return placed
+}
+
+// labeled returns the placements on hosts that the filters of labels match. It adds a problem
+// if the process runs on none of them.
+func (c *selector) labeled(ctx context.Context, texts []string, t *catalog.Template, placed []catalog.Placement, found *selected) ([]catalog.Placement, error) {
+	if len(texts) == 0 || len(placed) == 0 {
+		return placed, nil
+	}
+	filters := make([]label.Filter, len(texts))
+	for i, text := range texts {
+		var err error
+		if filters[i], err = label.ParseFilter(text); err != nil {
+			return nil, &dialect.Error{Kind: dialect.InvalidField, Field: "select.labels", Problem: err.Error()}
+		}
+	}
+	hosts := make([]procfleet.Host, len(placed))
+	for i := range placed {
+		hosts[i] = placed[i].Host
+	}
+	if err := c.labels.read(ctx, hosts); err != nil {
+		return nil, err
+	}
+	placed = slices.DeleteFunc(placed, func(p catalog.Placement) bool { return !c.labels.matches(p.Host, filters) })
+	if len(placed) == 0 {
+		found.add(v1.FilteredOut, t, "labels match none of the %d hosts in its modules", len(hosts))
+	}
+	return placed, nil
 }
 
 // several joins names. It lists at most five and counts the others.

@@ -158,6 +158,13 @@ type GroupsRequest struct {
 	Targets
 }
 
+// LabelsRequest is the body of PUT /v1/labels: labels are removed by their keys, then set.
+type LabelsRequest struct {
+	Set    map[string]string `json:"set,omitempty"`
+	Remove []string          `json:"remove,omitempty"`
+	Targets
+}
+
 // GroupsQuery is the body of POST /v1/groups/query.
 type GroupsQuery struct {
 	Namespace string `json:"namespace"`

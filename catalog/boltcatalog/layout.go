@@ -11,6 +11,7 @@ var (
 	bucketSpecs     = []byte("specs")     // digest of the packed spec → number of its registrations, packed spec
 	bucketReports   = []byte("reports")   // host key → packed report
 	bucketGroups    = []byte("groups")    // host key, 0, namespace → packed groups
+	bucketLabels    = []byte("labels")    // host key → JSON object of labels
 	bucketFreezes   = []byte("freezes")   // scopeKey → freezeRecord
 
 	bucketTemplates  = []byte("templates")  // business, id → packed template; the bucket's sequence is the last id
@@ -21,7 +22,7 @@ var (
 
 func buckets() [][]byte {
 	return [][]byte{
-		bucketProcesses, bucketSpecs, bucketReports, bucketGroups, bucketFreezes,
+		bucketProcesses, bucketSpecs, bucketReports, bucketGroups, bucketLabels, bucketFreezes,
 		bucketTemplates, bucketClaims, bucketRevisions, bucketTopologies,
 	}
 }

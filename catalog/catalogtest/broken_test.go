@@ -134,6 +134,45 @@ func (s endingAll) EndRegistrations(ctx context.Context, ps []catalog.Process, _
 	return s.store.Unregister(ctx, ps)
 }
 
+// crowding sets labels without a bound and without validation.
+type crowding struct {
+	store
+	labels map[procfleet.Host]map[string]string
+}
+
+func (s crowding) LabelHosts(_ context.Context, hosts []procfleet.Host, l catalog.Labeling) ([]bool, error) {
+	for _, h := range hosts {
+		s.labels[h], _ = l.Apply(s.labels[h])
+	}
+	return slices.Repeat([]bool{true}, len(hosts)), nil
+}
+
+func (s crowding) LabelsOf(_ context.Context, hosts []procfleet.Host) ([]map[string]string, error) {
+	all := make([]map[string]string, len(hosts))
+	for i, h := range hosts {
+		if len(s.labels[h]) > 0 {
+			all[i] = s.labels[h]
+		}
+	}
+	return all, nil
+}
+
+// relabeling drops the labels of before.
+type relabeling struct{ store }
+
+func (s relabeling) LabelHosts(ctx context.Context, hosts []procfleet.Host, l catalog.Labeling) ([]bool, error) {
+	before, err := s.LabelsOf(ctx, hosts)
+	if err != nil {
+		return nil, err
+	}
+	for i := range before {
+		for key := range before[i] {
+			l.Remove = append(slices.Clone(l.Remove), key)
+		}
+	}
+	return s.store.LabelHosts(ctx, hosts, l)
+}
+
 var errTooMany = errors.New("too many arguments")
 
 type small struct{ store }

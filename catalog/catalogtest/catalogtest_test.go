@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog/catalogtest"
 )
 
@@ -48,6 +49,8 @@ func defects() map[string]defect {
 		"looks before it registers": by(func(s store) store { return lookingFirst{s} }, "repeats within one call come one after the other"),
 		"nothing was there before":  by(func(s store) store { return firstAlways{s} }, "one of many registers first", "simultaneous writers do not disturb each other", "one call registers 10,000 hosts"),
 		"everything was there":      by(func(s store) store { return thereAlways{s} }, "unregister says what was there", "what is not a process is not found"),
+		"any number of labels":      by(func(s store) store { return crowding{s, map[procfleet.Host]map[string]string{}} }, "a host with too many labels does not change, and others do", "labels that are no labels are rejected"),
+		"labels replace labels":     by(func(s store) store { return relabeling{s} }, "labels are set, replaced and removed", "a host with too many labels does not change, and others do", modelCheck),
 		"ends all registrations":    by(func(s store) store { return endingAll{s} }, "the registrations of a request end, and no others"),
 		"unregisters nothing":       by(func(s store) store { return keeping{s} }, "what was unregistered is new again", "unregister says what was there", "entries join what is registered and what is reported", modelCheck),
 		"no more than 5000 hosts":   by(func(s store) store { return small{s} }, "one call registers 10,000 hosts"),

@@ -3,6 +3,7 @@ package catalogtest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -29,6 +30,7 @@ type Model struct {
 	asked      map[catalog.Process]time.Time // request time of each registered spec
 	reports    map[procfleet.Host]catalog.Report
 	groups     map[catalog.Process]catalog.HostGroups // Name is empty
+	labels     map[procfleet.Host]map[string]string
 	freezes    map[catalog.Scope]catalog.Freeze
 	templates  map[catalog.Business]map[int64]catalog.Template
 	lastID     int64 // last template id
@@ -43,6 +45,7 @@ func NewModel() *Model {
 		asked:      map[catalog.Process]time.Time{},
 		reports:    map[procfleet.Host]catalog.Report{},
 		groups:     map[catalog.Process]catalog.HostGroups{},
+		labels:     map[procfleet.Host]map[string]string{},
 		freezes:    map[catalog.Scope]catalog.Freeze{},
 		templates:  map[catalog.Business]map[int64]catalog.Template{},
 		topologies: map[catalog.Business]*catalog.Topology{},
@@ -130,6 +133,36 @@ func (m *Model) EndRegistrations(ctx context.Context, ps []catalog.Process, aske
 		}
 	}
 	return ended, nil
+}
+
+// LabelHosts implements [catalog.HostLabels].
+func (m *Model) LabelHosts(ctx context.Context, hosts []procfleet.Host, l catalog.Labeling) ([]bool, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	if err = errors.Join(err, l.Validate()); err != nil {
+		return nil, err
+	}
+	changed := make([]bool, len(hosts))
+	for i, h := range hosts {
+		var labels map[string]string
+		if labels, changed[i] = l.Apply(m.labels[h]); changed[i] {
+			m.labels[h] = labels
+		}
+	}
+	return changed, nil
+}
+
+// LabelsOf implements [catalog.HostLabels].
+func (m *Model) LabelsOf(ctx context.Context, hosts []procfleet.Host) ([]map[string]string, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	all := make([]map[string]string, len(hosts))
+	for i, h := range hosts {
+		if len(m.labels[h]) > 0 {
+			all[i] = maps.Clone(m.labels[h])
+		}
+	}
+	return all, err
 }
 
 // Registrations implements [catalog.Registrations].
@@ -434,7 +467,12 @@ func untimed(fs []catalog.Freeze) []catalog.Freeze {
 
 func (w *walk) step(ctx context.Context, n int) bool {
 	w.t.Helper()
-	switch w.random.IntN(8) {
+	switch w.random.IntN(9) {
+	case 8:
+		hosts := some(w, w.hosts)
+		keys := []string{"zone", "rack"}
+		l := catalog.Labeling{Set: map[string]string{one(w, keys): fmt.Sprint(n)}, Remove: []string{one(w, keys)}}
+		return w.same("labeled", func(s catalog.Store) (any, error) { return s.LabelHosts(ctx, hosts, l) })
 	case 0, 1:
 		var ds []catalog.Definition
 		for i := range w.random.IntN(3) {
@@ -490,6 +528,7 @@ func (w *walk) agree(ctx context.Context) bool {
 	same = same && w.same("groups of hosts", func(s catalog.Store) (any, error) { return s.GroupsOf(ctx, w.hosts) })
 	same = same && w.same("freezes", func(s catalog.Store) (any, error) { return untimed(freezeWalk(ctx, w.t, s, 3)), nil })
 	for _, h := range w.hosts {
+		same = same && w.same("labels of a host", func(s catalog.Store) (any, error) { return s.LabelsOf(ctx, []procfleet.Host{h}) })
 		same = same && w.same("freezes of a host", func(s catalog.Store) (any, error) { return untimed(freezesOf(ctx, w.t, s, h)[0]), nil })
 	}
 	for _, namespace := range w.namespaces {

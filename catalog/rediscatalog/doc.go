@@ -16,6 +16,7 @@
 //	{namespace:<h>}:answer:<token> for one minute: the reply to a change, for a repeated call
 //	reports:<cloud>:<shard>        hash from address to the last report of its agent
 //	groups:<host>                  hash from namespace to its process groups on the host
+//	labels:<cloud>:<shard>         hash from host to the JSON object of its labels
 //	{freezes}:all                  hash from scope (see [freezeMember]) to the end of the freeze and its note
 //	{freezes}:order                sorted set, by bytes, of the same scopes
 //	{freezes}:ends                 sorted set of the same scopes, by the end of the freeze

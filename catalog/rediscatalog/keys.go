@@ -66,7 +66,12 @@ func (k keyspace) freezeAnswer(token string) string { return k.prefix + "{freeze
 // resharding a cluster moves a slot key by key.
 const reportShards = 16
 
-func (k keyspace) reports(h procfleet.Host) string {
+func (k keyspace) reports(h procfleet.Host) string { return k.prefix + "reports:" + shardOf(h) }
+
+// labels returns the key of the labels of a host, distributed as the reports are.
+func (k keyspace) labels(h procfleet.Host) string { return k.prefix + "labels:" + shardOf(h) }
+
+func shardOf(h procfleet.Host) string {
 	shard := crc32.ChecksumIEEE(h.Addr.AsSlice()) % reportShards
-	return k.prefix + "reports:" + strconv.FormatInt(int64(h.Cloud), 10) + ":" + strconv.Itoa(int(shard))
+	return strconv.FormatInt(int64(h.Cloud), 10) + ":" + strconv.Itoa(int(shard))
 }

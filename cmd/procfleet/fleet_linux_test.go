@@ -194,6 +194,22 @@ func TestHostsThatNeverExistedAreNotRegisteredLater(t *testing.T) {
 	}
 }
 
+func TestHostsAreLabeledOnTheServer(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir())
+	s.procfleet(0, "label", "0:127.0.0.1", "canary=yes", "rack=7")
+	if out := s.procfleet(0, "hosts", "-l", "canary=yes", "-o", "name"); out != "0:127.0.0.1\n" {
+		t.Errorf("hosts with the label: %q", out)
+	}
+	s.procfleet(0, "label", "-l", "rack=7", "canary-")
+	if out := s.procfleet(0, "hosts", "-l", "canary", "-o", "name"); strings.Contains(out, "127.0.0.1") {
+		t.Errorf("hosts with the removed label: %q", out)
+	}
+	for _, args := range [][]string{{"0:127.0.0.1"}, {"zone=a1"}, {"web1", "zone=a1"}, {"0:127.0.0.1", "a b=c"}} {
+		s.procfleet(2, append([]string{"label"}, args...)...)
+	}
+}
+
 func TestFailuresOfATaskAreGroupedByMessage(t *testing.T) {
 	t.Parallel()
 	s := up(t, t.TempDir())

@@ -293,6 +293,7 @@ func (q *TopologyEdit) InBusiness() string                      { return q.Busin
 func (q *TopologyQuery) InBusiness() string                     { return q.Business.Namespace() }
 func (q *Registering) OnTargets() (string, []procfleet.Target)  { return q.Business, q.Targets }
 func (q *Grouping) OnTargets() (string, []procfleet.Target)     { return q.Business, q.Targets }
+func (q *LabelChange) OnTargets() (string, []procfleet.Target)  { return q.Business, q.Targets }
 func (q *GroupQuery) OnTargets() (string, []procfleet.Target)   { return q.Business, q.Targets }
 func (q *ProcessQuery) OnTargets() (string, []procfleet.Target) { return q.Business, q.Targets }
 func (q *AgentQuery) OnTargets() (string, []procfleet.Target)   { return q.Business, q.Targets }

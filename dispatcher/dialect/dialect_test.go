@@ -445,6 +445,11 @@ func refusal(t *testing.T, call Call, r *Request) error {
 		if q, err = use.Decode(r); err == nil {
 			checkQuestion(t, call.Name, q.Targets, q.Process.ValidateIdentity(), q.Process.Namespace != "")
 		}
+	case LabelHosts:
+		var q LabelChange
+		if q, err = use.Decode(r); err == nil {
+			checkQuestion(t, call.Name, q.Targets, q.Labels.Validate(), true)
+		}
 	case SetGroups:
 		var q Grouping
 		if q, err = use.Decode(r); err == nil {

@@ -335,6 +335,8 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		return answer(t, f, r, use.Decode, use.Encode, outcomesFile(func(q *Registering) []procfleet.Target { return q.Targets }))
 	case SetGroups:
 		return answer(t, f, r, use.Decode, use.Encode, outcomesFile(func(q *Grouping) []procfleet.Target { return q.Targets }))
+	case LabelHosts:
+		return answer(t, f, r, use.Decode, use.Encode, outcomesFile(func(q *LabelChange) []procfleet.Target { return q.Targets }))
 	case ShowGroups:
 		return answer(t, f, r, use.Decode, use.Encode, groupsFile)
 	case ShowProcesses:

@@ -55,6 +55,16 @@ type Grouping struct {
 	Targets  []procfleet.Target `json:"targets"`
 }
 
+// LabelHosts is the endpoint that changes the labels of hosts that the server stores.
+type LabelHosts = Codec[LabelChange, []TargetOutcome]
+
+// LabelChange requests a change of labels on targets.
+type LabelChange struct {
+	Business string             `json:"business,omitempty"`
+	Labels   catalog.Labeling   `json:"labels"`
+	Targets  []procfleet.Target `json:"targets"`
+}
+
 // ShowGroups is the endpoint that returns the process groups of a namespace on hosts.
 type ShowGroups = Codec[GroupQuery, []TargetGroups]
 

@@ -41,6 +41,7 @@ func native() Dialect {
 			{Name: "native.process", Paths: []string{"/v1/processes/query"}, Methods: post, Endpoint: ShowProcesses{strictly[v1.ProcessRequest](decoded(decodeNativeBody, decodeProcessQuery)), nativeShowProcesses}},
 			{Name: "native.set_groups", Paths: []string{"/v1/groups"}, Methods: put, Endpoint: SetGroups{strictly[v1.GroupsRequest](decoded(decodeNativeBody, decodeNativeGroups)), nativeOutcomes[Grouping]}},
 			{Name: "native.groups", Paths: []string{"/v1/groups/query"}, Methods: post, Endpoint: ShowGroups{strictly[v1.GroupsQuery](decoded(decodeNativeBody, decodeGroupQuery)), nativeShowGroups}},
+			{Name: "native.label_hosts", Paths: []string{"/v1/labels"}, Methods: put, Endpoint: LabelHosts{strictly[v1.LabelsRequest](decoded(decodeNativeBody, decodeLabelChange)), nativeOutcomes[LabelChange]}},
 			{Name: "native.agents", Paths: []string{"/v1/agents/query"}, Methods: post, Endpoint: ShowAgents{strictly[v1.Targets](decoded(decodeNativeBody, decodeAgentQuery)), nativeShowAgents}},
 			{Name: "native.bind_agents", Paths: []string{"/v1/agents/bindings"}, Methods: post, Endpoint: BindAgents{strictly[v1.BindRequest](decoded(decodeNativeBody, decodeAgentBinding)), nativeBound}},
 			{Name: "native.freeze", Paths: []string{"/v1/freezes"}, Methods: put, Endpoint: Freeze{strictly[v1.FreezeRequest](decodeNativeFreeze), nativeFrozen}},

@@ -126,6 +126,18 @@ func decodeNativeGroups(params *nativeGrouping) (Grouping, error) {
 	return q, errors.Join(append(errs, checkGroups(&q.Groups), err)...)
 }
 
+type nativeLabels struct {
+	v1.LabelsRequest
+	Hosts []string `json:"hosts"`
+}
+
+func decodeLabelChange(params *nativeLabels) (LabelChange, error) {
+	q := LabelChange{Business: params.Business, Labels: catalog.Labeling{Set: params.Set, Remove: params.Remove}}
+	var err error
+	q.Targets, err = someTargets(params.Hosts, params.Agents, 0)
+	return q, errors.Join(tooLong("business", params.Business, procfleet.MaxKey), q.Labels.Validate(), err)
+}
+
 // checkGroups validates the groups of a namespace. Errors name the fields of the native
 // API.
 func checkGroups(g *catalog.HostGroups) error {

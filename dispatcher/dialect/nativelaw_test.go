@@ -72,6 +72,8 @@ func decodeAsked(t *testing.T, endpoint Endpoint, r *Request) (decoded any, ok b
 		decoded, err = use.Decode(r)
 	case SetGroups:
 		decoded, err = use.Decode(r)
+	case LabelHosts:
+		decoded, err = use.Decode(r)
 	case ShowGroups:
 		decoded, err = use.Decode(r)
 	case ShowProcesses:

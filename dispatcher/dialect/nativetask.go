@@ -3,6 +3,7 @@ package dialect
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/label"
 )
 
 // nativeOperation is one operation of a [v1.TaskRequest].
@@ -169,7 +171,7 @@ func selection(raw json.RawMessage, field string) (*nativeSelection, error) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return nil, decodeError(err, field)
 	}
-	var filters struct{ Sets, Modules, Hosts json.RawMessage }
+	var filters struct{ Sets, Modules, Hosts, Labels json.RawMessage }
 	if err := json.Unmarshal(raw, &filters); err != nil {
 		return nil, decodeError(err, field)
 	}
@@ -180,6 +182,13 @@ func selection(raw json.RawMessage, field string) (*nativeSelection, error) {
 		return nil, invalid(field+".modules", "is empty; leave it out for all modules")
 	case filters.Hosts != nil && len(s.Hosts) == 0:
 		return nil, invalid(field+".hosts", "is empty; leave it out for all hosts")
+	case filters.Labels != nil && len(s.Labels) == 0:
+		return nil, invalid(field+".labels", "is empty; leave it out for all hosts")
+	}
+	for i, text := range s.Labels {
+		if _, err := label.ParseFilter(text); err != nil {
+			return nil, invalid(fmt.Sprintf("%s.labels[%d]", field, i), "%s", err.Error())
+		}
 	}
 	return &s, nil
 }

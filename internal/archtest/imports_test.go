@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"taskstore/boltstore":     {"", "taskstore", "taskstore/internal/pack", "internal/boltdb"},
 	"taskstore/redisstore":    {"", "taskstore", "taskstore/internal/pack", "internal/redisconn"},
 
-	"catalog":                    {""},
+	"catalog":                    {"", "label"},
 	"catalog/internal/pack":      {"", "catalog", "internal/packing"},
 	"catalog/internal/recent":    {"catalog"},
 	"catalog/internal/templates": {"", "catalog"},

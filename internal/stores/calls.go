@@ -157,6 +157,14 @@ func (s *Instrumented) Groups(ctx context.Context, namespace string, hosts []pro
 	return one(ctx, s, "groups", func(ctx context.Context) ([]catalog.HostGroups, error) { return s.Full.Groups(ctx, namespace, hosts) })
 }
 
+func (s *Instrumented) LabelHosts(ctx context.Context, hosts []procfleet.Host, l catalog.Labeling) ([]bool, error) {
+	return one(ctx, s, "label_hosts", func(ctx context.Context) ([]bool, error) { return s.Full.LabelHosts(ctx, hosts, l) })
+}
+
+func (s *Instrumented) LabelsOf(ctx context.Context, hosts []procfleet.Host) ([]map[string]string, error) {
+	return one(ctx, s, "labels_of", func(ctx context.Context) ([]map[string]string, error) { return s.Full.LabelsOf(ctx, hosts) })
+}
+
 func (s *Instrumented) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
 	return one(ctx, s, "groups_of", func(ctx context.Context) ([][]catalog.HostGroups, error) { return s.Full.GroupsOf(ctx, hosts) })
 }

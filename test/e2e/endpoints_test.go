@@ -551,6 +551,14 @@ func nativeProcessRows() map[string]row {
 		"native.set_groups": func(s *scene, r route) {
 			s.nativeOutcome(r, s.onHost(map[string]any{"namespace": "set", "groups": group}), 0)
 		},
+		"native.label_hosts": func(s *scene, r route) {
+			s.nativeOutcome(r, s.onHost(map[string]any{"set": map[string]string{"owner": "e2e"}}), 0)
+			var page struct{ Hosts []struct{ Labels map[string]string } }
+			s.nativeOf(route{http.MethodGet, "/v1/hosts?label=owner=e2e"}, nil, http.StatusOK, &page)
+			if len(page.Hosts) != 1 || page.Hosts[0].Labels["owner"] != "e2e" {
+				s.t.Errorf("%s: hosts with the label: %+v", r, page)
+			}
+		},
 		"native.groups": func(s *scene, r route) {
 			s.nativeOutcome(route{http.MethodPut, "/v1/groups"}, s.onHost(map[string]any{"namespace": "shown", "groups": group}), 0)
 			var answer struct {
