@@ -50,7 +50,9 @@ func moment(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// HostQuery selects hosts that have a live agent; the zero HostQuery selects all.
+// HostQuery selects hosts that have a live agent; the zero HostQuery selects all. With
+// Query.Business it selects the hosts in the topology of the business, and [Client.Hosts]
+// yields also those without a live agent.
 type HostQuery struct {
 	Query
 
@@ -58,7 +60,10 @@ type HostQuery struct {
 	// Labels are filters "key=pattern", "key!=pattern" or "key" of labels and facts, which
 	// all must match.
 	Labels   []string
-	Conflict bool // only hosts that two agents claim
+	Modules  []string // only hosts of the modules with these names; requires Business
+	Conflict bool     // only hosts that two agents claim
+	// Missing selects hosts of Business without a live agent; not for processes.
+	Missing bool
 	// Processes requests [Agent].Processes and FrozenUntil; not for processes.
 	Processes bool
 }
@@ -73,6 +78,12 @@ func (q *HostQuery) values() url.Values {
 	}
 	if q.Conflict {
 		values.Set("conflict", "true")
+	}
+	if q.Business != "" {
+		values.Set("business", q.Business)
+	}
+	for _, module := range q.Modules {
+		values.Add("module", module)
 	}
 	return values
 }
@@ -92,6 +103,9 @@ func (c *Client) HostPage(ctx context.Context, q HostQuery) (Page[Agent], error)
 	if q.Processes {
 		values.Set("processes", "true")
 	}
+	if q.Missing {
+		values.Set("missing", "true")
+	}
 	var answer v1.HostPage
 	err := c.do(ctx, get(q.pathOf("/v1/hosts", "after", values)), &answer)
 	return Page[Agent]{answer.Hosts, answer.Next}, err
@@ -103,7 +117,6 @@ type FleetQuery struct {
 	HostQuery
 
 	Hosts     []procfleet.Host // only these
-	Modules   []string         // only hosts of the modules with these names; requires Business
 	State     string           // "up", "down", or a phase of [procfleet.ProcessStatus]
 	Namespace string
 	Name      string // pattern, for example "web*"
@@ -126,16 +139,13 @@ func (c *Client) Fleet(ctx context.Context, q FleetQuery) iter.Seq2[FleetProcess
 // be longer than PageSize.
 func (c *Client) FleetPage(ctx context.Context, q FleetQuery) (Page[FleetProcess], error) {
 	values := q.values()
-	for name, value := range map[string]string{"business": q.Business, "state": q.State, "namespace": q.Namespace, "name": q.Name} {
+	for name, value := range map[string]string{"state": q.State, "namespace": q.Namespace, "name": q.Name} {
 		if value != "" {
 			values.Set(name, value)
 		}
 	}
 	for _, host := range q.Hosts {
 		values.Add("host", host.String())
-	}
-	for _, module := range q.Modules {
-		values.Add("module", module)
 	}
 	if q.Restarted {
 		values.Set("restarted", "true")

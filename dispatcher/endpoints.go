@@ -32,7 +32,7 @@ func endpoints() []endpoint {
 		replies("", (*exchange).controllableTask, (*exchange).controlTask),
 		replies(apps.Reading, (*exchange).visibleTasks, (*exchange).listTasks),
 		replies(apps.Reading, (*exchange).readableResults, (*exchange).listResults),
-		replies(apps.Reading, inEveryBusiness, (*exchange).listHosts),
+		replies(apps.Reading, inBusiness, (*exchange).listHosts),
 		replies(apps.Reading, inBusiness, (*exchange).listFleet),
 
 		replies(apps.Registration, onTargets, (*exchange).register),

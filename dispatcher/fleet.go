@@ -20,11 +20,18 @@ const (
 	maxScans  = 20
 )
 
-// listHosts returns a page of the hosts with a live agent. If a filter excludes most
-// hosts, a page may be short or empty although another page follows.
+// listHosts returns a page of the hosts with a live agent, or of the hosts of a business. If
+// a filter excludes most hosts, a page may be short or empty although another page follows.
 func (e *exchange) listHosts(ctx context.Context, page *dialect.HostPage, _ string) (dialect.Hosts, error) {
 	found := dialect.Hosts{Agents: []v1.Agent{}}
 	scan := hostScan{store: e.api.store, after: page.After, batch: min(page.Limit+1, scanHosts)}
+	if page.Business != "" {
+		var err error
+		if scan.among, err = e.hostsAmong(ctx, page.Business, page.Modules, nil); err != nil {
+			return found, err
+		}
+		scan.missing = true
+	}
 	for range maxScans {
 		batch, err := scan.next(ctx)
 		if err != nil {
@@ -32,7 +39,7 @@ func (e *exchange) listHosts(ctx context.Context, page *dialect.HostPage, _ stri
 		}
 		for i := range batch {
 			agent := agentOf(&batch[i])
-			if !page.Matches(agent.Host, agent.Labels, agent.Conflict) {
+			if !page.Matches(agent.Host, agent.Labels, agent.Conflict) || page.Missing && !agent.Missing {
 				continue
 			}
 			if len(found.Agents) == page.Limit {
@@ -78,6 +85,9 @@ func (e *exchange) countProcesses(ctx context.Context, page *dialect.HostPage, a
 
 func addState(agent *v1.Agent, report *catalog.Report, freezes []catalog.Freeze) {
 	agent.Processes = &v1.ProcessCounts{}
+	if agent.Missing {
+		agent.SeenAt = report.At
+	}
 	for i := range report.Processes {
 		if report.Processes[i].Status.Running {
 			agent.Processes.Up++
@@ -96,7 +106,7 @@ func addState(agent *v1.Agent, report *catalog.Report, freezes []catalog.Freeze)
 func (e *exchange) listFleet(ctx context.Context, q *dialect.FleetPage, _ string) (found dialect.FleetProcesses, err error) {
 	scan := hostScan{store: e.api.store, after: q.After, batch: min(q.Limit, scanHosts)}
 	if q.Business != "" || len(q.Hosts) > 0 {
-		if scan.among, err = e.hostsAmong(ctx, q); err != nil {
+		if scan.among, err = e.hostsAmong(ctx, q.Business, q.Modules, q.Hosts); err != nil {
 			return found, err
 		}
 	}
@@ -179,24 +189,24 @@ func driftFrom(r *catalog.Registration, p *catalog.ReportedProcess) []v1.DriftSt
 	return append([]v1.DriftState{}, all...)
 }
 
-// hostsAmong returns the hosts that the query names, in the order of the list: those of the
-// business, of its modules, or both.
-func (e *exchange) hostsAmong(ctx context.Context, q *dialect.FleetPage) ([]procfleet.Host, error) {
-	named := slices.Clone(q.Hosts)
-	if q.Business != "" {
-		s, err := newSelector(ctx, e.api.store, q.Business)
+// hostsAmong returns the named hosts, in the order of the list: with a business only those of
+// its topology, or of its modules. No named hosts are all of the business.
+func (e *exchange) hostsAmong(ctx context.Context, business string, modules []string, named []procfleet.Host) ([]procfleet.Host, error) {
+	named = slices.Clone(named)
+	if business != "" {
+		s, err := newSelector(ctx, e.api.store, business)
 		if err != nil {
 			return nil, err
 		}
-		placed := s.hostsOf(q.Modules)
-		if len(q.Hosts) == 0 {
+		placed := s.hostsOf(modules)
+		if len(named) == 0 {
 			named = placed
 		} else {
 			named = slices.DeleteFunc(named, func(h procfleet.Host) bool { return !slices.Contains(placed, h) })
 		}
 	}
 	slices.SortFunc(named, compareHosts)
-	return slices.Compact(named), nil
+	return append([]procfleet.Host{}, slices.Compact(named)...), nil // not nil, which means all hosts
 }
 
 // compareHosts orders hosts as the task store does: by cloud area and address text.
@@ -207,11 +217,12 @@ func compareHosts(a, b procfleet.Host) int {
 // hostScan reads hosts with a live agent, in batches, by cloud area and address: all hosts, or
 // those of among, which is sorted.
 type hostScan struct {
-	store Store
-	among []procfleet.Host // nil = all hosts
-	after procfleet.Host   // the last host that was read
-	batch int
-	over  bool // there are no further hosts
+	store   Store
+	among   []procfleet.Host // nil = all hosts with a live agent
+	missing bool             // hosts of among without a live agent have a presence with no more than the host
+	after   procfleet.Host   // the last host that was read
+	batch   int
+	over    bool // there are no further hosts
 }
 
 func (s *hostScan) next(ctx context.Context) ([]taskstore.Presence, error) {
@@ -241,6 +252,11 @@ func (s *hostScan) next(ctx context.Context) ([]taskstore.Presence, error) {
 	presences, err := s.store.Presences(ctx, part)
 	if err != nil {
 		return nil, fmt.Errorf("look up the agents of %d hosts: %w", len(part), err)
+	}
+	if s.missing {
+		for i, host := range part {
+			presences[i].Host = host
+		}
 	}
 	presences = slices.DeleteFunc(presences, func(p taskstore.Presence) bool { return !live(&p) })
 	return presences, addLabels(ctx, s.store, presences)

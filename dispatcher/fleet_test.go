@@ -164,6 +164,56 @@ func TestDriftIsTheDifferenceFromTheRegistration(t *testing.T) {
 	}
 }
 
+func TestHostsOfABusinessAreListedWithoutAnAgent(t *testing.T) {
+	t.Parallel()
+	d, store := startFleet(t, 4)
+	if err := store.Report(t.Context(), []catalog.Report{{ // of an agent that is gone
+		Host: host(t, "0:10.9.0.1"), Number: 1, At: time.Now().UTC(), Processes: []catalog.ReportedProcess{{Key: "shop:web"}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.SetTopology(t.Context(), biz2, catalog.Topology{Version: -1, Sets: []catalog.Set{{Name: "s1", Modules: []catalog.Module{
+		module(t, "web", "0:10.0.0.0", "0:10.9.0.1"), module(t, "db", "0:10.0.0.2", "0:10.9.0.2"),
+	}}}}); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]string{
+		"business=2":                         "0:10.0.0.0 0:10.0.0.2 0:10.9.0.1! 0:10.9.0.2!",
+		"business=2&module=web&limit=1":      "0:10.0.0.0 0:10.9.0.1!",
+		"business=2&missing=true":            "0:10.9.0.1! 0:10.9.0.2!",
+		"business=2&label=zone=a":            "0:10.0.0.0",
+		"business=3&processes=true":          "",
+		"business=2&module=none":             "",
+		"business=2&missing=true&module=db":  "0:10.9.0.2!",
+		"business=2&processes=true&module=x": "",
+	} {
+		values, _ := url.ParseQuery(query)
+		found, _ := pages[v1.Agent](t, d, "/v1/hosts", "hosts", values)
+		var got []string
+		for _, a := range found {
+			text := a.Host.String()
+			if a.Missing {
+				text += "!"
+			}
+			got = append(got, text)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	found, _ := pages[v1.Agent](t, d, "/v1/hosts", "hosts", url.Values{"business": {"2"}, "module": {"web"}, "missing": {"true"}, "processes": {"true"}})
+	if len(found) != 1 || found[0].SeenAt.IsZero() || found[0].Processes == nil || found[0].Processes.Down != 1 {
+		t.Errorf("a host whose agent is gone: %+v", found)
+	}
+	if a := d.call(http.MethodGet, "/v1/hosts?missing=true", ""); a.status != http.StatusBadRequest || !strings.Contains(a.text, "business") {
+		t.Errorf("missing without business: %d %s", a.status, a.text)
+	}
+	// A business without hosts has no processes, not those of all hosts.
+	if found, _ := pages[v1.FleetProcess](t, d, "/v1/hosts/processes", "processes", url.Values{"business": {"3"}}); len(found) > 0 {
+		t.Errorf("processes of a business without hosts: %d", len(found))
+	}
+}
+
 func TestLabelsOfTheServerApplyInListsAndSelections(t *testing.T) {
 	t.Parallel()
 	d, store := startFleet(t, 12)

@@ -80,7 +80,7 @@ func agentOf(p *taskstore.Presence) v1.Agent {
 	return v1.Agent{
 		Host: p.Host, AgentID: p.AgentID, Instance: p.Instance, Version: p.Version, OS: p.OS, Arch: p.Arch,
 		StartedAt: p.StartedAt, AliveSince: p.Since, SeenAt: p.SeenAt, Supervised: p.Supervised,
-		CPU: p.CPU, Memory: p.Memory, Conflict: p.Conflict, Labels: p.AllLabels(),
+		CPU: p.CPU, Memory: p.Memory, Conflict: p.Conflict, Labels: p.AllLabels(), Missing: p.SeenAt.IsZero(),
 	}
 }
 

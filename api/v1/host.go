@@ -14,14 +14,18 @@ type Agent struct {
 	Version    string         `json:"version"`
 	OS         string         `json:"os"`
 	Arch       string         `json:"arch"`
-	StartedAt  time.Time      `json:"started_at"`
+	StartedAt  time.Time      `json:"started_at,omitzero"`
 	AliveSince time.Time      `json:"alive_since,omitzero"` // first announcement in an uninterrupted series
-	SeenAt     time.Time      `json:"seen_at"`
+	SeenAt     time.Time      `json:"seen_at,omitzero"`
 	Supervised int            `json:"supervised"` // number of supervised processes
 	// CPU and Memory are the used share of the host, in percent.
 	CPU      float64 `json:"cpu"`
 	Memory   float64 `json:"memory"`
 	Conflict bool    `json:"conflict"` // two agents claim this host
+	// Missing means that the host is in the topology of the requested business and has no
+	// live agent. It has then only Host, Labels and, if processes were requested,
+	// Processes, SeenAt and FrozenUntil of the last report.
+	Missing bool `json:"missing,omitempty"`
 	// Labels are the labels of the host, with its facts os, arch, kernel and version.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Processes counts the processes in the last report of the agent, and FrozenUntil is the

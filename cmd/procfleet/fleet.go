@@ -130,8 +130,11 @@ func (f *placeFlags) hosts(cmd *cobra.Command, s *serverFlags, named []procfleet
 type hostsFlags struct {
 	serverFlags
 	pageFlags
-	places placeFlags
-	repeat repeatFlags
+	places  placeFlags
+	repeat  repeatFlags
+	biz     int64
+	modules []string
+	missing bool
 }
 
 func newHosts() *cobra.Command {
@@ -140,8 +143,10 @@ func newHosts() *cobra.Command {
 		Use:   "hosts",
 		Short: "List the hosts with a live agent, with their processes",
 		Long: `List the hosts with a live agent, by cloud area and address. UP and DOWN are the numbers of processes in the agent's last
-report. The labels include the facts os, arch, kernel and version.`,
+report. The labels include the facts os, arch, kernel and version. With --biz the hosts of its topology, also those without a live
+agent; their numbers and SINCE are of the last report.`,
 		Example: `  procfleet hosts -l zone=a1
+  procfleet hosts --biz 2 --missing
   procfleet hosts --conflict --watch
   procfleet hosts -o name -l os=linux --limit 0 > hosts.txt`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.repeat.run(cmd, f.show(cmd)) },
@@ -151,15 +156,28 @@ report. The labels include the facts os, arch, kernel and version.`,
 	f.pageFlags.register(flags)
 	f.places.register(flags)
 	f.repeat.register(flags)
+	flags.Int64Var(&f.biz, "biz", 0, "hosts in the topology of this business")
+	flags.StringArrayVar(&f.modules, "module", nil, "only hosts of this module of --biz; repeatable")
+	flags.BoolVar(&f.missing, "missing", false, "only hosts of --biz without a live agent")
 	return cmd
+}
+
+func (f *hostsFlags) query() (q client.HostQuery, err error) {
+	if q, err = f.places.query(); err != nil {
+		return q, err
+	}
+	if f.biz != 0 {
+		q.Business = strconv.FormatInt(f.biz, 10)
+	} else if len(f.modules) > 0 || f.missing {
+		return q, command.Usagef("--module and --missing require --biz")
+	}
+	q.Modules, q.Missing, q.Processes = f.modules, f.missing, true
+	return q, f.check()
 }
 
 func (f *hostsFlags) show(cmd *cobra.Command) func(context.Context, io.Writer) error {
 	return func(ctx context.Context, out io.Writer) error {
-		query, err := f.places.query()
-		if err == nil {
-			err = f.check()
-		}
+		query, err := f.query()
 		if err != nil {
 			return err
 		}
@@ -167,9 +185,10 @@ func (f *hostsFlags) show(cmd *cobra.Command) func(context.Context, io.Writer) e
 		if err != nil {
 			return err
 		}
-		query.Processes = true
+		business := query.Business
 		hosts, next, err := collectPages(f.page, func(page client.Query) (client.Page[client.Agent], error) {
 			query.Query = page
+			query.Business = business
 			return c.HostPage(ctx, query)
 		})
 		if err != nil {
@@ -186,8 +205,10 @@ func hostTable(hosts []client.Agent, footer string) *table {
 	}
 	for i := range hosts {
 		h := &hosts[i]
-		state, up, down := "alive", "", ""
+		state, since, up, down := "alive", h.AliveSince, "", ""
 		switch {
+		case h.Missing:
+			state, since = "no agent", h.SeenAt
 		case h.Conflict:
 			state = "conflict"
 		case h.FrozenUntil != nil:
@@ -196,7 +217,7 @@ func hostTable(hosts []client.Agent, footer string) *table {
 		if h.Processes != nil {
 			up, down = strconv.Itoa(h.Processes.Up), strconv.Itoa(h.Processes.Down)
 		}
-		t.add(h.Host.String(), h.Host.String(), h.AgentID, state, ageText(h.AliveSince), h.Version, up, down, labelsText(h.Labels),
+		t.add(h.Host.String(), h.Host.String(), h.AgentID, state, ageText(since), h.Version, up, down, labelsText(h.Labels),
 			ageText(h.SeenAt), fmt.Sprintf("%.0f", h.CPU), fmt.Sprintf("%.0f", h.Memory), h.Instance)
 	}
 	return t

@@ -203,25 +203,32 @@ type Results struct {
 	Next  string
 }
 
-// ListHosts is the endpoint that returns a page of the hosts with a live agent.
+// ListHosts is the endpoint that returns a page of hosts.
 type ListHosts = Codec[HostPage, Hosts]
 
-// Hosts is a page of hosts with a live agent. The next page begins after the host Next; the
+// Hosts is a page of hosts. The next page begins after the host Next; the
 // zero host ends the list. A page may be short or empty although another page follows.
 type Hosts struct {
 	Agents []v1.Agent
 	Next   procfleet.Host
 }
 
-// HostPage requests up to Limit hosts after the host After. With Processes the page counts
-// the processes of each host. With the zero host the page
-// begins with the first host.
+// HostPage requests up to Limit hosts after the host After; with the zero host the page
+// begins with the first host. With Processes the page counts the processes of each host.
+// With Business it lists the hosts of its topology, or of its modules, including those
+// without a live agent, or with Missing only these.
 type HostPage struct {
 	After     procfleet.Host
 	Limit     int
-	Processes bool `json:",omitempty"`
+	Processes bool     `json:",omitempty"`
+	Business  string   `json:",omitempty"`
+	Modules   []string `json:",omitempty"`
+	Missing   bool     `json:",omitempty"`
 	HostFilter
 }
+
+// InBusiness returns the business whose hosts the request is about; "" = all hosts.
+func (q *HostPage) InBusiness() string { return q.Business }
 
 func (Accept) endpoint()   {}
 func (Outcomes) endpoint() {}

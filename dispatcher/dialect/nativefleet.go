@@ -104,6 +104,13 @@ func decodeHostPage(r *Request) (HostPage, error) {
 	if with := from.truth("processes"); with != nil {
 		p.Processes = *with
 	}
+	if only := from.truth("missing"); only != nil {
+		p.Missing = *only
+	}
+	p.Business, p.Modules = r.Query.Get("business"), r.Query["module"]
+	if p.Business == "" && (len(p.Modules) > 0 || p.Missing) {
+		from.fail("business", "is required with module and missing")
+	}
 	return p, from.err
 }
 
