@@ -15,13 +15,11 @@ import (
 func TestAFileIsReadWithTheRightsOfTheAccount(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
-	dir, err := os.MkdirTemp("/var/tmp", "procfleet-test-*") // the folders of t.TempDir are closed to other accounts
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // other accounts must enter it
-		t.Fatal(err)
+	dir := t.TempDir()
+	for _, open := range []string{dir, filepath.Dir(dir)} { // for other accounts
+		if err := os.Chmod(open, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	runner, err := NewRunner(NewAccounts())

@@ -161,7 +161,7 @@ func (s crowding) LabelsOf(_ context.Context, hosts []procfleet.Host) ([]map[str
 type relabeling struct{ store }
 
 func (s relabeling) LabelHosts(ctx context.Context, hosts []procfleet.Host, l catalog.Labeling) ([]bool, error) {
-	before, err := s.LabelsOf(ctx, hosts)
+	before, err := s.store.LabelsOf(ctx, hosts)
 	if err != nil {
 		return nil, err
 	}

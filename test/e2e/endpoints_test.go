@@ -553,7 +553,9 @@ func nativeProcessRows() map[string]row {
 		},
 		"native.label_hosts": func(s *scene, r route) {
 			s.nativeOutcome(r, s.onHost(map[string]any{"set": map[string]string{"owner": "e2e"}}), 0)
-			var page struct{ Hosts []struct{ Labels map[string]string } }
+			var page struct {
+				Hosts []struct{ Labels map[string]string }
+			}
 			s.nativeOf(route{http.MethodGet, "/v1/hosts?label=owner=e2e"}, nil, http.StatusOK, &page)
 			if len(page.Hosts) != 1 || page.Hosts[0].Labels["owner"] != "e2e" {
 				s.t.Errorf("%s: hosts with the label: %+v", r, page)
