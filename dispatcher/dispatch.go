@@ -34,7 +34,7 @@ func (s *submitter) dispatch(ctx context.Context, task *procfleet.Task, draft dr
 	err := s.audit(ctx, task, draft.Chunks)
 	if err == nil {
 		s.cfg.Reached(PointAudited)
-		err = s.register(ctx, draft.definitions, task.CreatedAt)
+		err = s.register(ctx, draft.definitions, task.Number.Time())
 	}
 	var sequences []uint64
 	if err == nil {
@@ -64,8 +64,9 @@ func (s *submitter) markDispatched(ctx context.Context, id procfleet.TaskID, seq
 	return nil
 }
 
-// register registers the specs of a task that was accepted at the time asked. A task that is
-// rejected later leaves its registrations, because its specs are valid.
+// register registers the specs of a task as requested at the time asked, the time of its
+// number, which is unique and orders tasks although the store's clock may step back. A task that
+// is rejected later leaves its registrations, because its specs are valid.
 func (s *submitter) register(ctx context.Context, ds []catalog.Definition, asked time.Time) error {
 	if len(ds) == 0 {
 		return nil
@@ -116,7 +117,7 @@ func (s *submitter) again(ctx context.Context, task procfleet.Task, draft drafte
 	if err := s.audit(ctx, &task, draft.Chunks); err != nil {
 		return &OutcomeUnknownError{Task: task.ID, Err: err}
 	}
-	if err := s.register(ctx, draft.definitions, task.CreatedAt); err != nil {
+	if err := s.register(ctx, draft.definitions, task.Number.Time()); err != nil {
 		return &OutcomeUnknownError{Task: task.ID, Err: err}
 	}
 	refs := make([]bus.ChunkRef, task.Chunks)

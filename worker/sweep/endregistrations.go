@@ -77,6 +77,6 @@ func (r *Registrations) endOf(ctx context.Context, task *procfleet.Task, items [
 	if len(ps) == 0 {
 		return nil
 	}
-	_, err = r.Registrar.EndRegistrations(ctx, ps, task.CreatedAt)
+	_, err = r.Registrar.EndRegistrations(ctx, ps, task.Number.Time())
 	return err
 }

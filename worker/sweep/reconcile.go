@@ -182,7 +182,7 @@ func (s *Sweeper) register(ctx context.Context, task *procfleet.Task) error {
 		if err != nil {
 			return fmt.Errorf("read chunk %d: %w", chunk, err)
 		}
-		ds := definitions(items, task.CreatedAt)
+		ds := definitions(items, task.Number.Time())
 		if len(ds) == 0 {
 			continue
 		}
