@@ -131,7 +131,7 @@ func (s keeping) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, 
 type endingAll struct{ store }
 
 func (s endingAll) EndRegistrations(ctx context.Context, ps []catalog.Process, _ time.Time) ([]bool, error) {
-	return s.store.Unregister(ctx, ps)
+	return s.Unregister(ctx, ps)
 }
 
 // crowding sets labels without a bound and without validation.
@@ -161,7 +161,7 @@ func (s crowding) LabelsOf(_ context.Context, hosts []procfleet.Host) ([]map[str
 type relabeling struct{ store }
 
 func (s relabeling) LabelHosts(ctx context.Context, hosts []procfleet.Host, l catalog.Labeling) ([]bool, error) {
-	before, err := s.store.LabelsOf(ctx, hosts)
+	before, err := s.LabelsOf(ctx, hosts)
 	if err != nil {
 		return nil, err
 	}
