@@ -60,7 +60,7 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 			s.uid = uidOf(account)
 		}
 	}
-	s.files, err = guard(ctx, f.watchdog, t.SetupPath+"\x00"+t.PidPath, func() files {
+	s.files, err = guard(ctx, f.watchdog, fileTimeout, t.SetupPath+"\x00"+t.PidPath, func() files {
 		return readFiles(t.SetupPath, t.PidPath)
 	})
 	if err != nil {

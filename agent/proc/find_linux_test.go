@@ -195,24 +195,24 @@ func TestHangingFileSystemDoesNotBlock(t *testing.T) {
 	w := newWatchdog()
 	release := make(chan struct{})
 	hang := func() int { <-release; return 1 }
-	if _, err := guard(t.Context(), w, "key", hang); !errors.Is(err, errFileBlocked) {
+	if _, err := guard(t.Context(), w, fileTimeout, "key", hang); !errors.Is(err, errFileBlocked) {
 		t.Fatalf("got %v, want %v", err, errFileBlocked)
 	}
 	began := time.Now()
 	for range 1000 {
-		if _, err := guard(t.Context(), w, "key", hang); !errors.Is(err, errFileBlocked) {
+		if _, err := guard(t.Context(), w, fileTimeout, "key", hang); !errors.Is(err, errFileBlocked) {
 			t.Fatalf("got %v, want %v", err, errFileBlocked)
 		}
 	}
 	if time.Since(began) > fileTimeout {
 		t.Error("a path that is known to hang was waited for again")
 	}
-	if got, err := guard(t.Context(), w, "other", func() int { return 2 }); got != 2 || err != nil {
+	if got, err := guard(t.Context(), w, fileTimeout, "other", func() int { return 2 }); got != 2 || err != nil {
 		t.Errorf("another path: got %d, %v", got, err)
 	}
 	close(release)
 	eventually(t, "the path answers again", func() bool {
-		got, err := guard(t.Context(), w, "key", hang)
+		got, err := guard(t.Context(), w, fileTimeout, "key", hang)
 		return got == 1 && err == nil
 	})
 }

@@ -131,7 +131,7 @@ func readFiles(setupPath, pidPath string) files {
 // files. It fails after about 2 s on a hanging file system. Unlike PidFileWritten it follows
 // every symbolic link: use the result only to decide whether to read a pid file again.
 func (f *Finder) FilesWritten(ctx context.Context, paths []string) ([]time.Time, error) {
-	return guard(ctx, f.watchdog, strings.Join(paths, "\x00"), func() []time.Time {
+	return guard(ctx, f.watchdog, fileTimeout, strings.Join(paths, "\x00"), func() []time.Time {
 		written := make([]time.Time, len(paths))
 		for i, path := range paths {
 			written[i] = fileWritten(path)
@@ -143,7 +143,7 @@ func (f *Finder) FilesWritten(ctx context.Context, paths []string) ([]time.Time,
 // PidFileWritten returns the modification time of a pid file; the zero time if the file is
 // missing or unreadable. It blocks for at most about 2 s on a hanging file system.
 func (f *Finder) PidFileWritten(ctx context.Context, path string) time.Time {
-	written, err := guard(ctx, f.watchdog, path, func() time.Time { return pidFileWritten(path) })
+	written, err := guard(ctx, f.watchdog, fileTimeout, path, func() time.Time { return pidFileWritten(path) })
 	if err != nil {
 		return time.Time{}
 	}

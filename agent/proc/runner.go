@@ -124,7 +124,7 @@ func (r *Runner) prepare(ctx context.Context, c *Command) (Account, error) {
 	}
 	// Detect a hanging file system here: after the fork it would block the child, and all
 	// other starts with it, since the parent waits for the child's exec.
-	dirErr, err := guard(ctx, r.watchdog, c.Dir, func() error { return checkDir(c.Dir) })
+	dirErr, err := guard(ctx, r.watchdog, commandDirTimeout, c.Dir, func() error { return checkDir(c.Dir) })
 	if err != nil {
 		return Account{}, fmt.Errorf("setup path %s: %w", c.Dir, err)
 	}

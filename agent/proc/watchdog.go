@@ -12,13 +12,17 @@ const (
 	// may hang if its server is unavailable, and such a read cannot be interrupted.
 	fileTimeout = 2 * time.Second
 
+	// commandDirTimeout bounds the check of the directory of a command. It is longer,
+	// because a host that is merely busy must not fail a command, while a search is repeated.
+	commandDirTimeout = 15 * time.Second
+
 	// maxStuck bounds the goroutines that are blocked in hanging file systems.
 	maxStuck = 64
 )
 
-var errFileBlocked = errors.New("the file system did not respond within 2s")
+var errFileBlocked = errors.New("the file system did not respond in time")
 
-// watchdog runs file reads that may hang. A read that exceeds fileTimeout is abandoned,
+// watchdog runs file reads that may hang. A read that exceeds its limit is abandoned,
 // and until it ends further reads with its key fail at once with errFileBlocked, so
 // that repeated reads do not accumulate goroutines.
 type watchdog struct {
@@ -32,10 +36,10 @@ func newWatchdog() *watchdog {
 	return &watchdog{slots: make(chan struct{}, maxStuck), stuck: map[string]int{}}
 }
 
-// guard returns the result of read, or errFileBlocked after fileTimeout or when ctx ends.
-func guard[T any](ctx context.Context, w *watchdog, key string, read func() T) (T, error) {
+// guard returns the result of read, or errFileBlocked after the limit or when ctx ends.
+func guard[T any](ctx context.Context, w *watchdog, limit time.Duration, key string, read func() T) (T, error) {
 	var nothing T
-	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if w.isStuck(key) {
 		return nothing, errFileBlocked
