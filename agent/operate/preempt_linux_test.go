@@ -78,7 +78,9 @@ func TestAnInterruptedOperationReportsTheStateOfTheProcess(t *testing.T) {
 		state  string
 	}{
 		"not started": {func(s *agentproto.Spec) { s.StartCmd = hangs }, "the process does not run"},
-		"started":     {func(s *agentproto.Spec) { s.StartCmd = daemon("-pid demo.pid") + " until [ -s demo.pid ]; do sleep 0.01; done; " + hangs }, "the process runs, pid"},
+		"started": {func(s *agentproto.Spec) {
+			s.StartCmd = daemon("-pid demo.pid") + " until [ -s demo.pid ]; do sleep 0.01; done; " + hangs
+		}, "the process runs, pid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
