@@ -68,11 +68,12 @@ func (p proc) spec() map[string]any {
 	}
 }
 
-// waiting returns the process with a start command that waits for release.
+// waiting returns the process with a start command that waits for release. Dozens of them
+// wait at once: polling faster starves the agents that are under test.
 func (p proc) waiting() map[string]any {
 	spec := p.spec()
 	control := spec["control"].(map[string]any)
-	control["start"] = "while [ ! -e go ]; do sleep 0.05; done; " + control["start"].(string)
+	control["start"] = "while [ ! -e go ]; do sleep 0.5; done; " + control["start"].(string)
 	spec["alive"].(map[string]any)["op_timeout"] = "300s"
 	return spec
 }
