@@ -186,6 +186,12 @@ func daemon(args string) string {
 	return "echo >>starts; setsid ./demo " + args + " >/dev/null 2>&1 </dev/null &"
 }
 
+// term sends SIGTERM to the demo. The agent can see a demo that has not written its pid file yet.
+const term = pidWritten + "kill $(cat demo.pid)"
+
+// pidWritten waits for the pid file of the first demo.
+const pidWritten = "until [ -s demo.pid ]; do sleep 0.02; done; "
+
 func (g *rig) starts() int {
 	text, err := os.ReadFile(filepath.Join(g.dir, "starts"))
 	if err != nil {

@@ -374,7 +374,7 @@ func TestStopThatBringsUpASuccessorFails(t *testing.T) {
 			g := newRig(t)
 			spec := g.spec(func(s *agentproto.Spec) {
 				s.StartCmd = daemon("-pid demo.pid") + " while [ ! -s demo.pid ]; do sleep 0.02; done"
-				s.StopCmd = "kill $(cat demo.pid); rm demo.pid; " + s.StartCmd
+				s.StopCmd = term + "; rm demo.pid; " + s.StartCmd
 				s.StopCheckMS = 1_000
 				if !withPidFile {
 					s.PidPath = ""

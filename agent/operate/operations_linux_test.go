@@ -25,7 +25,7 @@ func TestRestartMustReplaceTheProcess(t *testing.T) {
 	if r := g.want("restart", spec, 0, ""); r.Status.PID != pid {
 		t.Fatalf("pid is %d, want %d", r.Status.PID, pid)
 	}
-	spec.RestartCmd, spec.RestartInPlace = "kill $(cat demo.pid); "+spec.StartCmd, false
+	spec.RestartCmd, spec.RestartInPlace = term + "; "+spec.StartCmd, false
 	if r := g.want("restart", spec, 0, ""); r.Status.PID == pid || !r.Status.Supervised {
 		t.Fatalf("status is %+v", r.Status)
 	}
@@ -53,7 +53,7 @@ func TestReloadThatKillsTheProcess(t *testing.T) {
 	if r := g.want("reload", spec, 0, ""); r.Status.PID != pid {
 		t.Fatalf("pid is %d, want %d", r.Status.PID, pid)
 	}
-	spec.ReloadCmd = "kill -9 $(cat demo.pid)"
+	spec.ReloadCmd = pidWritten + "kill -9 $(cat demo.pid)"
 	r := g.want("reload", spec, 836, "reload: process died")
 	if !r.Status.Supervised || r.Status.Phase != "backoff" {
 		t.Fatalf("status is %+v", r.Status)

@@ -194,7 +194,7 @@ func TestInterruptedOperationsAreJudgedByWhatIsThere(t *testing.T) {
 	t.Run("stop that was not sent", func(t *testing.T) {
 		t.Parallel()
 		g := newRig(t)
-		spec := g.spec(func(s *agentproto.Spec) { s.StopCmd, s.StopCheckMS = "echo >>stops; kill $(cat demo.pid)", 200 })
+		spec := g.spec(func(s *agentproto.Spec) { s.StopCmd, s.StopCheckMS = "echo >>stops; " + term, 200 })
 		pid := g.want("start", spec, 0, "").Status.PID
 		r := crashIn(g, "stop", spec, CrashBeforeExec)
 		g.check(r, 836, fmt.Sprintf("stop: interrupted by agent restart; still running pid %d", pid))
@@ -213,7 +213,7 @@ func TestInterruptedOperationsAreJudgedByWhatIsThere(t *testing.T) {
 	t.Run("stop command that was not run kills nothing", func(t *testing.T) {
 		t.Parallel()
 		g := newRig(t)
-		spec := g.deaf(func(s *agentproto.Spec) { s.StopCmd, s.StopCheckMS = "kill $(cat demo.pid)", 200 })
+		spec := g.deaf(func(s *agentproto.Spec) { s.StopCmd, s.StopCheckMS = term, 200 })
 		pid := g.startDeaf(spec)
 		r := crashIn(g, "stop", spec, CrashBeforeExec)
 		g.check(r, 836, fmt.Sprintf("stop: interrupted by agent restart; still running pid %d", pid))
@@ -244,7 +244,7 @@ func TestInterruptedOperationsAreJudgedByWhatIsThere(t *testing.T) {
 		t.Parallel()
 		g := newRig(t)
 		g.want("start", g.spec(), 0, "")
-		spec := g.spec(func(s *agentproto.Spec) { s.StopCmd = "kill $(cat demo.pid)" })
+		spec := g.spec(func(s *agentproto.Spec) { s.StopCmd = term })
 		r := crashIn(g, "stop", spec, CrashAfterSpawn)
 		g.check(r, 0, "")
 		if r.Status.Supervised {

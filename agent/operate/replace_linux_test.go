@@ -18,7 +18,7 @@ func TestTwoSpecsOfOneProcessNeverRunBoth(t *testing.T) {
 			t.Parallel()
 			g := newRig(t)
 			before := g.spec(func(s *agentproto.Spec) {
-				s.StopCmd = "echo >>stops; kill $(cat demo.pid)"
+				s.StopCmd = "echo >>stops; " + term
 			})
 			old := g.want("start", before, 0, "").Status.PID
 			after := elsewhere(t, g.spec())
@@ -101,7 +101,7 @@ func TestAReplacementIsTrueIfTheAgentDies(t *testing.T) {
 					}
 				}
 			})
-			before := g.spec(func(s *agentproto.Spec) { s.StopCmd = "echo >>stops; kill $(cat demo.pid)" })
+			before := g.spec(func(s *agentproto.Spec) { s.StopCmd = "echo >>stops; " + term })
 			g.want("start", before, 0, "")
 			after := elsewhere(t, g.spec())
 			id := g.submit("restart", after)

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -15,7 +16,7 @@ func TestStopOfAProcessThatIgnoresIt(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd, s.StopCmd, s.StopCheckMS = daemon("-pid demo.pid -ignore-term"), "kill $(cat demo.pid)", 300
+		s.StartCmd, s.StopCmd, s.StopCheckMS = daemon("-pid demo.pid -ignore-term"), term, 300
 	})
 	pid := g.startDeaf(spec)
 	r := g.want("stop", spec, 836, fmt.Sprintf("stop: still running pid %d after 300ms", pid))
@@ -39,7 +40,7 @@ func TestStopKillsAProcessThatIgnoresSIGTERM(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*agentproto.Spec){
 		"signal":         func(*agentproto.Spec) {},
-		"command":        func(s *agentproto.Spec) { s.StopCmd = "kill $(cat demo.pid)" },
+		"command":        func(s *agentproto.Spec) { s.StopCmd = term },
 		"failed command": func(s *agentproto.Spec) { s.StopCmd = "exit 3" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +76,7 @@ func TestStopKillsBeforeTheOperationTimeout(t *testing.T) {
 func TestStopWithGraceKillsNoProcessThatStopsInTime(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	for _, command := range []string{"", "kill $(cat demo.pid)"} {
+	for _, command := range []string{term, ""} {
 		spec := g.spec(func(s *agentproto.Spec) { s.StopGraceMS, s.StopCmd = 4_000, command })
 		g.want("start", spec, 0, "")
 		if r := g.want("stop", spec, 0, ""); len(r.Warnings) != 0 {
@@ -181,6 +182,10 @@ func TestProcessOfAnotherKeyIsNotLeftBehind(t *testing.T) {
 	g.want("start", g.spec(func(s *agentproto.Spec) {
 		s.StartCmd = "(cd " + second.SetupPath + " && " + daemon("-pid demo.pid") + "); " + daemon("-pid demo.pid")
 	}), 0, "")
+	g.eventually("the second program has written its pid file", func() bool {
+		written, err := os.ReadFile(second.PidPath)
+		return err == nil && len(written) != 0
+	})
 	g.want("start", second, 828, "")
 	if r := g.want("stop", g.spec(), 0, ""); len(r.Warnings) != 0 {
 		t.Fatalf("warnings are %q", r.Warnings)
@@ -228,7 +233,7 @@ func TestStopInBackoffAndFatal(t *testing.T) {
 func TestFailedStopCommandThatReachesItsGoal(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	spec := g.spec(func(s *agentproto.Spec) { s.StopCmd = "kill $(cat demo.pid); echo sorry; exit 7" })
+	spec := g.spec(func(s *agentproto.Spec) { s.StopCmd = term + "; echo sorry; exit 7" })
 	g.want("start", spec, 0, "")
 	r := g.want("stop", spec, 0, "success")
 	g.warned(r, "exit=7")
@@ -250,7 +255,7 @@ func TestStopWaitsForTheProcess(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd, s.StopCmd = daemon("-pid demo.pid -linger 800ms"), "kill $(cat demo.pid)"
+		s.StartCmd, s.StopCmd = daemon("-pid demo.pid -linger 800ms"), term
 	})
 	g.want("start", spec, 0, "")
 	r := g.want("stop", spec, 0, "")
@@ -262,7 +267,7 @@ func TestStopWaitsForTheProcess(t *testing.T) {
 func TestKillCommand(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	spec := g.spec(func(s *agentproto.Spec) { s.KillCmd = "kill -9 $(cat demo.pid)" })
+	spec := g.spec(func(s *agentproto.Spec) { s.KillCmd = pidWritten + "kill -9 $(cat demo.pid)" })
 	g.want("start", spec, 0, "")
 	if r := g.want("kill", spec, 0, ""); r.Status.Supervised || r.Status.Running {
 		t.Fatalf("status is %+v", r.Status)
