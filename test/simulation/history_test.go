@@ -409,6 +409,9 @@ func (h *history) stepStore() (back func()) {
 
 func (h *history) step(by time.Duration) {
 	h.fleet.note("the store's clock steps by %s", by)
+	if by < 0 {
+		h.load.StepBack()
+	}
 	h.fleet.mu.Lock()
 	defer h.fleet.mu.Unlock()
 	h.fleet.step += by

@@ -370,6 +370,10 @@ var defects = []struct {
 		late.Span = at(108)
 		w.TaskPolls[starting][2] = late
 	}},
+	{"a task is open long after a step back of the store's clock", RuleInTime, func(w *world) {
+		w.StepsBack = []time.Time{at(50).From}
+		w.TaskPolls[starting][1].Span, w.TaskPolls[starting][2].Span = at(300), at(301)
+	}},
 	{"a task is open long after its deadline and an earlier fail-over", RuleInTime, func(w *world) {
 		w.Failovers = []Span{{at(20).From, at(50).From}}
 		w.TaskPolls[starting][1].Span, w.TaskPolls[starting][2].Span = at(107), at(108)
@@ -595,6 +599,10 @@ func TestPermittedHistoriesHaveNoViolation(t *testing.T) {
 		},
 		"a fail-over delays an end": func(w *world) {
 			w.Failovers = []Span{{at(50).From, at(100).From}}
+			w.TaskPolls[starting][1].Span, w.TaskPolls[starting][2].Span = at(140), at(141)
+		},
+		"a step back of the store's clock delays an end": func(w *world) {
+			w.StepsBack = []time.Time{at(50).From}
 			w.TaskPolls[starting][1].Span, w.TaskPolls[starting][2].Span = at(140), at(141)
 		},
 		"a command that was accepted before a pause runs during it": func(w *world) {

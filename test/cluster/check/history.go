@@ -238,6 +238,8 @@ type History struct {
 	// Failovers are the periods in which the store could fail over: from a few
 	// seconds before the fault until all faults had ended.
 	Failovers []Span
+	// StepsBack are the times at which the store's clock stepped back.
+	StepsBack []time.Time
 	// Holds are the pauses of tasks that had not ended.
 	Holds []Hold
 }

@@ -237,6 +237,10 @@ func (l *Load) Failover() (over func()) {
 	return l.log.failover(time.Now().Add(-moment))
 }
 
+// StepBack records that the store's clock steps back now, after which tasks have twice
+// their time to end.
+func (l *Load) StepBack() { l.log.stepBack(time.Now()) }
+
 // submit sends one submission after the other until submitting ends. working limits
 // the repeats of a submission in progress.
 func (l *Load) submit(submitting, working context.Context, n int) {

@@ -114,6 +114,12 @@ func (r *record) failover(from time.Time) (over func()) {
 	}
 }
 
+func (r *record) stepBack(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.h.StepsBack = append(r.h.StepsBack, at)
+}
+
 // share returns the n-th share of the tasks, separated into open ones and done
 // ones.
 func (r *record) share(n, of int) (open, done []procfleet.TaskID) {

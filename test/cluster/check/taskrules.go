@@ -126,6 +126,12 @@ func (j *judge) due(s *Submission) time.Time {
 			due = after
 		}
 	}
+	for _, at := range j.h.StepsBack {
+		after := at.Add(2*(s.Timeout+j.h.held(s.Task)) + Slack)
+		if at.After(j.accepted[s.Task]) && at.Before(due) && after.After(due) {
+			due = after
+		}
+	}
 	return due
 }
 
