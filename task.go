@@ -166,6 +166,8 @@ type Task struct {
 	RejectReason string
 	// Seq is the number of control transitions of the task, such as a pause.
 	Seq int `json:",omitzero"`
+	// ItemCancels is the number of chunks with cancels of items that no worker has carried out.
+	ItemCancels int `json:",omitzero"`
 	// Hold suspends delivery; zero if the task is not held or has ended.
 	Hold Hold `json:",omitzero"`
 	// Cancel is the cancellation of the task; zero if it was not canceled.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
@@ -36,6 +35,9 @@ func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task
 		return dialect.Controlled{Plan: plan}, controlError(q, task, err)
 	}
 	record := audit.Record{Change: string(q.Transition) + " task", Task: task.ID, Business: task.Business, Actions: task.Actions, Reason: q.Reason}
+	for i := range q.Hosts {
+		record.AddTarget(&procfleet.Target{Host: q.Hosts[i]})
+	}
 	if err := e.auditChange(ctx, record); err != nil {
 		return dialect.Controlled{}, err
 	}
@@ -94,6 +96,9 @@ func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl) (proc
 // of the task due: the sweep publishes chunks if that failed here, and notifies the end of a
 // task that has no open items.
 func (e *exchange) cancelTask(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
+	if len(q.Hosts) > 0 {
+		return e.cancelHosts(ctx, q)
+	}
 	task, err := e.api.store.Cancel(ctx, q.Task, q.Mode, q.Reason, seqOf(q))
 	if err != nil {
 		return task, err
@@ -126,7 +131,7 @@ func (s *submitter) cancelChunks(ctx context.Context, task *procfleet.Task) erro
 			refs = append(refs, bus.ChunkRef{Task: task.ID, Chunk: chunk.Chunk, Lane: procfleet.LaneSmall, Cloud: items[open].Item.Target.Host.Cloud})
 		}
 	}
-	sequences, err := s.queue.PublishChunks(ctx, refs, "cancel-"+strconv.Itoa(task.Seq))
+	sequences, err := s.queue.PublishChunks(ctx, refs, bus.CancelRound(task))
 	if err != nil {
 		return err
 	}
@@ -136,6 +141,60 @@ func (s *submitter) cancelChunks(ctx context.Context, task *procfleet.Task) erro
 		}
 	}
 	return nil
+}
+
+// cancelHosts cancels the items of some hosts and queues that for workers. The sweep queues what
+// was not queued here.
+func (e *exchange) cancelHosts(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
+	task, err := e.api.store.Task(ctx, q.Task)
+	if err != nil {
+		return task, err
+	}
+	items, refs, err := e.itemsOn(ctx, &task, q.Hosts)
+	if err != nil {
+		return task, err
+	}
+	task, err = e.api.store.CancelItems(ctx, q.Task, items, q.Mode, q.Reason, seqOf(q))
+	if err != nil {
+		return task, err
+	}
+	if hints := e.api.cfg.Hints; hints != nil {
+		_ = hints.Hold(q.Task) // workers also read the store
+	}
+	if _, err := e.api.submitter.queue.PublishChunks(ctx, refs, bus.CancelRound(&task)); err != nil {
+		e.log().WithError(err).WithField("task", q.Task).Warn("canceled items not queued, left to the sweep")
+	}
+	e.visitSoon(ctx, q.Task)
+	return task, nil
+}
+
+// itemsOn returns the items of a task on hosts, by chunk, and the references with which their
+// cancels are queued.
+func (e *exchange) itemsOn(ctx context.Context, task *procfleet.Task, hosts []procfleet.Host) (items []taskstore.ChunkItems, refs []bus.ChunkRef, err error) {
+	found := map[procfleet.Host]bool{}
+	for chunk := range task.Chunks {
+		all, err := e.api.store.Chunk(ctx, task.ID, chunk)
+		if err != nil {
+			return nil, nil, err
+		}
+		of := taskstore.ChunkItems{Chunk: chunk}
+		for i := range all {
+			if host := all[i].Item.Target.Host; slices.Contains(hosts, host) {
+				found[host] = true
+				of.Items = append(of.Items, i)
+			}
+		}
+		if len(of.Items) > 0 {
+			items = append(items, of)
+			refs = append(refs, bus.ChunkRef{Task: task.ID, Chunk: chunk, Lane: procfleet.LaneSmall, Cloud: all[of.Items[0]].Item.Target.Host.Cloud, Cancels: true})
+		}
+	}
+	for _, host := range hosts {
+		if !found[host] {
+			return nil, nil, &dialect.Error{Kind: dialect.InvalidField, Field: "hosts", Task: task.ID, Problem: fmt.Sprintf("contains %s, on which the task has no item", host)}
+		}
+	}
+	return items, refs, nil
 }
 
 func (e *exchange) visitSoon(ctx context.Context, id procfleet.TaskID) {

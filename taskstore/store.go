@@ -134,6 +134,33 @@ type Begun struct {
 	FirstBegun time.Time
 }
 
+// ItemCancel is a cancel of some items of a chunk that no worker has carried out.
+type ItemCancel struct {
+	Seq    int   // [procfleet.Task.Seq] after the cancel
+	Items  []int // as indexes into the items of the chunk
+	Mode   procfleet.CancelMode
+	Reason string
+	Since  time.Time
+}
+
+// ChunkItems are items of a chunk, as indexes into the items of the chunk, ascending.
+type ChunkItems struct {
+	Chunk int
+	Items []int
+}
+
+// CanceledItems are the cancels of items of a chunk, with the data that a worker needs to carry
+// them out.
+type CanceledItems struct {
+	Cancels []ItemCancel // the oldest first; with none, the rest is not set
+	Task    procfleet.Task
+	Chunk   procfleet.Chunk
+	// Open lists the items of the chunk without a final result, as in [Begun].
+	Open []int
+	// FirstBegun is the time of the first Begin of the chunk; zero if it was never begun.
+	FirstBegun time.Time
+}
+
 // Batch holds results of one task.
 type Batch struct {
 	Task    procfleet.TaskID
@@ -156,7 +183,8 @@ type Recorded struct {
 type Delivery interface {
 	// Begin returns whether a chunk may be delivered. Of a held task no chunk may be
 	// delivered, and none is overdue. The first Begin of a task changes
-	// the task's state to running. From then on the task cannot be rejected.
+	// the task's state to running. From then on the task cannot be rejected. Open is without
+	// the items of cancels that are to be carried out, see [Control.CancelItems].
 	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (Begun, error)
 	// Delivered changes items of a chunk from pending to delivered; items in another
 	// state do not change. items are indexes in the task. done records that the chunk
@@ -169,6 +197,11 @@ type Delivery interface {
 	// counters and result change atomically. Record ignores results of a rejected task
 	// and truncates content to [procfleet.MaxResult].
 	Record(ctx context.Context, batches []Batch) ([]Recorded, error)
+	// ItemCancels returns the cancels of a chunk's items that are to be carried out. There are
+	// none for a chunk that does not exist, and for a task that is canceled or has ended.
+	ItemCancels(ctx context.Context, id procfleet.TaskID, chunk int) (CanceledItems, error)
+	// ItemsCanceled records that the cancels of a chunk up to and including seq were carried out.
+	ItemsCanceled(ctx context.Context, id procfleet.TaskID, chunk, seq int) error
 }
 
 // AnySeq lets a control call apply to a task with any [procfleet.Task.Seq].
@@ -195,6 +228,12 @@ type Control interface {
 	// items; such chunks are not done again. The mode of a canceled task changes from drain
 	// to interrupt only; otherwise a task that is canceled already does not change.
 	Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error)
+	// CancelItems stores a cancel of those of the items that have no final result, for a worker to
+	// carry out: each chunk of [procfleet.Task.ItemCancels] has one. Every Begin that starts after
+	// CancelItems has returned, or was ordered after it, does not return the items in Open. If no
+	// item is open, or the same cancel of the same items is stored, nothing changes. [Control.Cancel]
+	// replaces the cancels of items.
+	CancelItems(ctx context.Context, id procfleet.TaskID, items []ChunkItems, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error)
 	// Retried adds a retry to the task's RetriedBy, unless it is there already. It applies
 	// to tasks in any state, and to any seq.
 	Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error)

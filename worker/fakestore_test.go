@@ -207,6 +207,12 @@ func (s *fakeStore) Delivered(_ context.Context, id procfleet.TaskID, chunk int,
 	return nil
 }
 
+func (s *fakeStore) ItemCancels(context.Context, procfleet.TaskID, int) (taskstore.CanceledItems, error) {
+	return taskstore.CanceledItems{}, nil
+}
+
+func (s *fakeStore) ItemsCanceled(context.Context, procfleet.TaskID, int, int) error { return nil }
+
 func (s *fakeStore) Record(_ context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
 	if err := s.enter("Record"); err != nil {
 		return nil, err

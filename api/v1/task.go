@@ -116,6 +116,9 @@ type Cancel struct {
 type TaskCancel struct {
 	// Mode is drain by default.
 	Mode procfleet.CancelMode `json:"mode,omitempty"`
+	// Hosts limits the cancel to items on these hosts: the task stays open for the others.
+	// Empty cancels the task.
+	Hosts []procfleet.Host `json:"hosts,omitempty"`
 	TaskControl
 }
 

@@ -32,21 +32,28 @@ func newTaskResume(f *taskFlags) *cobra.Command {
 
 func newTaskCancel(f *taskFlags) *cobra.Command {
 	var interrupt bool
+	var hosts hostFlags
 	cancel := func(c *client.Client, ctx context.Context, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
 		mode := procfleet.CancelDrain
 		if interrupt {
 			mode = procfleet.CancelInterrupt
 		}
-		return c.CancelTask(ctx, id, client.TaskCancel{Mode: mode, TaskControl: control})
+		on, err := parseHosts(hosts.names)
+		if err != nil {
+			return client.Task{}, err
+		}
+		return c.CancelTask(ctx, id, client.TaskCancel{Mode: mode, Hosts: on, TaskControl: control})
 	}
 	cmd := newTaskControl(f, cancel, f.planControl("canceled"), "canceled")
 	cmd.Use, cmd.Short = "cancel ID...", "Cancel tasks: hosts that have not begun do not run the command"
 	cmd.Long = `Cancel tasks. Hosts that have not begun end as cancelled, and no command of them runs later. Commands that run end by
 themselves, or are interrupted with --interrupt: they get SIGTERM, and SIGKILL after the stop grace of the process. Hosts
-that do not reply within seconds end as unreachable.`
+that do not reply within seconds end as unreachable. With --host the task goes on without these hosts.`
 	cmd.Example = `  procfleet task cancel GSETASK:20260102030405:6789 --reason "wrong version"
-  procfleet task cancel GSETASK:20260102030405:6789 --interrupt`
+  procfleet task cancel GSETASK:20260102030405:6789 --interrupt
+  procfleet task cancel GSETASK:20260102030405:6789 --host 0:10.0.0.1`
 	cmd.Flags().BoolVar(&interrupt, "interrupt", false, "terminate the commands that run")
+	cmd.Flags().StringSliceVar(&hosts.names, "host", nil, "only this host, as <cloud area>:<ip>; repeatable")
 	return cmd
 }
 
@@ -58,14 +65,9 @@ func newTaskRetry(f *taskFlags) *cobra.Command {
 		for _, state := range states {
 			request.States = append(request.States, procfleet.State(state))
 		}
-		for _, name := range hosts.names {
-			host, err := procfleet.ParseHost(name)
-			if err != nil {
-				return request, command.Usagef("--host: %w", err)
-			}
-			request.Hosts = append(request.Hosts, host)
-		}
-		return request, nil
+		var err error
+		request.Hosts, err = parseHosts(hosts.names)
+		return request, err
 	}
 	retry := func(c *client.Client, ctx context.Context, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
 		r, err := request(control)
@@ -96,6 +98,17 @@ the newest task that has operated the process since.`
 	cmd.Flags().StringSliceVar(&states, "state", nil, "failed, unreachable, timed_out or cancelled (default all)")
 	cmd.Flags().StringSliceVar(&hosts.names, "host", nil, "only this host, as <cloud area>:<ip>; repeatable")
 	return cmd
+}
+
+func parseHosts(names []string) ([]procfleet.Host, error) {
+	hosts := make([]procfleet.Host, len(names))
+	for i, name := range names {
+		var err error
+		if hosts[i], err = procfleet.ParseHost(name); err != nil {
+			return nil, command.Usagef("--host: %w", err)
+		}
+	}
+	return hosts, nil
 }
 
 // newTaskControl returns a command that controls the tasks in its arguments. It goes on

@@ -139,8 +139,8 @@ const (
 )
 
 // TaskControl requests a transition of a task. IfSeq is the expected
-// [procfleet.Task.Seq]; nil accepts any. Mode is set for [CancelTask] only,
-// States, Hosts and Planned for [RetryTask]; empty Hosts means all.
+// [procfleet.Task.Seq]; nil accepts any. Mode is set for [CancelTask] only, Hosts for [CancelTask]
+// and [RetryTask], States and Planned for [RetryTask]; empty Hosts means all.
 type TaskControl struct {
 	Task       procfleet.TaskID
 	Transition Transition

@@ -20,6 +20,7 @@ func decodeTaskControl(transition Transition) func(*Request) (TaskControl, error
 func decodeTaskCancel(r *Request) (TaskControl, error) {
 	var body v1.TaskCancel
 	q, err := decodeControl(r, CancelTask, &body, &body.TaskControl)
+	q.Hosts = body.Hosts
 	switch q.Mode = body.Mode; q.Mode {
 	case procfleet.CancelDrain, procfleet.CancelInterrupt:
 	case "":

@@ -70,6 +70,8 @@ type ChunkRef struct {
 	Chunk int                 `json:"chunk"`
 	Lane  procfleet.Lane      `json:"lane"`
 	Cloud procfleet.CloudArea `json:"cloud"`
+	// Cancels: carry out the cancels of items of the chunk, and deliver nothing.
+	Cancels bool `json:"cancels,omitempty"`
 }
 
 // PublishChunks queues chunks and waits until all are acknowledged: sequences[i]
@@ -129,12 +131,19 @@ func acknowledgment(ctx context.Context, future jetstream.PubAckFuture) (sequenc
 	}
 }
 
+// CancelRound returns the round in which the chunks of a canceled task, or the cancels of its
+// items, are queued.
+func CancelRound(task *procfleet.Task) string { return "cancel-" + strconv.Itoa(task.Seq) }
+
 func (r ChunkRef) message(ctx context.Context, round string) (*nats.Msg, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode chunk reference: %w", err)
 	}
 	msg := &nats.Msg{Subject: opsSubject(r.Lane, r.Cloud), Data: data, Header: nats.Header{}}
+	if r.Cancels {
+		round += "/cancels"
+	}
 	msg.Header.Set(jetstream.MsgIDHeader, string(r.Task)+"/"+strconv.Itoa(r.Chunk)+"/"+round)
 	tracecontext.Inject(ctx, msg.Header)
 	return msg, nil

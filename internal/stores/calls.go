@@ -45,6 +45,20 @@ func (s *Instrumented) Cancel(ctx context.Context, id procfleet.TaskID, mode pro
 	return one(ctx, s, "cancel", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Cancel(ctx, id, mode, reason, seq) })
 }
 
+func (s *Instrumented) CancelItems(ctx context.Context, id procfleet.TaskID, items []taskstore.ChunkItems, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
+	return one(ctx, s, "cancel_items", func(ctx context.Context) (procfleet.Task, error) {
+		return s.Full.CancelItems(ctx, id, items, mode, reason, seq)
+	})
+}
+
+func (s *Instrumented) ItemCancels(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.CanceledItems, error) {
+	return one(ctx, s, "item_cancels", func(ctx context.Context) (taskstore.CanceledItems, error) { return s.Full.ItemCancels(ctx, id, chunk) })
+}
+
+func (s *Instrumented) ItemsCanceled(ctx context.Context, id procfleet.TaskID, chunk, seq int) error {
+	return s.call(ctx, "items_canceled", func(ctx context.Context) error { return s.Full.ItemsCanceled(ctx, id, chunk, seq) })
+}
+
 func (s *Instrumented) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
 	return one(ctx, s, "retried", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Retried(ctx, id, retry) })
 }

@@ -11,7 +11,8 @@ import (
 
 // Pause holds an open task.
 func (s *Store) Pause(ctx context.Context, id procfleet.TaskID, reason string, seq int) (procfleet.Task, error) {
-	return s.control(ctx, id, seq, (*procfleet.Task).Held, func(t *tx, r *taskRecord) error {
+	held := func(_ *tx, r *taskRecord) (bool, error) { return r.Held(), nil }
+	return s.control(ctx, id, seq, held, func(t *tx, r *taskRecord) error {
 		r.Hold = procfleet.Hold{Kind: procfleet.HoldOperator, Reason: reason, Since: t.Now}
 		return nil
 	})
@@ -19,7 +20,7 @@ func (s *Store) Pause(ctx context.Context, id procfleet.TaskID, reason string, s
 
 // Resume ends the hold of a task and moves its deadline.
 func (s *Store) Resume(ctx context.Context, id procfleet.TaskID, seq int) (procfleet.Task, error) {
-	resumed := func(task *procfleet.Task) bool { return !task.Held() }
+	resumed := func(_ *tx, r *taskRecord) (bool, error) { return !r.Held(), nil }
 	return s.control(ctx, id, seq, resumed, func(t *tx, r *taskRecord) error {
 		t.endHold(r)
 		return nil
@@ -39,8 +40,8 @@ func (t *tx) endHold(r *taskRecord) {
 
 // Cancel cancels a task and ends the items of the chunks that were never begun.
 func (s *Store) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
-	canceled := func(task *procfleet.Task) bool {
-		return task.Canceled() && (mode == procfleet.CancelDrain || task.Cancel.Mode == procfleet.CancelInterrupt)
+	canceled := func(_ *tx, r *taskRecord) (bool, error) {
+		return r.Canceled() && (mode == procfleet.CancelDrain || r.Cancel.Mode == procfleet.CancelInterrupt), nil
 	}
 	return s.control(ctx, id, seq, canceled, func(t *tx, r *taskRecord) error {
 		since := t.Now
@@ -62,9 +63,10 @@ func (t *tx) cancelItems(r *taskRecord) error {
 		return err
 	}
 	for chunk, l := range all {
+		l.Cancels = nil
+		ls.dirty[chunk] = true
 		if !l.Begun.IsZero() {
 			l.Done = false
-			ls.dirty[chunk] = true
 			continue
 		}
 		for i := range l.Marks {
@@ -73,7 +75,7 @@ func (t *tx) cancelItems(r *taskRecord) error {
 			}
 		}
 	}
-	r.State = procfleet.TaskRunning
+	r.State, r.ItemCancels = procfleet.TaskRunning, 0
 	if r.Counts.Open() == 0 {
 		t.finish(r)
 	}
@@ -81,18 +83,21 @@ func (t *tx) cancelItems(r *taskRecord) error {
 }
 
 // control applies a transition to an open task, unless the task is done with it already.
-func (s *Store) control(ctx context.Context, id procfleet.TaskID, seq int, already func(*procfleet.Task) bool, transition func(*tx, *taskRecord) error) (task procfleet.Task, err error) {
+func (s *Store) control(ctx context.Context, id procfleet.TaskID, seq int, already func(*tx, *taskRecord) (bool, error), transition func(*tx, *taskRecord) error) (task procfleet.Task, err error) {
 	var refused error
 	task, err = update(ctx, s, func(t *tx) (procfleet.Task, error) {
 		r, err := t.task(id)
 		if err != nil {
 			return procfleet.Task{}, err
 		}
-		switch {
-		case r.State.Done():
+		if r.State.Done() {
 			refused = taskstore.ErrDone
 			return taskOf(r), nil
-		case already(&r.Task):
+		}
+		switch done, err := already(t, r); {
+		case err != nil:
+			return procfleet.Task{}, err
+		case done:
 			return taskOf(r), nil
 		case seq != taskstore.AnySeq && seq != r.Seq:
 			refused = taskstore.ErrSeq

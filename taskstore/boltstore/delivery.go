@@ -44,6 +44,9 @@ func (t *tx) begin(id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 	}
 	b.Task, b.FirstBegun = taskOf(r), l.Begun
 	b.Open, b.Delivered = pack.OpenItems(l.Marks)
+	if b.Gate == taskstore.GateOpen {
+		b.Open, b.Delivered = pack.Remaining(b.Open, l.Cancels), pack.Remaining(b.Delivered, l.Cancels)
+	}
 	b.Chunk, err = pack.ReadChunk(string(t.Bucket(bucketChunks).Get(partKey(r.Number, chunk))))
 	return b, err
 }

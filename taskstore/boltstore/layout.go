@@ -52,6 +52,7 @@ type leg struct {
 	Sequence uint64
 	Begun    time.Time
 	Done     bool
+	Cancels  []taskstore.ItemCancel `json:",omitempty"`
 }
 
 func openMark(m byte) bool { return pack.Mark(m).Open() }

@@ -50,10 +50,11 @@ if given and (mode == 'drain' or string.match(given, '^%d+ (%a+)') ~= 'drain') t
 if other then return 'seq' end
 endHold()
 local since = given and string.match(given, '^%d+') or text(now())
-local set = {'state', 'running', 'cancel', since .. ' ' .. mode .. ' ' .. ARGV[#ARGV]}
+local set = {'state', 'running', 'cancel', since .. ' ' .. mode .. ' ' .. ARGV[#ARGV], 'cancels', 0}
 local c = redis.call('HMGET', KEYS[1], 'chunks', 'directory', 'n:p', 'n:d', 'n:c')
 local ended = 0
 for k = 0, c[1] - 1 do
+  redis.call('HDEL', KEYS[1], 'cancels:' .. k)
   if redis.call('HEXISTS', KEYS[1], 'begun:' .. k) == 1 then
     redis.call('HDEL', KEYS[1], 'done:' .. k)
   else

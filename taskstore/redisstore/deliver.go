@@ -30,11 +30,11 @@ end
 // KEYS[3] chunk
 // ARGV[1] number of the chunk
 // ARGV[2..] fields of the head to return; the first is the state
-// Returns {gate, now} or {"open" or "canceled", now, first begun, marks, chunk, {fields}}.
+// Returns {gate, now} or {"open" or "canceled", now, first begun, marks, cancels of items, chunk, {fields}}.
 var beginScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + `
 local k, time = ARGV[1], text(now())
-local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', 'hold', 'cancel', unpack(ARGV, 2))
-local begun, state = h[1], h[7]
+local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', 'hold', 'cancel', 'cancels:' .. k, unpack(ARGV, 2))
+local begun, state = h[1], h[8]
 if not state then return {'gone', time} end
 local first, past = itemsOf(h[3], k)
 if not past then return {'gone', time} end
@@ -47,10 +47,10 @@ local chunk = redis.call('GET', KEYS[3])
 if not chunk then return {'gone', time} end
 if not begun and not h[6] then
   begun = time
-  if state == 'accepted' then h[7] = 'running' end
-  redis.call('HSET', KEYS[1], 'state', h[7], 'begun:' .. k, begun)
+  if state == 'accepted' then h[8] = 'running' end
+  redis.call('HSET', KEYS[1], 'state', h[8], 'begun:' .. k, begun)
 end
-return {h[6] and 'canceled' or 'open', time, begun or '', marks, chunk, {unpack(h, 7, 5 + #ARGV)}}
+return {h[6] and 'canceled' or 'open', time, begun or '', marks, h[7] or '', chunk, {unpack(h, 8, 6 + #ARGV)}}
 `)
 
 // luaWriteMarks writes changed marks. It writes marks that are close to each other with
@@ -147,6 +147,11 @@ func readBegun(id procfleet.TaskID, cmd *redis.Cmd) (taskstore.Begun, error) {
 	}
 	b.FirstBegun = redisconn.Moment(h.int())
 	b.Open, b.Delivered = pack.OpenItems([]byte(h.text()))
+	cancels, err := readItemCancels(h.text())
+	if err != nil {
+		return taskstore.Begun{}, err
+	}
+	b.Open, b.Delivered = pack.Remaining(b.Open, cancels), pack.Remaining(b.Delivered, cancels)
 	if b.Chunk, err = pack.ReadChunk(h.text()); err != nil {
 		return taskstore.Begun{}, err
 	}

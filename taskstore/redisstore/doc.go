@@ -8,7 +8,8 @@
 //
 //	{<id>}:head         hash: state, times, counters by state (n:<mark>), and for each
 //	                    chunk k, as far as delivery has progressed: sequence:<k>, its
-//	                    position in the stream; begun:<k>; done:<k>
+//	                    position in the stream; begun:<k>; done:<k>; cancels:<k>, the
+//	                    cancels of its items that are to be carried out, one per line
 //	{<id>}:marks        string with one byte per item: the state of the item and whether
 //	                    an agent or the server determined it; it decides whether a result
 //	                    applies

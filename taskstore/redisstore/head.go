@@ -23,13 +23,14 @@ import (
 // publishedField has an event to publish, so no event is lost if such a worker records
 // the end of the task.
 const (
-	publishedField = "published"
-	directoryField = "directory"
-	seqField       = "seq"     // see [procfleet.Task.Seq]; missing means 0
-	holdField      = "hold"    // see [readHold]; missing while the task is not held
-	cancelField    = "cancel"  // see [readCancel]; missing unless the task was canceled
-	retriedField   = "retried" // ids of the retries, separated by spaces; missing without any
-	bodyField      = "body"
+	publishedField   = "published"
+	directoryField   = "directory"
+	seqField         = "seq"     // see [procfleet.Task.Seq]; missing means 0
+	itemCancelsField = "cancels" // see [procfleet.Task.ItemCancels]; missing means 0
+	holdField        = "hold"    // see [readHold]; missing while the task is not held
+	cancelField      = "cancel"  // see [readCancel]; missing unless the task was canceled
+	retriedField     = "retried" // ids of the retries, separated by spaces; missing without any
+	bodyField        = "body"
 )
 
 // countField returns the field that counts the items of a state: "n:" and the
@@ -41,7 +42,7 @@ func countField(s procfleet.State) string { return "n:" + pack.Marks(s)[:1] }
 func taskFields() []string {
 	fields := []string{
 		"state", "lane", "items", "chunks", "created", "deadline", "expires",
-		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, cancelField, retriedField, "about",
+		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, cancelField, itemCancelsField, retriedField, "about",
 	}
 	for _, s := range procfleet.States() {
 		fields = append(fields, countField(s))
@@ -80,7 +81,7 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		FinishedAt:    redisconn.Moment(h.int()),
 		Dispatched:    h.int() == 1,
 		NotifyPending: h.int() == 1, EventPublished: h.int() == 1,
-		RejectReason: h.text(), Seq: int(h.int()), Hold: readHold(h.text()), Cancel: readCancel(h.text()),
+		RejectReason: h.text(), Seq: int(h.int()), Hold: readHold(h.text()), Cancel: readCancel(h.text()), ItemCancels: int(h.int()),
 		RetriedBy: readRetries(h.text()),
 		Counts:    make(procfleet.Counts, len(procfleet.States())),
 	}

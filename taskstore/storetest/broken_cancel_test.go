@@ -65,3 +65,34 @@ func (s countsRetries) Retried(ctx context.Context, id, retry procfleet.TaskID) 
 	t.Seq = before.Seq + 1
 	return t, err
 }
+
+// deliversCanceled returns canceled items as open.
+type deliversCanceled struct{ taskstore.Store }
+
+func (s deliversCanceled) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+	b, err := s.Store.Begin(ctx, id, chunk)
+	if c, _ := s.ItemCancels(ctx, id, chunk); len(c.Cancels) > 0 {
+		b.Open = c.Open
+	}
+	return b, err
+}
+
+// keepsItemCancels ignores that cancels of items were carried out.
+type keepsItemCancels struct{ taskstore.Store }
+
+func (keepsItemCancels) ItemsCanceled(context.Context, procfleet.TaskID, int, int) error { return nil }
+
+// countsItemCancels counts repeated cancels of items.
+type countsItemCancels struct{ taskstore.Store }
+
+func (s countsItemCancels) CancelItems(ctx context.Context, id procfleet.TaskID, items []taskstore.ChunkItems, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
+	before, err := s.Task(ctx, id)
+	if err != nil {
+		return before, err
+	}
+	t, err := s.Store.CancelItems(ctx, id, items, mode, reason, seq)
+	if err == nil {
+		t.Seq = before.Seq + 1
+	}
+	return t, err
+}

@@ -25,6 +25,10 @@ func controlChecks() []Check {
 		{Name: "a cancel of a task that was never begun finishes it", Fn: cancelFinishes},
 		{Name: "a cancel changes from drain to interrupt only", Fn: cancelRepeats},
 		{Name: "no chunk begins after cancel has returned", Fn: cancelAgainstBegin},
+		{Name: "canceled items are not delivered", Fn: cancelItemsWithholds},
+		{Name: "a worker carries out the cancels of items", Fn: itemCancelsAreCarriedOut},
+		{Name: "a repeated cancel of items changes nothing", Fn: cancelItemsRepeats},
+		{Name: "cancels of items survive a crash", Fn: itemCancelsSurvive, Needs: Needs{Reopen: true}},
 		{Name: "a task and its retries name each other", Fn: retriesAreLinked},
 	}
 }

@@ -345,7 +345,7 @@ func natsAway(t *testing.T, h *agenttest.Host) {
 	}
 	link.Mend()
 	first := h.Check(h.Result(id), agentproto.CodeSuccess, "")
-	h.Stop() // sends all remaining messages
+	h.Stop()                            // sends all remaining messages
 	for _, r := range h.Heard(id)[1:] { // sent again where the acknowledgment was late
 		if !r.FinishedAt.Equal(first.FinishedAt) || r.Code != first.Code {
 			t.Errorf("two outcomes: %+v and %+v", first, r)

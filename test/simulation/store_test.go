@@ -229,6 +229,20 @@ func (c *client) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet
 	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Cancel(ctx, id, mode, reason, seq) })
 }
 
+func (c *client) CancelItems(ctx context.Context, id procfleet.TaskID, items []taskstore.ChunkItems, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
+	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) {
+		return s.CancelItems(ctx, id, items, mode, reason, seq)
+	})
+}
+
+func (c *client) ItemCancels(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.CanceledItems, error) {
+	return read(ctx, c, func(s *stores.Bolt) (taskstore.CanceledItems, error) { return s.ItemCancels(ctx, id, chunk) })
+}
+
+func (c *client) ItemsCanceled(ctx context.Context, id procfleet.TaskID, chunk, seq int) error {
+	return change(ctx, c, func(s *stores.Bolt) error { return s.ItemsCanceled(ctx, id, chunk, seq) })
+}
+
 func (c *client) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
 	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Retried(ctx, id, retry) })
 }

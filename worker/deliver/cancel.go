@@ -72,6 +72,37 @@ func (d *Deliverer) cancelChunk(ctx context.Context, ref bus.ChunkRef, begun *ta
 	}
 }
 
+// cancelItems carries out the cancels of a chunk's items, as cancelChunk does for all items.
+func (d *Deliverer) cancelItems(ctx context.Context, ref bus.ChunkRef) error {
+	var canceled taskstore.CanceledItems
+	err := d.cfg.Calls.Retry(ctx, func(ctx context.Context) (err error) {
+		canceled, err = d.cfg.Store.ItemCancels(ctx, ref.Task, ref.Chunk)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read the cancels of chunk %s/%d: %w", ref.Task, ref.Chunk, err)
+	}
+	for _, c := range canceled.Cancels {
+		begun := &taskstore.Begun{Task: canceled.Task, Chunk: canceled.Chunk, FirstBegun: canceled.FirstBegun}
+		begun.Task.Cancel = procfleet.Cancel{Mode: c.Mode, Reason: c.Reason, Since: c.Since}
+		for _, i := range c.Items {
+			if slices.Contains(canceled.Open, i) {
+				begun.Open = append(begun.Open, i)
+			}
+		}
+		if err := d.requestCancel(ctx, ref, begun); err != nil {
+			return err
+		}
+		err := d.cfg.Calls.Retry(ctx, func(ctx context.Context) error {
+			return d.cfg.Store.ItemsCanceled(ctx, ref.Task, ref.Chunk, c.Seq)
+		})
+		if err != nil {
+			return fmt.Errorf("store cancels of chunk %s/%d as carried out: %w", ref.Task, ref.Chunk, err)
+		}
+	}
+	return nil
+}
+
 // requestCancel is one round of requests to the agents of a chunk.
 func (d *Deliverer) requestCancel(ctx context.Context, ref bus.ChunkRef, begun *taskstore.Begun) error {
 	c := &cancellation{
@@ -101,14 +132,19 @@ func (c *cancellation) over() bool {
 	return !c.cfg.Clock.Now().Before(c.begun.Task.Cancel.Since.Add(t.AcceptWindow + t.AcceptMargin))
 }
 
-// group groups the open items by host. Items without a host or a spec were never sent.
+// group groups the open items by host. Items without a host or a spec, and those of a chunk that
+// was never begun, were never sent.
 func (c *cancellation) group() {
+	never := "canceled before it was sent to the agent"
+	if reason := c.begun.Task.Cancel.Reason; reason != "" {
+		never += ": " + reason
+	}
 	byHost := make(map[procfleet.Host]*cancelRequest, len(c.begun.Open))
 	for _, i := range c.begun.Open {
 		item := &c.begun.Chunk.Items[i]
 		host := item.Target.Host
-		if host.IsZero() || c.begun.Chunk.Spec(i).Unregistered {
-			c.end(i, procfleet.CodeFailed, procfleet.ReasonCancelled, "canceled before it was sent to the agent")
+		if c.begun.FirstBegun.IsZero() || host.IsZero() || c.begun.Chunk.Spec(i).Unregistered {
+			c.end(i, procfleet.CodeFailed, procfleet.ReasonCancelled, never)
 			continue
 		}
 		h := byHost[host]

@@ -28,6 +28,8 @@ import (
 type Store interface {
 	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error)
 	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
+	ItemCancels(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.CanceledItems, error)
+	ItemsCanceled(ctx context.Context, id procfleet.TaskID, chunk, seq int) error
 	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
@@ -141,6 +143,9 @@ func (d *Deliverer) deliver(ctx context.Context, msg jetstream.Msg, s *slot) {
 
 // deliverChunk returns nil if the chunk needs no further delivery.
 func (d *Deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, s *slot) error {
+	if ref.Cancels {
+		return d.cancelItems(ctx, ref)
+	}
 	begun, err := d.begin(ctx, ref)
 	switch {
 	case err != nil:

@@ -19,10 +19,11 @@ import (
 // that the task is not held. So no agent accepts a command of a task that was paused
 // longer ago than the window, even if the worker was suspended or received no hint.
 
-// errHeld ends the delivery of a chunk whose task is held or canceled.
+// errHeld ends the delivery of a chunk whose task is held or canceled, or has canceled items.
 var errHeld = errors.New("the task is paused or canceled")
 
-// renew renews the lease. It returns errHeld if the task is held or canceled.
+// renew renews the lease. It returns errHeld if the task is held or canceled, or if it was
+// controlled otherwise since Begin: some of its items may be canceled.
 func (dl *delivery) renew(ctx context.Context) error {
 	asked := dl.cfg.Clock.Now()
 	var task procfleet.Task
@@ -33,7 +34,7 @@ func (dl *delivery) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read task %s: %w", dl.ref.Task, err)
 	}
-	if task.Held() || task.Canceled() {
+	if task.Held() || task.Canceled() || task.Seq != dl.begun.Task.Seq {
 		return errHeld
 	}
 	dl.leased = asked

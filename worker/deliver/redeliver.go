@@ -42,6 +42,9 @@ func (d *Deliverer) recoverPanic(msg jetstream.Msg) {
 // isolate ends the open items of a chunk that was delivered too often, so that the
 // chunk is not redelivered forever.
 func (d *Deliverer) isolate(ctx context.Context, ref bus.ChunkRef, msg jetstream.Msg) error {
+	if ref.Cancels { // the sweep publishes it again until the task ends
+		return msg.TermWithReason("delivered too often")
+	}
 	log := d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})
 	begun, err := d.begin(ctx, ref)
 	if err == nil && begun.Gate != taskstore.GateOpen {
@@ -107,7 +110,7 @@ func (d *Deliverer) republish(ctx context.Context, data []byte) error {
 	}
 	// The time gives the message a new id: the stream drops duplicate ids.
 	sequences, err := d.cfg.Bus.PublishChunks(ctx, []bus.ChunkRef{ref}, strconv.FormatInt(d.cfg.Clock.Now().UnixMilli(), 10))
-	if err != nil {
+	if err != nil || ref.Cancels {
 		return err
 	}
 	if err := d.cfg.Store.Republished(ctx, ref.Task, ref.Chunk, sequences[0]); err != nil {

@@ -28,7 +28,11 @@ func (s *Sweeper) needsRepair(task *procfleet.Task, age time.Duration, now time.
 	if !task.Dispatched {
 		return age >= s.cfg.Timing.DispatchAfter && s.busAvailable(now)
 	}
-	return s.needsQueue(task, age, now) || s.needsResults(task, age) && !complete
+	return s.needsCancels(task, now) || s.needsQueue(task, age, now) || s.needsResults(task, age) && !complete
+}
+
+func (s *Sweeper) needsCancels(task *procfleet.Task, now time.Time) bool {
+	return task.ItemCancels > 0 && s.busAvailable(now)
 }
 
 func (s *Sweeper) needsQueue(task *procfleet.Task, age time.Duration, now time.Time) bool {
@@ -46,6 +50,11 @@ func (s *Sweeper) needsResults(task *procfleet.Task, age time.Duration) bool {
 func (s *Sweeper) reconcile(ctx context.Context, r *repair, age time.Duration) error {
 	if !r.task.Dispatched {
 		return s.dispatch(ctx, &r.task, r.now)
+	}
+	if s.needsCancels(&r.task, r.now) {
+		if err := s.requeueCancels(ctx, &r.task); err != nil {
+			return err
+		}
 	}
 	if s.needsQueue(&r.task, age, r.now) {
 		if err := s.requeue(ctx, &r.task, r.now); err != nil {
@@ -86,6 +95,24 @@ func (s *Sweeper) dispatch(ctx context.Context, task *procfleet.Task, now time.T
 	s.cfg.Metrics.SweepActions.Add(1, metrics.SweepDispatch)
 	s.cfg.Log.WithField("task", task.ID).Info("task recovered from a dead dispatcher")
 	return nil
+}
+
+// requeueCancels publishes the cancels of items that no worker has carried out. The stream drops
+// those that it received a short time ago.
+func (s *Sweeper) requeueCancels(ctx context.Context, task *procfleet.Task) error {
+	var refs []bus.ChunkRef
+	for chunk := range task.Chunks {
+		canceled, err := s.cfg.Store.ItemCancels(ctx, task.ID, chunk)
+		if err != nil {
+			return fmt.Errorf("read the cancels of chunk %d: %w", chunk, err)
+		}
+		if len(canceled.Cancels) > 0 {
+			cloud := canceled.Chunk.Items[0].Target.Host.Cloud
+			refs = append(refs, bus.ChunkRef{Task: task.ID, Chunk: chunk, Lane: procfleet.LaneSmall, Cloud: cloud, Cancels: true})
+		}
+	}
+	_, err := s.cfg.Bus.PublishChunks(ctx, refs, bus.CancelRound(task))
+	return err
 }
 
 // maxRequeue bounds the chunks of a task that one visit looks up in the stream.

@@ -31,6 +31,7 @@ type Store interface {
 	taskstore.SweepStore
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
 	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
+	ItemCancels(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.CanceledItems, error)
 	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
 	Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) (page []procfleet.ItemResult, next string, err error)

@@ -1,7 +1,10 @@
 package pack
 
 import (
+	"slices"
+
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
 )
 
 // Mark is the state byte of one item. The letter is the state. Lower case means that an
@@ -106,6 +109,13 @@ func (m Mark) ReplacedBy(r *procfleet.Result) (replaced, late bool) {
 
 // Open reports whether the item awaits a result.
 func (m Mark) Open() bool { return m.Rank() == procfleet.RankNone }
+
+// Remaining returns the items that no cancel of items selects.
+func Remaining(items []int, cancels []taskstore.ItemCancel) []int {
+	return slices.DeleteFunc(items, func(i int) bool {
+		return slices.ContainsFunc(cancels, func(c taskstore.ItemCancel) bool { return slices.Contains(c.Items, i) })
+	})
+}
 
 // OpenItems returns the indexes of the marks that await a result, and, of these, the
 // indexes of items that an agent has accepted.
