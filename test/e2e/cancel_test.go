@@ -14,10 +14,10 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// cancel cancels a task that has not ended.
-func (c *client) cancel(id, mode string) {
+// cancel cancels a task that has not ended, or its items on hosts only.
+func (c *client) cancel(id, mode string, hosts ...string) {
 	c.t.Helper()
-	body := map[string]any{"mode": mode, "reason": "wrong version"}
+	body := map[string]any{"mode": mode, "reason": "wrong version", "hosts": hosts}
 	status, data, ok := c.call(http.MethodPost, "/v1/tasks/"+url.PathEscape(id)+"/cancel", "", body)
 	if !ok || status != http.StatusOK {
 		c.t.Fatalf("cancel of %s: %d %s", id, status, data)
@@ -68,17 +68,109 @@ func TestACanceledTaskRunsNothingWhicheverRoleIsKilled(t *testing.T) {
 	f.verifyStarted(c, again, all)
 }
 
-// begun returns an operation whose start command waits for release, and waits until it runs.
-func (c *client) begun(p proc) (id string) {
+// TestCanceledHostsRunNothingWhicheverRoleIsKilled cancels one host of a task of which a worker has
+// begun a part, and kills the dispatcher that answered, Redis, and a worker that has sent the
+// request to cancel. No command runs on that host, and the other hosts run theirs once.
+func TestCanceledHostsRunNothingWhicheverRoleIsKilled(t *testing.T) {
+	const hosts, perHost = 3, 2
+	f := newFleet(t, hosts)
+	dying, first := f.dispatcher("", "--submissions=false")
+	_, c := f.dispatcher("", "--submissions=false")
+	keeper := f.worker("") // stores the first announcements
+	f.waitListed(c, hosts)
+	keeper.Kill()
+	canceled := f.hosts(hosts)[1]
+	all := f.procs.grid(f.hosts(hosts), perHost, "partly")
+	id := c.submit(operation("start", all))
+	f.worker("worker.begun").Wait(t, finishTimeout)
+	first.cancel(id, "drain", canceled)
+	dying.Kill()
+	f.redis.Stop(t)
+	f.redis.Restart(t)
+	f.worker("worker.cancel-asked").Wait(t, finishTimeout)
+	f.worker("")
+	c.wait(id)
+	for _, r := range c.results(id, len(all)) {
+		p, state, starts := find(t, all, r), "succeeded", 1
+		if r.Host == canceled {
+			state, starts = "cancelled", 0
+		}
+		if r.State != state || p.starts() != starts {
+			t.Errorf("%s on %s: %s %q, the start command ran %d times", r.Name, r.Host, r.State, r.Message, p.starts())
+		}
+	}
+	f.waitFinishedEvent(id)
+}
+
+// TestACancelOfHostsOfAPausedTask cancels a host of a task that was paused before it began.
+func TestACancelOfHostsOfAPausedTask(t *testing.T) {
+	f := newFleet(t, 2)
+	_, c := f.dispatcher("")
+	keeper := f.worker("")
+	f.waitListed(c, 2)
+	keeper.Kill()
+	all := f.procs.grid(f.hosts(2), 1, "paused")
+	id := c.submit(operation("start", all))
+	c.control(id, "pause")
+	c.cancel(id, "drain", all[0].host)
+	f.worker("")
+	testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["cancelled"] == 1 }, "the item is canceled while the task is paused")
+	if shown := c.task(id); shown.State == "finished" || shown.Counts["pending"] != 1 {
+		t.Errorf("the task is %+v", shown)
+	}
+	c.control(id, "resume")
+	c.wait(id)
+	for _, r := range c.results(id, 2) {
+		switch p := find(t, all, r); {
+		case r.Host == all[0].host && (r.State != "cancelled" || !strings.Contains(r.Message, "wrong version") || p.starts() != 0):
+			t.Errorf("canceled: %s %q, %d starts", r.State, r.Message, p.starts())
+		case r.Host == all[1].host && (r.State != "succeeded" || p.starts() != 1):
+			t.Errorf("not canceled: %s %q, %d starts", r.State, r.Message, p.starts())
+		}
+	}
+}
+
+func TestACancelInterruptsTheCommandOfOneHost(t *testing.T) {
+	f := newFleet(t, 2)
+	_, c := f.dispatcher("")
+	f.worker("")
+	f.waitListed(c, 2)
+	interrupted, other := f.procs.new(f.hosts(2)[0], "half"), f.procs.new(f.hosts(2)[1], "half")
+	id := c.begun(interrupted, other)
+	c.cancel(id, "interrupt", interrupted.host)
+	testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["failed"] == 1 }, "the command is interrupted")
+	if shown := c.task(id); shown.State == "finished" {
+		t.Errorf("the task is %+v", shown)
+	}
+	other.release(t)
+	c.wait(id)
+	for _, r := range c.results(id, 2) {
+		if r.Host == interrupted.host && !strings.Contains(r.Message, "interrupted: the task was canceled") || r.Host == other.host && r.State != "succeeded" {
+			t.Errorf("%s: %s %q", r.Host, r.State, r.Message)
+		}
+	}
+	if n := interrupted.starts(); n != 0 {
+		t.Errorf("the interrupted program was started %d times", n)
+	}
+}
+
+// begun returns a task whose start commands wait for release, and waits until they run.
+func (c *client) begun(ps ...proc) (id string) {
 	c.t.Helper()
-	spec := p.waiting()
-	control := spec["control"].(map[string]any)
-	control["start"] = "touch begun; " + control["start"].(string)
-	id = c.submit(map[string]any{"operations": []map[string]any{{"action": "start", "process": spec, "hosts": []string{p.host}}}})
-	testenv.Eventually(c.t, finishTimeout, func() bool {
-		_, err := os.Stat(filepath.Join(p.dir, "begun"))
-		return err == nil
-	}, "the start command runs")
+	operations := make([]map[string]any, len(ps))
+	for i, p := range ps {
+		spec := p.waiting()
+		control := spec["control"].(map[string]any)
+		control["start"] = "touch begun; " + control["start"].(string)
+		operations[i] = map[string]any{"action": "start", "process": spec, "hosts": []string{p.host}}
+	}
+	id = c.submit(map[string]any{"operations": operations})
+	for _, p := range ps {
+		testenv.Eventually(c.t, finishTimeout, func() bool {
+			_, err := os.Stat(filepath.Join(p.dir, "begun"))
+			return err == nil
+		}, "the start command runs")
+	}
 	return id
 }
 

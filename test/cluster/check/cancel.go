@@ -16,14 +16,19 @@ const (
 	cancelWithin = time.Second
 )
 
-// cancel cancels a task after a moment, with a random mode. working limits the repeats.
-func (l *Load) cancel(working context.Context, c *client.Client, id procfleet.TaskID) {
+// cancel cancels a task after a moment, with a random mode, or one of its hosts only. working limits
+// the repeats.
+func (l *Load) cancel(working context.Context, c *client.Client, id procfleet.TaskID, host procfleet.Host) {
 	_ = rest(working, rand.N(cancelWithin))
 	mode := procfleet.CancelDrain
 	if rand.IntN(2) == 0 {
 		mode = procfleet.CancelInterrupt
 	}
-	if _, err := c.CancelTask(working, id, client.TaskCancel{Mode: mode}); err != nil {
+	cancel := client.TaskCancel{Mode: mode}
+	if rand.IntN(2) == 0 {
+		cancel.Hosts = []procfleet.Host{host}
+	}
+	if _, err := c.CancelTask(working, id, cancel); err != nil {
 		l.cfg.Log("cancel of task %s: %v", id, err)
 	}
 }

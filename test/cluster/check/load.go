@@ -256,7 +256,7 @@ func (l *Load) submit(submitting, working context.Context, n int) {
 			l.controls.Go(func() { l.pause(submitting, working, l.clients[n], id) })
 		}
 		if id != "" && number%cancelEvery == 0 {
-			l.controls.Go(func() { l.cancel(working, l.clients[n], id) })
+			l.controls.Go(func() { l.cancel(working, l.clients[n], id, s.Operations[0].Hosts[0]) })
 		}
 		select {
 		case <-submitting.Done():
