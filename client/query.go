@@ -84,8 +84,9 @@ func (c *Client) ResumeTask(ctx context.Context, id procfleet.TaskID, control Ta
 }
 
 // CancelTask cancels an open task: items that no agent has begun do not run. Commands that
-// run end by themselves, or are interrupted. Repeating a cancel changes nothing. Errors are
-// those of [Client.PauseTask].
+// run end by themselves, or are interrupted. With Hosts, the task goes on for the other hosts.
+// Repeating a cancel changes nothing. Errors are those of [Client.PauseTask], and 400 if the
+// task has no item on one of the hosts.
 func (c *Client) CancelTask(ctx context.Context, id procfleet.TaskID, cancel TaskCancel) (t Task, err error) {
 	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/cancel", cancel, &t)
 }

@@ -162,7 +162,7 @@ func (e *exchange) cancelHosts(ctx context.Context, q *dialect.TaskControl) (pro
 		_ = hints.Hold(q.Task) // workers also read the store
 	}
 	if _, err := e.api.submitter.queue.PublishChunks(ctx, refs, bus.CancelRound(&task)); err != nil {
-		e.log().WithError(err).WithField("task", q.Task).Warn("canceled items not queued, left to the sweep")
+		e.log().WithError(err).WithField("task", q.Task).Warn("canceled chunks not queued, left to the sweep")
 	}
 	e.visitSoon(ctx, q.Task)
 	return task, nil

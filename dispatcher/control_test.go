@@ -39,15 +39,16 @@ func (h *recordedHints) record(kind string, id procfleet.TaskID) error {
 type controlled struct {
 	*testServer
 	store *stores.Bolt
+	queue *fakeQueue
 	hints *recordedHints
 	id    procfleet.TaskID
 }
 
 func startControlled(t *testing.T, cfg Config) *controlled {
 	t.Helper()
-	c := &controlled{store: openStore(t), hints: &recordedHints{}}
+	c := &controlled{store: openStore(t), queue: &fakeQueue{}, hints: &recordedHints{}}
 	cfg.Hints = c.hints
-	c.testServer = startServer(t, cfg, c.store, &fakeQueue{})
+	c.testServer = startServer(t, cfg, c.store, c.queue)
 	c.id = c.submit(nativeBody("0:10.0.0.1"))
 	return c
 }
@@ -134,6 +135,34 @@ func TestATaskIsCanceled(t *testing.T) {
 	id := string(c.id)
 	if got, want := strings.Join(c.hints.sent, ", "), strings.Repeat("hold "+id+", hint "+id+", ", 2); got+", " != want {
 		t.Errorf("hints %s, want %s", got, want)
+	}
+}
+
+func TestHostsOfATaskAreCanceled(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	records := audited(t, &cfg)
+	c := startControlled(t, cfg)
+	c.id = c.submit(strings.Replace(nativeBody("0:10.0.0.1"), `"0:10.0.0.1"`, `"0:10.0.0.1", "0:10.0.0.2"`, 1))
+	unknown := c.control("cancel", `{"hosts":["0:10.0.0.1","0:10.0.0.9"]}`)
+	if unknown.status != http.StatusBadRequest || !strings.Contains(unknown.text, "0:10.0.0.9, on which the task has no item") {
+		t.Errorf("unknown host: %d %s", unknown.status, unknown.text)
+	}
+	canceled := c.control("cancel", `{"mode":"interrupt","reason":"wrong version","hosts":["0:10.0.0.2"],"if_seq":0}`)
+	if canceled.status != http.StatusOK || canceled.body["cancel"] != nil || canceled.body["seq"] != 1.0 {
+		t.Errorf("cancel: %d %s", canceled.status, canceled.text)
+	}
+	items, err := c.store.ItemCancels(t.Context(), c.id, 0)
+	if err != nil || len(items.Cancels) != 1 || !slices.Equal(items.Cancels[0].Items, []int{1}) || items.Cancels[0].Reason != "wrong version" {
+		t.Errorf("cancels %+v, %v", items.Cancels, err)
+	}
+	rounds := c.queue.rounds()
+	if last := rounds[len(rounds)-1]; len(last) != 1 || !last[0].Cancels || last[0].Lane != procfleet.LaneSmall {
+		t.Errorf("queued %+v", last)
+	}
+	all := records()
+	if last := all[len(all)-1]; last.Change != "cancel task" || last.Hosts != 1 || !slices.Equal(last.Targets, []string{"0:10.0.0.2"}) {
+		t.Errorf("audited %+v", last)
 	}
 }
 

@@ -256,7 +256,7 @@ func TestUnhealthyProcessIsRestartedIfItIsToBe(t *testing.T) {
 	var emitted eventLog
 	g := newRig(t, func(c *Config) { c.Timing.Health, c.Emit = 50*time.Millisecond, emitted.add })
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.HealthRestart, s.StopCmd = true, "touch stopping; " + term
+		s.HealthRestart, s.StopCmd = true, "touch stopping; "+term
 		s.HealthCmd = "[ ! -e sick ] || { read pid <demo.pid; read sick <sick; [ $pid != $sick ]; }"
 	})
 	pid := g.want("start", spec, 0, "").Status.PID

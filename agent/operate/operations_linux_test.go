@@ -25,7 +25,7 @@ func TestRestartMustReplaceTheProcess(t *testing.T) {
 	if r := g.want("restart", spec, 0, ""); r.Status.PID != pid {
 		t.Fatalf("pid is %d, want %d", r.Status.PID, pid)
 	}
-	spec.RestartCmd, spec.RestartInPlace = term + "; "+spec.StartCmd, false
+	spec.RestartCmd, spec.RestartInPlace = term+"; "+spec.StartCmd, false
 	if r := g.want("restart", spec, 0, ""); r.Status.PID == pid || !r.Status.Supervised {
 		t.Fatalf("status is %+v", r.Status)
 	}

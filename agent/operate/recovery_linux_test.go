@@ -194,7 +194,7 @@ func TestInterruptedOperationsAreJudgedByWhatIsThere(t *testing.T) {
 	t.Run("stop that was not sent", func(t *testing.T) {
 		t.Parallel()
 		g := newRig(t)
-		spec := g.spec(func(s *agentproto.Spec) { s.StopCmd, s.StopCheckMS = "echo >>stops; " + term, 200 })
+		spec := g.spec(func(s *agentproto.Spec) { s.StopCmd, s.StopCheckMS = "echo >>stops; "+term, 200 })
 		pid := g.want("start", spec, 0, "").Status.PID
 		r := crashIn(g, "stop", spec, CrashBeforeExec)
 		g.check(r, 836, fmt.Sprintf("stop: interrupted by agent restart; still running pid %d", pid))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +45,13 @@ func newTaskCancel(f *taskFlags) *cobra.Command {
 		}
 		return c.CancelTask(ctx, id, client.TaskCancel{Mode: mode, Hosts: on, TaskControl: control})
 	}
-	cmd := newTaskControl(f, cancel, f.planControl("canceled"), "canceled")
+	plan := func(cmd *cobra.Command, c *client.Client, id procfleet.TaskID) error {
+		if len(hosts.names) > 0 {
+			return f.planHostCancel(cmd, c, id, hosts.names)
+		}
+		return f.planControl("canceled")(cmd, c, id)
+	}
+	cmd := newTaskControl(f, cancel, plan, "canceled")
 	cmd.Use, cmd.Short = "cancel ID...", "Cancel tasks: hosts that have not begun do not run the command"
 	cmd.Long = `Cancel tasks. Hosts that have not begun end as cancelled, and no command of them runs later. Commands that run end by
 themselves, or are interrupted with --interrupt: they get SIGTERM, and SIGKILL after the stop grace of the process. Hosts
@@ -98,6 +105,26 @@ the newest task that has operated the process since.`
 	cmd.Flags().StringSliceVar(&states, "state", nil, "failed, unreachable, timed_out or cancelled (default all)")
 	cmd.Flags().StringSliceVar(&hosts.names, "host", nil, "only this host, as <cloud area>:<ip>; repeatable")
 	return cmd
+}
+
+// planHostCancel shows the items that a cancel of hosts would apply to.
+func (f *taskFlags) planHostCancel(cmd *cobra.Command, c *client.Client, id procfleet.TaskID, names []string) error {
+	hosts, err := parseHosts(names)
+	if err != nil {
+		return err
+	}
+	open := []client.Result{}
+	for _, state := range []procfleet.State{procfleet.StatePending, procfleet.StateDelivered} {
+		for r, err := range c.Results(cmd.Context(), id, client.Query{State: state}) {
+			if err != nil {
+				return err
+			}
+			if slices.Contains(hosts, r.Host) {
+				open = append(open, r)
+			}
+		}
+	}
+	return f.print(cmd.OutOrStdout(), open, func(out io.Writer) error { return writeResults(out, open) })
 }
 
 func parseHosts(names []string) ([]procfleet.Host, error) {

@@ -150,6 +150,7 @@ var decoders = map[string]string{
 	"taskstore/internal/pack.Page":       "taskstore/internal/pack.FuzzPage",
 
 	"taskstore/redisstore.readHead":         "taskstore/redisstore.FuzzReadTask",
+	"taskstore/redisstore.readItemCancels":  "taskstore/redisstore.FuzzReadItemCancels",
 	"taskstore/redisstore.readHold":         "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readLayout":       "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readEntry":        "taskstore/redisstore.FuzzReadPresence",

@@ -17,7 +17,7 @@ const fuzzTask procfleet.TaskID = "GSETASK:20261121053522:123456"
 
 // fuzzHead is a head as [layoutFields] has it, its values separated by lines.
 const fuzzHead = "running\ns\n2\n1\n1790000000000000\n1790000060000000\n1790604800000000\n\n1\n0\n\n\n" +
-	`1` + "\n" + `1790000010000000 {"k":"operator"}` + "\n" + `{"a":["start"],"d":"native","o":{}}`
+	`1` + "\n" + `1790000010000000 {"k":"operator"}` + "\n\n1\n\n" + `{"a":["start"],"d":"native","o":{}}`
 
 // headValues returns the values as the server replies them: a missing field is nil.
 func headValues(text string) []any {
@@ -89,6 +89,16 @@ func FuzzReadTask(f *testing.F) {
 		r, err := row(&l.task, view, item, pack.Mark(mark), result)
 		if err == nil && (r.Spec == nil || r.Index != item) {
 			t.Errorf("item %d is read as %+v", item, r)
+		}
+	})
+}
+
+func FuzzReadItemCancels(f *testing.F) {
+	f.Add("1 1790000000000000 0,255 {\"m\":\"drain\",\"r\":\"wrong version\"}\n2 1790000001000000 3 {\"m\":\"interrupt\"}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		cancels, err := readItemCancels(text)
+		if err == nil && len(cancels) != strings.Count(strings.TrimSuffix(text, "\n")+"\n", "\n") && text != "" {
+			t.Errorf("%q is read as %+v", text, cancels)
 		}
 	})
 }
