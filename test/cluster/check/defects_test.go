@@ -71,6 +71,17 @@ func (w *world) pause(id procfleet.TaskID, paused, resumed float64) {
 	w.Holds = append(w.Holds, Hold{Task: id, Paused: at(paused), Resumed: at(resumed), Confirmed: true})
 }
 
+// retry adds a retry of an item that was unreachable.
+func (w *world) retry() *Retry {
+	const of, id = procfleet.TaskID("GSETASK:19700101000008:0"), procfleet.TaskID("GSETASK:19700101000008:1")
+	w.Tasks = append(w.Tasks,
+		client.Task{ID: of, Business: "earlier", State: procfleet.TaskFinished, RetriedBy: []procfleet.TaskID{id}},
+		client.Task{ID: id, Business: "earlier", State: procfleet.TaskFinished, RetryOf: of})
+	results := []client.Result{{Host: nowhere, Name: "daemon", Action: procfleet.ActionStatus, State: procfleet.StateUnreachable}}
+	w.Retries = append(w.Retries, Retry{Span: at(8), Of: of, Task: id, Before: results, After: results, Items: results})
+	return &w.Retries[0]
+}
+
 // runsAt changes the acceptance and the command of the first item of a task.
 func (w *world) runsAt(id procfleet.TaskID, accepted, begun float64) {
 	w.ends(id, 0, func(r *client.Result) { r.AcceptedAt = at(accepted).From })
@@ -395,6 +406,23 @@ var defects = []struct {
 		w.runsAt(starting, 20, 20)
 	}},
 
+	{"a task does not name its retry", RuleLinked, func(w *world) {
+		w.retry()
+		w.Tasks[len(w.Tasks)-2].RetriedBy = nil
+	}},
+	{"a retry does not name its task", RuleLinked, func(w *world) {
+		w.retry()
+		w.Tasks[len(w.Tasks)-1].RetryOf = "GSETASK:19700101000009:0"
+	}},
+	{"a retry lacks an item", RuleLinked, func(w *world) { w.retry().Items = nil }},
+	{"a retry has an item twice", RuleLinked, func(w *world) {
+		r := w.retry()
+		r.Items = append(r.Items, r.Items...)
+	}},
+	{"a retry repeats an item that succeeded", RuleLinked, func(w *world) {
+		r := w.retry()
+		r.Before, r.After = nil, nil
+	}},
 	{"the command of a canceled item ran", RuleCanceled, func(w *world) {
 		w.end(starting, 1, func(r *client.Result) {
 			guess(r, procfleet.StateCancelled, procfleet.CodeFailed, procfleet.ReasonCancelled)
@@ -518,6 +546,11 @@ func TestPermittedHistoriesHaveNoViolation(t *testing.T) {
 			w.end(starting, 1, func(r *client.Result) {
 				outcome(r, procfleet.StateFailed, procfleet.CodeFailed, procfleet.ReasonCommandFailed)
 			})
+		},
+		"a task is retried": func(w *world) { w.retry() },
+		"a late result ended that an item can be repeated": func(w *world) {
+			r := w.retry()
+			r.Items, r.After = nil, nil
 		},
 		"an item was canceled": func(w *world) {
 			w.end(starting, 1, func(r *client.Result) {

@@ -240,6 +240,7 @@ type History struct {
 	Failovers []Span
 	// StepsBack are the times at which the store's clock stepped back.
 	StepsBack []time.Time
+	Retries   []Retry
 	// Holds are the pauses of tasks that had not ended.
 	Holds []Hold
 }

@@ -34,7 +34,7 @@ func (l *Load) resolveUnknown(ctx context.Context) ([]procfleet.TaskID, error) {
 	l.log.edit(func(h *History) {
 		tasks := map[string]procfleet.TaskID{}
 		for i := range h.Tasks {
-			if t := &h.Tasks[i]; t.State != procfleet.TaskRejected {
+			if t := &h.Tasks[i]; t.State != procfleet.TaskRejected && t.RetryOf == "" {
 				tasks[t.Business] = t.ID
 			}
 		}

@@ -140,7 +140,7 @@ type Load struct {
 	stop       context.CancelFunc // ends new submissions
 	abandon    context.CancelFunc // ends submissions in progress
 	submitters sync.WaitGroup
-	controls   sync.WaitGroup // pauses and cancels
+	controls   sync.WaitGroup // pauses, cancels and retries
 	stopPolls  context.CancelFunc
 	pollers    sync.WaitGroup
 
@@ -257,6 +257,9 @@ func (l *Load) submit(submitting, working context.Context, n int) {
 		}
 		if id != "" && number%cancelEvery == 0 {
 			l.controls.Go(func() { l.cancel(working, l.clients[n], id, s.Operations[0].Hosts[0]) })
+		}
+		if id != "" && s.runsNothing() {
+			l.controls.Go(func() { l.retry(working, l.clients[n], id) })
 		}
 		select {
 		case <-submitting.Done():

@@ -219,6 +219,7 @@ type Totals struct {
 	Submissions, Items      int
 	Repeats, TryAgain       int // responses after the first of a submission, and responses that accept nothing
 	TaskPolls, ResultsPolls int // polls of counters and of results
+	Retries                 int // retries of tasks whose items were read
 }
 
 // Totals counts the observations so far.
@@ -226,6 +227,7 @@ func (l *Load) Totals() Totals {
 	var t Totals
 	l.log.edit(func(h *History) {
 		t.Submissions, t.Repeats = len(h.Submissions), len(h.Responses)-len(h.Submissions)
+		t.Retries = len(h.Retries)
 		for _, s := range h.Submissions {
 			t.Items += s.items()
 		}
@@ -245,6 +247,6 @@ func (l *Load) Totals() Totals {
 }
 
 func (t Totals) String() string {
-	return fmt.Sprintf("%d submissions of %d items, %d further responses (%d of them permit a retry), %d polls of counters and %d of results",
-		t.Submissions, t.Items, t.Repeats, t.TryAgain, t.TaskPolls, t.ResultsPolls)
+	return fmt.Sprintf("%d submissions of %d items, %d further responses (%d of them permit a retry), %d polls of counters and %d of results, %d retries",
+		t.Submissions, t.Items, t.Repeats, t.TryAgain, t.TaskPolls, t.ResultsPolls, t.Retries)
 }

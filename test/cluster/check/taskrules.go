@@ -68,7 +68,7 @@ func (j *judge) unexpectedTasks(keys map[procfleet.TaskID]string) {
 	}
 	for i := range j.h.Tasks {
 		t := &j.h.Tasks[i]
-		if t.State == procfleet.TaskRejected || j.tasks[t.ID] != nil {
+		if t.State == procfleet.TaskRejected || j.tasks[t.ID] != nil || t.RetryOf != "" {
 			continue
 		}
 		switch s := keyless[t.Business]; {

@@ -41,6 +41,7 @@ const (
 	// RulePaused: agents accept nothing of a task later than 10 s after it was paused.
 	RulePaused   Rule = "a paused task begins nothing"
 	RuleCanceled Rule = "no command of a canceled item ever ran"
+	RuleLinked   Rule = "a task and its retries name each other, and a retry has the items that it repeats"
 	// RuleExplained is linearizability of each process on each host.
 	RuleExplained Rule = "one order of its commands explains every result of a process"
 )
@@ -49,7 +50,7 @@ const (
 var rules = []Rule{
 	RuleAccepted, RuleExists, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleProgress, RuleResult,
 	RuleFinal, RuleTwice, RuleRequested, RuleTrue, RuleNotLost, RuleState,
-	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleExplained,
+	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleExplained,
 }
 
 // Violation is a violated rule with the observation.
@@ -114,6 +115,7 @@ func (h *History) judge(marks []Mark) *judge {
 	j.order(marks)
 	j.paused(marks)
 	j.canceled(marks)
+	j.linked()
 	j.finalStates()
 	return j
 }
