@@ -74,12 +74,12 @@ func newNativeResult(it *procfleet.ItemResult) v1.Result {
 		Item: it.Index, Host: it.Item.Target.Host, AgentID: it.Item.Target.AgentID,
 		Namespace: it.Spec.Namespace, Name: it.Spec.Name, Key: it.Spec.Key(),
 		Action: it.Item.Action, State: it.State, Code: resultCode(it),
-		Reason: it.Result.Reason, Warnings: it.Result.Warnings, Status: it.Result.Status,
+		Reason: it.Result.Reason, Warnings: nativeWarnings(it.Result.Warnings), Status: it.Result.Status,
 		AcceptedAt: it.Result.AcceptedAt, StartedAt: it.Result.StartedAt, FinishedAt: it.Result.FinishedAt,
 		Late: it.Result.Late,
 	}
 	if it.State.Final() {
-		n.Message = resultMessage(it, n.Code)
+		n.Message = nativeNames(resultMessage(it, n.Code))
 	}
 	return n
 }

@@ -26,7 +26,7 @@ func outcomes(items []procfleet.ItemResult) []outcome {
 	for i := range items {
 		it := &items[i]
 		code := resultCode(it)
-		o := outcome{item: it, code: code, message: resultMessage(it, code)}
+		o := outcome{item: it, code: code, message: publishedNames(resultMessage(it, code))}
 		key = appendKey(key[:0], it)
 		if first, again := at[string(key)]; again {
 			o.key = found[first].key

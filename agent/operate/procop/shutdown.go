@@ -55,7 +55,7 @@ func (s shutdown) bringDown(ctx context.Context) Completion {
 
 // sendSIGTERM sends SIGTERM to the process.
 func (s shutdown) sendSIGTERM() *Completion {
-	if bad := s.maySignal("control.stop"); bad != nil {
+	if bad := s.maySignal("control.stop (stop_cmd)"); bad != nil {
 		return bad
 	}
 	for _, id := range s.all() {
@@ -119,7 +119,7 @@ func (s shutdown) kill(ctx context.Context) Completion {
 	case s.spec.KillCmd != "":
 		return s.endBy(ctx, s.spec.KillCmd, s.host.Timing.KillWait)
 	}
-	if bad := s.maySignal("control.kill"); bad != nil {
+	if bad := s.maySignal("control.kill (kill_cmd)"); bad != nil {
 		return *bad
 	}
 	procs := s.probe.Procs
