@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/label"
 )
 
 // Topology defines the sets, modules and hosts of a business. For a [Template], modules
@@ -33,6 +34,9 @@ type Module struct {
 	// bound to them.
 	Default int64
 	Hosts   []procfleet.Host
+	// Labels are filters of labels, in the form of [label.ParseFilter]. If there are any, the
+	// hosts that have a live agent and match all of them are in the module as well.
+	Labels []string
 }
 
 // Limits of a topology.
@@ -41,6 +45,7 @@ const (
 	MaxModules     = 50_000  // in all sets together
 	MaxPlacements  = 500_000 // hosts in all modules together
 	MaxModuleBytes = 256     // length of the name of a set or a module
+	MaxFilters     = 16      // filters of labels of a module
 )
 
 // Validate returns the first error of a topology as [procfleet.FieldError]. Names must
@@ -90,6 +95,21 @@ func (s *Set) validate(field string) error {
 		if err := validHosts(field+".hosts", s.Modules[j].Hosts); err != nil {
 			return err
 		}
+		if err := validFilters(field+".labels", s.Modules[j].Labels); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func validFilters(field string, filters []string) error {
+	if len(filters) > MaxFilters {
+		return &procfleet.FieldError{Field: field, Problem: fmt.Sprintf("are %d filters, at most %d are allowed", len(filters), MaxFilters)}
+	}
+	for i, text := range filters {
+		if _, err := label.ParseFilter(text); err != nil {
+			return &procfleet.FieldError{Field: fmt.Sprintf("%s[%d]", field, i), Problem: err.Error()}
+		}
 	}
 	return nil
 }
@@ -115,6 +135,13 @@ func validHosts(field string, hosts []procfleet.Host) error {
 		seen[h] = k
 	}
 	return nil
+}
+
+// Labeled reports whether a module has filters of labels.
+func (t *Topology) Labeled() bool {
+	return slices.ContainsFunc(t.Sets, func(s Set) bool {
+		return slices.ContainsFunc(s.Modules, func(m Module) bool { return len(m.Labels) > 0 })
+	})
 }
 
 // WithHosts returns a copy of the topology with other hosts in one module. The copy

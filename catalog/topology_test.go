@@ -56,6 +56,8 @@ func TestATopologyIsRefusedWithTheFieldThatIsWrong(t *testing.T) {
 		{"a NUL", "sets[0].modules[0].name", topology(catalog.Set{Name: "s", Modules: []catalog.Module{module("\x00")}})},
 		{"bytes that are no text", "sets[0].modules[0].name", topology(catalog.Set{Name: "s", Modules: []catalog.Module{module("\xff")}})},
 		{"a module twice", "sets[0].modules[1].name", topology(catalog.Set{Name: "s", Modules: []catalog.Module{module("web"), module("web")}})},
+		{"a label that is no filter", "sets[0].modules[0].labels[1]", topology(catalog.Set{Name: "s", Modules: []catalog.Module{{Name: "web", Labels: []string{"role=web", "!"}}}})},
+		{"too many labels", "sets[0].modules[0].labels", topology(catalog.Set{Name: "s", Modules: []catalog.Module{{Name: "web", Labels: make([]string, catalog.MaxFilters+1)}}})},
 		{"no host", "sets[0].modules[0].hosts[1]", topology(catalog.Set{Name: "s", Modules: []catalog.Module{module("web", hs[0], procfleet.Host{})}})},
 		{"a host twice", "sets[0].modules[0].hosts[2]", topology(catalog.Set{Name: "s", Modules: []catalog.Module{module("web", hs[0], hs[1], hs[0])}})},
 		{"as many sets as can be", "", topology(many(catalog.MaxSets, set)...)},

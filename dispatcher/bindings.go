@@ -58,9 +58,9 @@ func (u *pendingBindings) empty() bool { return len(u.operations) == 0 }
 // that are bound and not registered, or registered and not bound.
 func (a *api) unregistered(ctx context.Context, b catalog.Business, ids []int64, named map[int64][]string) (*pendingBindings, error) {
 	todo := &pendingBindings{left: a.cfg.Limits.Items}
-	topology, err := a.store.Topology(ctx, b)
+	topology, err := placed(ctx, a.store, b)
 	if err != nil {
-		return nil, fmt.Errorf("read the topology of business %s: %w", b.Namespace(), err)
+		return nil, err
 	}
 	if !topology.AutoRegister {
 		return todo, nil

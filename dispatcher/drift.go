@@ -14,7 +14,7 @@ import (
 )
 
 // showDrift compares a process of the catalog with the reports of agents.
-func (e *exchange) showDrift(ctx context.Context, q *dialect.DriftQuery, business string) (*dialect.Drift, error) {
+func (e *exchange) showDrift(ctx context.Context, q *dialect.DriftQuery, _ string) (*dialect.Drift, error) {
 	t, err := e.api.template(ctx, q.Business, q.ID)
 	if err != nil {
 		return nil, err
@@ -22,9 +22,9 @@ func (e *exchange) showDrift(ctx context.Context, q *dialect.DriftQuery, busines
 	if t == nil {
 		return nil, &dialect.Error{Kind: dialect.NotFound, Problem: catalog.ErrNoTemplate.Error()}
 	}
-	where, err := e.api.store.Topology(ctx, q.Business)
+	where, err := placed(ctx, e.api.store, q.Business)
 	if err != nil {
-		return nil, fmt.Errorf("read the topology of business %s: %w", business, err)
+		return nil, err
 	}
 	view := newDriftView(t, q.Business, where, q.Modules)
 	if err := e.api.cfg.Limits.items(len(view.on)); err != nil {

@@ -261,6 +261,44 @@ func TestLabelsOfTheServerApplyInListsAndSelections(t *testing.T) {
 	label(`{"set":{`+strings.Join(many, ",")+`},"hosts":["0:10.0.0.0","0:10.0.0.2"]}`, float64(procfleet.CodeFailed), 0)
 }
 
+// TestAModuleHasTheHostsWithItsLabels: a host that gets the label is in the module from then on.
+func TestAModuleHasTheHostsWithItsLabels(t *testing.T) {
+	t.Parallel()
+	d, store := startFleet(t, 12)
+	shopCatalog(t, store)
+	set := d.call(http.MethodPut, "/v1/topology/2", `{"sets":[{"name":"s1","modules":[{"name":"web","hosts":["3:10.0.0.4"],"labels":["role=we*","zone"]}]}]}`)
+	if set.status != http.StatusOK {
+		t.Fatalf("%d %s", set.status, set.text)
+	}
+	planned := func() any {
+		t.Helper()
+		plan := d.call(http.MethodPost, "/v1/tasks?plan=true", `{"action":"stop","business":"2","select":{"name":"nginx","modules":["web"]}}`)
+		if plan.status != http.StatusOK {
+			t.Fatalf("%d %s", plan.status, plan.text)
+		}
+		return plan.body["hosts"]
+	}
+	if got := planned(); got != 1.0 {
+		t.Errorf("before a host has the labels: %v hosts", got)
+	}
+	d.call(http.MethodPut, "/v1/labels", `{"set":{"role":"web","zone":"b"},"hosts":["0:10.0.0.0","0:10.0.0.2"]}`)
+	if got := planned(); got != 3.0 {
+		t.Errorf("with the labels: %v hosts", got)
+	}
+	shown := d.call(http.MethodGet, "/v1/topology/2", "")
+	if !strings.Contains(shown.text, `"hosts":["3:10.0.0.4"],"labels":["role=we*","zone"]`) ||
+		!strings.Contains(shown.text, `"labeled":[{"set":"s1","module":"web","hosts":["0:10.0.0.0","0:10.0.0.2"]}]`) {
+		t.Errorf("shown: %s", shown.text)
+	}
+	if again := d.call(http.MethodPut, "/v1/topology/2", shown.text); again.status != http.StatusOK {
+		t.Errorf("what was read is not accepted: %d %s", again.status, again.text)
+	}
+	refused := d.call(http.MethodPut, "/v1/topology/2", `{"sets":[{"name":"s1","modules":[{"name":"web","labels":["!"]}]}]}`)
+	if refused.status != http.StatusBadRequest || !strings.Contains(refused.text, "sets[0].modules[0].labels[0]") {
+		t.Errorf("refused: %d %s", refused.status, refused.text)
+	}
+}
+
 // fakeAuditLog returns records, each at the position of its index.
 type fakeAuditLog struct{ records []v1.AuditRecord }
 

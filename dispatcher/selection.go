@@ -35,9 +35,9 @@ func newSelector(ctx context.Context, store Store, business string) (*selector, 
 	if err != nil {
 		return nil, &dialect.Error{Kind: dialect.InvalidField, Problem: err.Error()}
 	}
-	topology, err := store.Topology(ctx, b)
+	topology, err := placed(ctx, store, b)
 	if err != nil {
-		return nil, fmt.Errorf("read the topology of business %s: %w", business, err)
+		return nil, err
 	}
 	c := &selector{
 		store: store, business: b, known: topology.Version > 0,

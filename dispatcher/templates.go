@@ -165,14 +165,14 @@ func (e *exchange) templates(b catalog.Business, ids []int64) iter.Seq2[[]catalo
 	}
 }
 
-func (e *exchange) showModules(ctx context.Context, q *dialect.TemplateQuery, business string) (dialect.TemplateModules, error) {
+func (e *exchange) showModules(ctx context.Context, q *dialect.TemplateQuery, _ string) (dialect.TemplateModules, error) {
 	t, err := e.api.template(ctx, q.Business, q.ID)
 	if err != nil {
 		return dialect.TemplateModules{}, err
 	}
-	where, err := e.api.store.Topology(ctx, q.Business)
+	where, err := placed(ctx, e.api.store, q.Business)
 	if err != nil {
-		return dialect.TemplateModules{}, fmt.Errorf("read the topology of business %s: %w", business, err)
+		return dialect.TemplateModules{}, err
 	}
 	return dialect.TemplateModules{Template: t, Topology: where}, nil
 }

@@ -120,7 +120,16 @@ func (e *exchange) showTopology(ctx context.Context, q *dialect.TopologyQuery, b
 	if q.WithoutAgents {
 		return shown, nil
 	}
-	hosts := distinct(hostsOfSets(t.Sets))
+	labeled, err := labeledHosts(ctx, e.api.store, t)
+	if err != nil {
+		return shown, err
+	}
+	shown.Labeled = showLabeled(t, labeled)
+	hosts := hostsOfSets(t.Sets)
+	for _, m := range shown.Labeled {
+		hosts = append(hosts, m.Hosts...)
+	}
+	hosts = distinct(hosts)
 	shown.WithoutAgent, err = e.api.withoutAgent(ctx, hosts)
 	// Hosts outside the business are shown only to callers that may list every host.
 	if err == nil && e.who.May("", apps.Reading) == nil {

@@ -143,6 +143,16 @@ type Topology struct {
 	// module; nil if not requested, and for applications that are limited to
 	// some businesses.
 	WithoutModule []procfleet.Host `json:"without_module"`
+	// Labeled are the hosts that modules have because of their labels; nil if no module has
+	// labels, and if not requested.
+	Labeled []LabeledModule `json:"labeled,omitempty"`
+}
+
+// LabeledModule lists the hosts with a live agent that match the labels of a module.
+type LabeledModule struct {
+	Set    string           `json:"set"`
+	Module string           `json:"module"`
+	Hosts  []procfleet.Host `json:"hosts"`
 }
 
 // TopologySet is a group of modules.
@@ -156,6 +166,9 @@ type TopologyModule struct {
 	Name    string           `json:"name"`
 	Default int64            `json:"default"` // nonzero: module for idle or defective hosts
 	Hosts   []procfleet.Host `json:"hosts"`
+	// Labels are filters such as "role=web": the hosts that have a live agent and match all of
+	// them are in the module as well.
+	Labels []string `json:"labels,omitempty"`
 }
 
 // TopologyRequest is the body of PUT /v1/topology/{biz}. A [Topology] is also a

@@ -37,7 +37,7 @@ func wholeTopology(t T) catalog.Topology {
 			{Name: "模块 \x01", Default: -7},
 		}},
 		{Name: "a"},
-		{Name: "Z", Modules: []catalog.Module{{Name: "web", Hosts: []procfleet.Host{host(0, 1)}}}},
+		{Name: "Z", Modules: []catalog.Module{{Name: "web", Hosts: []procfleet.Host{host(0, 1)}, Labels: []string{"role=w*", "env!=test"}}}},
 	}}
 }
 

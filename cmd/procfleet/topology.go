@@ -251,6 +251,9 @@ func modulesOf(t *client.Topology) modulesByName {
 			for i, host := range module.Hosts {
 				hosts[i] = host.String()
 			}
+			for _, filter := range module.Labels {
+				hosts = append(hosts, "hosts with label "+filter)
+			}
 			m.hosts[name] = hosts
 		}
 	}

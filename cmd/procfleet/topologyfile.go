@@ -4,12 +4,14 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // writeTopologyFile writes a topology for `topology apply`. It omits the version, so that
@@ -41,6 +43,9 @@ func writeTopologyCSV(out io.Writer, t *client.Topology) error {
 			_ = lines.Write([]string{set.Name, "", "", ""})
 		}
 		for _, module := range set.Modules {
+			if len(module.Labels) > 0 {
+				return command.Usagef("--format csv: module %s/%s has labels, for which CSV has no column: use json or yaml", set.Name, module.Name)
+			}
 			left := strconv.FormatInt(module.Default, 10)
 			if len(module.Hosts) == 0 {
 				_ = lines.Write([]string{set.Name, module.Name, "", left})
@@ -75,14 +80,22 @@ func writeModules(out io.Writer, t *client.Topology) error {
 	fmt.Fprintf(out, "version %d\n", t.Version)
 	table := newTable(out)
 	fmt.Fprintln(table, "SET\tMODULE\tDEFAULT\tHOST\tAGENT")
+	labeled := make(map[[2]string][]procfleet.Host, len(t.Labeled))
+	for _, m := range t.Labeled {
+		labeled[[2]string{m.Set, m.Module}] = m.Hosts
+	}
 	for _, set := range t.Sets {
 		if len(set.Modules) == 0 {
 			fmt.Fprintf(table, "%s\t-\t-\t-\t-\n", oneLine(set.Name))
 		}
 		for _, module := range set.Modules {
 			begin := fmt.Sprintf("%s\t%s\t%d", oneLine(set.Name), oneLine(module.Name), module.Default)
-			if len(module.Hosts) == 0 {
+			byLabel := slices.DeleteFunc(labeled[[2]string{set.Name, module.Name}], func(h procfleet.Host) bool { return slices.Contains(module.Hosts, h) })
+			if len(module.Hosts)+len(byLabel) == 0 {
 				fmt.Fprintf(table, "%s\t-\t-\n", begin)
+			}
+			for _, host := range byLabel {
+				fmt.Fprintf(table, "%s\t%s\tyes, by label\n", begin, host)
 			}
 			for _, host := range module.Hosts {
 				agent := "yes"

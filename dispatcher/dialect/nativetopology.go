@@ -21,6 +21,7 @@ type nativeTopology struct {
 	Sets          []nativeSet     `json:"sets"`
 	WithoutAgent  json.RawMessage `json:"without_agent"`
 	WithoutModule json.RawMessage `json:"without_module"`
+	Labeled       json.RawMessage `json:"labeled"`
 }
 
 var topologyMembers = membersOf(reflect.TypeFor[nativeTopology]())
@@ -130,7 +131,7 @@ func (q *TopologyChange) read(sets []nativeSet) error {
 			if len(errs) > maxProblems {
 				return errors.Join(errs...)
 			}
-			q.Sets[i].Modules[j] = catalog.Module{Name: m.Name, Default: m.Default, Hosts: hosts}
+			q.Sets[i].Modules[j] = catalog.Module{Name: m.Name, Default: m.Default, Hosts: hosts, Labels: m.Labels}
 		}
 	}
 	return errors.Join(errs...)
@@ -216,7 +217,7 @@ func nativeShowTopology(_ *TopologyQuery, found TopologyShown, _ string) Reply {
 	t := found.Topology
 	shown := v1.Topology{
 		Version: t.Version, AutoRegister: t.AutoRegister, Sets: make([]v1.TopologySet, len(t.Sets)),
-		WithoutAgent: found.WithoutAgent, WithoutModule: found.WithoutModule,
+		WithoutAgent: found.WithoutAgent, WithoutModule: found.WithoutModule, Labeled: found.Labeled,
 	}
 	for i, s := range t.Sets {
 		shown.Sets[i] = v1.TopologySet{Name: s.Name, Modules: make([]v1.TopologyModule, len(s.Modules))}

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 )
 
@@ -56,6 +57,8 @@ type TopologyShown struct {
 	// business, sorted by cloud area and address, at most [MaxUnplaced]. It is nil if
 	// the caller may not list every host.
 	WithoutModule []procfleet.Host `json:"without_module"`
+	// Labeled are the hosts that modules have because of their labels.
+	Labeled []v1.LabeledModule `json:"labeled,omitempty"`
 }
 
 // MaxUnplaced is the maximum number of hosts in WithoutModule.

@@ -104,8 +104,16 @@ func TestBoundProcessesAreRegistered(t *testing.T) {
 	testenv.Eventually(t, startTimeout, func() bool {
 		return strings.Contains(u.run("topology", "show", "--biz", "2"), "1 hosts with an agent are in no module: 0:127.0.0.1")
 	}, "the agent without a module is shown")
+	u.place("sets: [{name: s1, modules: [{name: web, labels: [os=linux]}]}]\n")
+	if shown := u.run("topology", "show", "--biz", "2"); !strings.Contains(shown, "s1   web     0        0:127.0.0.1  yes, by label\n0 hosts with an agent") {
+		t.Errorf("a module by label:\n%s", shown)
+	}
+	if shown := u.run("hosts", "--biz", "2", "--module", "web"); !strings.Contains(shown, "0:127.0.0.1") {
+		t.Errorf("hosts of a module by label:\n%s", shown)
+	}
+	u.place("sets: []\n")
 	const topology = "auto_register: true\nsets: [{name: s1, modules: [{name: web, hosts: [0:127.0.0.1]}]}, {name: s2, modules: [{name: web, hosts: [0:10.99.9.9]}]}]\n"
-	if said := u.place(topology); !strings.HasPrefix(said, "version 1, was 0; binding registers\ns1/web added, +1: 0:127.0.0.1\n") {
+	if said := u.place(topology); !strings.HasPrefix(said, "version 3, was 2; binding registers\ns1/web added, +1: 0:127.0.0.1\n") {
 		t.Errorf("output of apply:\n%s", said)
 	}
 	if shown := u.run("topology", "show", "--biz", "2"); !strings.Contains(shown, "s1   web     0        0:127.0.0.1  yes\ns2   web     0        0:10.99.9.9  none\n0 hosts with an agent") {

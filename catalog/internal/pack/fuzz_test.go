@@ -54,6 +54,7 @@ func FuzzReadTemplate(f *testing.F) {
 
 func FuzzReadTopology(f *testing.F) {
 	f.Add(string(Topology(&catalog.Topology{AutoRegister: true, Sets: []catalog.Set{{Name: "s", Modules: []catalog.Module{{Name: "m", Hosts: []procfleet.Host{host(1)}}}}}})))
+	f.Add(string(Topology(&catalog.Topology{Sets: []catalog.Set{{Name: "s", Modules: []catalog.Module{{Name: "m", Labels: []string{"role=web"}}, {Name: "n"}}}}})))
 	f.Fuzz(func(t *testing.T, data string) {
 		readAgain(t, data, func(s string) (catalog.Topology, error) {
 			read, err := ReadTopology(3, s)

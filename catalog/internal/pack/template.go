@@ -86,30 +86,38 @@ func valueFields(f *packing.Fields, v *catalog.Value) {
 	}
 }
 
-const topologyVersion = 1
+// Versions of packed topologies. Releases that do not know labels of modules read the first.
+const (
+	withoutLabels = 1
+	withLabels    = 2
+)
 
 // Topology packs a topology without its version. A host with an IPv4 address takes 6
 // bytes.
 func Topology(t *catalog.Topology) []byte {
-	f := &packing.Fields{Out: []byte{topologyVersion}}
-	topologyFields(f, t)
+	version := byte(withoutLabels)
+	if t.Labeled() {
+		version = withLabels
+	}
+	f := &packing.Fields{Out: []byte{version}}
+	topologyFields(f, t, version)
 	return f.Out
 }
 
 // ReadTopology parses the output of [Topology]. The names share the memory of data.
 func ReadTopology(version int64, data string) (*catalog.Topology, error) {
-	if data == "" || data[0] != topologyVersion {
+	if data == "" || data[0] != withoutLabels && data[0] != withLabels {
 		return nil, packing.ErrDamaged
 	}
 	f, t := &packing.Fields{Reading: true, In: data[1:]}, &catalog.Topology{Version: version}
-	topologyFields(f, t)
+	topologyFields(f, t, data[0])
 	if f.Err != nil {
 		return nil, f.Err
 	}
 	return t, nil
 }
 
-func topologyFields(f *packing.Fields, t *catalog.Topology) {
+func topologyFields(f *packing.Fields, t *catalog.Topology, version byte) {
 	f.Bool(&t.AutoRegister)
 	packing.List(f, &t.Sets)
 	for i := range t.Sets {
@@ -118,6 +126,9 @@ func topologyFields(f *packing.Fields, t *catalog.Topology) {
 		packing.List(f, &s.Modules)
 		for j := range s.Modules {
 			moduleFields(f, &s.Modules[j])
+			if version == withLabels {
+				f.Texts(&s.Modules[j].Labels)
+			}
 		}
 	}
 }
