@@ -38,7 +38,7 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share 
 		{"workers --hosts 300 --workers 1,2 --latency 10ms", []int{2}, ratio{}},
 		{"presence --hosts 1200 --areas 5 --tasks 100", []int{9}, ratio{}},
 		{"sweep --tasks 200 --workers 1", []int{2}, ratio{"ratio", "visits, ms", "floor, ms"}},
-		{"reports --agents 300 --every 1s --for 1s", []int{1}, ratio{"ratio", "all CPU", "floor CPU"}},
+		{"reports --agents 100 --every 1s --for 2s", []int{1}, ratio{"ratio", "all CPU", "floor CPU"}},
 	} {
 		name, _, _ := strings.Cut(tt.args, " ")
 		t.Run(name, func(t *testing.T) {

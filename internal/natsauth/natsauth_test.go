@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -676,6 +677,26 @@ func TestOnlyTheAuthoritysUsersConnect(t *testing.T) {
 			t.Errorf("%s connects", what)
 		}
 	}
+}
+
+// TestOpeningAnAuthorityALaterTimeChangesNothing: every command that opened it issued new tokens of
+// the accounts.
+func TestOpeningAnAuthorityALaterTimeChangesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		if _, err := natsauth.Create(dir); err != nil {
+			t.Fatal(err)
+		}
+		before := contents(t, dir)
+		time.Sleep(time.Hour) // of the test's clock
+		if _, err := natsauth.Open(dir); err != nil {
+			t.Fatal(err)
+		}
+		if after := contents(t, dir); after != before {
+			t.Errorf("the files were:\n%s\nand are:\n%s", before, after)
+		}
+	})
 }
 
 func TestAnAuthorityIsKeptAndNeverReplaced(t *testing.T) {
