@@ -15,7 +15,7 @@ import (
 )
 
 func newTaskPause(f *taskFlags) *cobra.Command {
-	cmd := newTaskControl(f, (*client.Client).PauseTask, f.planControl("paused"), "paused")
+	cmd := newTaskControl(f, (*client.Client).PauseTask, f.planControl("paused"), always("paused"))
 	cmd.Use, cmd.Short = "pause ID...", "Pause tasks: begin no further host until resumed"
 	cmd.Long = `Pause tasks. No further host begins, and no agent accepts a command later than 10 s after the pause. Hosts whose agents
 have accepted their commands go on. A task stays paused at the longest until half of its retention; then its pending hosts
@@ -25,7 +25,7 @@ fail as unreachable.`
 }
 
 func newTaskResume(f *taskFlags) *cobra.Command {
-	cmd := newTaskControl(f, (*client.Client).ResumeTask, f.planControl("resumed"), "resumed")
+	cmd := newTaskControl(f, (*client.Client).ResumeTask, f.planControl("resumed"), always("resumed"))
 	cmd.Use, cmd.Short = "resume ID...", "Resume paused tasks"
 	cmd.Example = "  procfleet task resume GSETASK:20260102030405:6789"
 	return cmd
@@ -51,7 +51,12 @@ func newTaskCancel(f *taskFlags) *cobra.Command {
 		}
 		return f.planControl("canceled")(cmd, c, id)
 	}
-	cmd := newTaskControl(f, cancel, plan, "canceled")
+	cmd := newTaskControl(f, cancel, plan, func() string {
+		if n := len(hosts.names); n > 0 {
+			return fmt.Sprintf("canceled on %d of its hosts", n)
+		}
+		return "canceled"
+	})
 	cmd.Use, cmd.Short = "cancel ID...", "Cancel tasks: hosts that have not begun do not run the command"
 	cmd.Long = `Cancel tasks. Hosts that have not begun end as cancelled, and no command of them runs later. Commands that run end by
 themselves, or are interrupted with --interrupt: they get SIGTERM, and SIGKILL after the stop grace of the process. Hosts
@@ -94,7 +99,7 @@ func newTaskRetry(f *taskFlags) *cobra.Command {
 		}
 		return f.print(cmd.OutOrStdout(), p, func(out io.Writer) error { return writePlan(out, &p) })
 	}
-	cmd := newTaskControl(f, retry, plan, "accepted")
+	cmd := newTaskControl(f, retry, plan, always("accepted"))
 	cmd.Use, cmd.Short = "retry ID...", "Repeat failed hosts of tasks as new tasks"
 	cmd.Long = `Repeat hosts of tasks as new tasks, with the specs of the original tasks. By default these are all hosts that failed, timed out,
 were unreachable or were canceled. Each task lists its retries. With --plan nothing changes: the preview names, per host,
@@ -138,11 +143,13 @@ func parseHosts(names []string) ([]procfleet.Host, error) {
 	return hosts, nil
 }
 
+func always(text string) func() string { return func() string { return text } }
+
 // newTaskControl returns a command that controls the tasks in its arguments. It goes on
 // after an error, so that one task that has ended does not keep the others running. With
 // --plan it calls plan instead.
 func newTaskControl(f *taskFlags, control func(*client.Client, context.Context, procfleet.TaskID, client.TaskControl) (client.Task, error),
-	plan func(*cobra.Command, *client.Client, procfleet.TaskID) error, done string,
+	plan func(*cobra.Command, *client.Client, procfleet.TaskID) error, done func() string,
 ) *cobra.Command {
 	var reason string
 	var planned bool
@@ -162,7 +169,7 @@ func newTaskControl(f *taskFlags, control func(*client.Client, context.Context, 
 				if err != nil {
 					return err
 				}
-				return f.writeControlled(cmd, task, done)
+				return f.writeControlled(cmd, task, done())
 			}
 			var failed error
 			for _, id := range args {
