@@ -74,3 +74,37 @@ func TestAPlannedControlChangesNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestSomeHostsOfATaskAreCanceled(t *testing.T) {
+	t.Parallel()
+	const id = "GSETASK:20260102030405:2"
+	var requests []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		requests = append(requests, r.Method+" "+r.URL.String()+" "+string(body))
+		switch r.URL.Query().Get("state") {
+		case "pending":
+			fmt.Fprint(w, `{"results":[{"item":0,"host":"0:10.0.0.1","name":"web","action":"start","state":"pending"},{"item":1,"host":"0:10.0.0.2","name":"web","action":"start","state":"pending"}]}`)
+		case "delivered":
+			fmt.Fprint(w, `{"results":[]}`)
+		default:
+			fmt.Fprint(w, `{"id":"`+id+`","state":"running","items":3,"counts":{"pending":2,"succeeded":1},"actions":["start"],"seq":1}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+
+	code, stdout, stderr := call(t, "task", "cancel", id, "--host", "0:10.0.0.1", "--plan", "--server", server.URL)
+	if code != 0 || !strings.Contains(stdout, "0:10.0.0.1") || strings.Contains(stdout, "0:10.0.0.2") || len(requests) != 2 {
+		t.Errorf("plan: exit %d: %s, %s, requests %q", code, stdout, stderr, requests)
+	}
+	code, stdout, stderr = call(t, "task", "cancel", id, "--host", "0:10.0.0.1", "--interrupt", "--server", server.URL)
+	if want := id + " canceled on 1 of its hosts: 2 pending, 0 accepted by agents, 1 of 3 ended\n"; code != 0 || stdout != want {
+		t.Errorf("exit %d: %q, %s", code, stdout, stderr)
+	}
+	if want := `POST /v1/tasks/` + id + `/cancel {"mode":"interrupt","hosts":["0:10.0.0.1"]}`; len(requests) != 3 || requests[2] != want {
+		t.Errorf("requests %q, want %q", requests, want)
+	}
+	if code, _, stderr = call(t, "task", "cancel", id, "--host", "nowhere", "--server", server.URL); code != 2 || !strings.Contains(stderr, "--host") {
+		t.Errorf("no host: exit %d: %s", code, stderr)
+	}
+}
