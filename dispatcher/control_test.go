@@ -14,6 +14,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -160,8 +161,16 @@ func TestHostsOfATaskAreCanceled(t *testing.T) {
 	if last := rounds[len(rounds)-1]; len(last) != 1 || !last[0].Cancels || last[0].Lane != procfleet.LaneSmall {
 		t.Errorf("queued %+v", last)
 	}
+	c.queue.fail(bus.ErrUnavailable)
+	if left := c.control("cancel", `{"hosts":["0:10.0.0.1"]}`); left.status != http.StatusOK {
+		t.Errorf("without a queue: %d %s", left.status, left.text)
+	}
+	if task, err := c.store.Task(t.Context(), c.id); err != nil || task.ItemCancels != 1 || task.Seq != 2 {
+		t.Errorf("left to the sweep: %+v, %v", task, err)
+	}
+	c.queue.fail(nil)
 	all := records()
-	if last := all[len(all)-1]; last.Change != "cancel task" || last.Hosts != 1 || !slices.Equal(last.Targets, []string{"0:10.0.0.2"}) {
+	if last := all[len(all)-2]; last.Change != "cancel task" || last.Hosts != 1 || !slices.Equal(last.Targets, []string{"0:10.0.0.2"}) {
 		t.Errorf("audited %+v", last)
 	}
 }

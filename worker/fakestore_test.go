@@ -48,6 +48,8 @@ type fakeTask struct {
 	refusals int
 	// holds, if positive, is the number of Begin calls for which a hold lasts.
 	holds int
+	// cancels are those of items of the first chunk.
+	cancels []taskstore.ItemCancel
 	// unreadable makes Task and TasksByID fail.
 	unreadable bool
 	// damaged makes DeliveredItems and Results fail.
@@ -207,11 +209,34 @@ func (s *fakeStore) Delivered(_ context.Context, id procfleet.TaskID, chunk int,
 	return nil
 }
 
-func (s *fakeStore) ItemCancels(context.Context, procfleet.TaskID, int) (taskstore.CanceledItems, error) {
-	return taskstore.CanceledItems{}, nil
+func (s *fakeStore) ItemCancels(_ context.Context, id procfleet.TaskID, chunk int) (c taskstore.CanceledItems, err error) {
+	if err := s.enter("ItemCancels"); err != nil {
+		return c, err
+	}
+	defer s.mu.Unlock()
+	f := s.tasks[id]
+	if f == nil || chunk != 0 || len(f.cancels) == 0 {
+		return c, nil
+	}
+	c = taskstore.CanceledItems{Cancels: slices.Clone(f.cancels), Task: s.view(f), Chunk: f.chunks[0], FirstBegun: f.begun[0]}
+	for i := range c.Chunk.Items {
+		if !f.states[i].Final() {
+			c.Open = append(c.Open, i)
+		}
+	}
+	return c, nil
 }
 
-func (s *fakeStore) ItemsCanceled(context.Context, procfleet.TaskID, int, int) error { return nil }
+func (s *fakeStore) ItemsCanceled(_ context.Context, id procfleet.TaskID, _, seq int) error {
+	if err := s.enter("ItemsCanceled"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	f := s.tasks[id]
+	f.cancels = slices.DeleteFunc(f.cancels, func(c taskstore.ItemCancel) bool { return c.Seq <= seq })
+	f.task.ItemCancels = min(len(f.cancels), 1)
+	return nil
+}
 
 func (s *fakeStore) Record(_ context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
 	if err := s.enter("Record"); err != nil {
