@@ -23,13 +23,14 @@ type model struct {
 	results []procfleet.Result
 	begun   []bool
 	done    []bool
-	visited bool // Begin or Record touched the task, so that Reject must fail
+	cancels []map[int]bool // items with a cancel that was not carried out, by chunk
+	visited bool           // Begin or Record touched the task, so that Reject must fail
 }
 
 func newModel(task procfleet.Task) *model {
 	m := &model{
 		task: task, states: make([]procfleet.State, task.Items), results: make([]procfleet.Result, task.Items),
-		begun: make([]bool, task.Chunks), done: make([]bool, task.Chunks),
+		begun: make([]bool, task.Chunks), done: make([]bool, task.Chunks), cancels: make([]map[int]bool, task.Chunks),
 	}
 	for i := range m.states {
 		m.states[i] = procfleet.StatePending
@@ -203,6 +204,7 @@ func (m *model) cancel(c procfleet.Cancel) {
 		}
 	}
 	m.visited, m.task.State, m.task.Hold = true, procfleet.TaskRunning, procfleet.Hold{}
+	m.task.ItemCancels, m.cancels = 0, make([]map[int]bool, m.task.Chunks)
 	if m.task.Counts.Open() == 0 {
 		m.task.State, m.task.NotifyPending = procfleet.TaskFinished, true
 	}
@@ -224,11 +226,44 @@ func cancelRandomly(ctx context.Context, t T, s Subject, m *model) bool {
 	return equal(t, "canceled", got.Canceled(), true)
 }
 
-// controlRandomly pauses or resumes the task, and rarely cancels it.
+// cancelItemRandomly cancels one item, or records that the cancels of its chunk were carried out.
+func cancelItemRandomly(ctx context.Context, t T, s Subject, m *model, random *rand.Rand) bool {
+	t.Helper()
+	chunk := random.IntN(m.task.Chunks)
+	if random.IntN(3) == 0 {
+		must(t, s.ItemsCanceled(ctx, m.task.ID, chunk, m.task.Seq), "items canceled")
+		if len(m.cancels[chunk]) > 0 {
+			m.cancels[chunk] = nil
+			m.task.ItemCancels--
+		}
+		return true
+	}
+	at := random.IntN(2)
+	items := []taskstore.ChunkItems{{Chunk: chunk, Items: []int{at}}}
+	got, err := s.CancelItems(ctx, m.task.ID, items, procfleet.CancelDrain, "", taskstore.AnySeq)
+	if m.task.State.Done() {
+		return equal(t, "cancel of an item of a task that has ended", errors.Is(err, taskstore.ErrDone), true)
+	}
+	must(t, err, "cancel of an item")
+	if item := chunk*procfleet.ChunkItems + at; !m.task.Canceled() && !m.states[item].Final() && !m.cancels[chunk][at] {
+		if len(m.cancels[chunk]) == 0 {
+			m.cancels[chunk] = map[int]bool{}
+			m.task.ItemCancels++
+		}
+		m.cancels[chunk][at] = true
+		m.task.Seq++
+	}
+	return equal(t, "seq after a cancel of an item", got.Seq, m.task.Seq)
+}
+
+// controlRandomly pauses or resumes the task, cancels an item, and rarely cancels the task.
 func controlRandomly(ctx context.Context, t T, s Subject, m *model, random *rand.Rand) bool {
 	t.Helper()
 	if random.IntN(10) == 0 {
 		return cancelRandomly(ctx, t, s, m)
+	}
+	if random.IntN(3) == 0 {
+		return cancelItemRandomly(ctx, t, s, m, random)
 	}
 	call := func() (procfleet.Task, error) { return s.Resume(ctx, m.task.ID, taskstore.AnySeq) }
 	pauses := random.IntN(2) == 0
