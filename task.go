@@ -172,6 +172,8 @@ type Task struct {
 	Hold Hold `json:",omitzero"`
 	// Cancel is the cancellation of the task; zero if it was not canceled.
 	Cancel Cancel `json:",omitzero"`
+	// Rollout is the progress of a gradual task; nil if all items are delivered at once.
+	Rollout *Rollout `json:",omitempty"`
 	// RetryOf is the task whose items this task repeats; empty if it is no retry.
 	RetryOf TaskID `json:",omitzero"`
 	// RetriedBy lists the retries of the task, in their order.

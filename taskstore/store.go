@@ -37,6 +37,8 @@ var (
 	ErrSeq = errors.New("taskstore: the task was controlled by another caller")
 	// ErrDone means that the task has ended and cannot be controlled any more.
 	ErrDone = errors.New("taskstore: the task has ended")
+	// ErrFailures means that a rollout has more failed units than it is to tolerate.
+	ErrFailures = errors.New("taskstore: more units have failed than are to be tolerated")
 	// ErrFull means that the store created no task because it reserves its remaining
 	// memory for the existing tasks. ErrFull wraps ErrUnavailable.
 	ErrFull = fmt.Errorf("%w: too little memory left for new tasks", ErrUnavailable)
@@ -59,6 +61,9 @@ type Draft struct {
 	Origin      procfleet.Origin
 	RetryOf     procfleet.TaskID
 	Trace       string // as in [procfleet.Task]; at most 64 bytes
+	// Rollout releases the items over time; nil releases them at once. Its stages cover all
+	// chunks, and all items of a host are next to each other in one chunk.
+	Rollout *procfleet.RolloutPlan
 
 	// IdempotencyKey identifies repeats of a request: if it is not empty, a repeat by
 	// the same application returns the task of the first request. BodyHash distinguishes
@@ -132,6 +137,49 @@ type Begun struct {
 	// FirstBegun is the time of the first Begin of this chunk: Now if this call was the
 	// first.
 	FirstBegun time.Time
+	// Grants are the releases of the chunk's items by a rollout, in their order.
+	Grants []Grant
+}
+
+// Grant is a release of items of a chunk: those from the end of the grant before it up to Upto.
+type Grant struct {
+	Upto     int       // index into the items of the chunk
+	At       time.Time // time of the release
+	Deadline time.Time // time at which the items fail without a result
+}
+
+// GrantedItems are the items of one [Grant].
+type GrantedItems struct {
+	Chunk, From int // the items of the chunk from From up to Grant.Upto
+	Grant       Grant
+	// Pending and Delivered are the numbers of items in these states.
+	Pending, Delivered int
+	// New means that this call has released the items, and that they are to be published.
+	New bool
+}
+
+// Advanced is the effect of [Rollouts.AdvanceRollout].
+type Advanced struct {
+	Task  procfleet.Task
+	Items []GrantedItems
+}
+
+// Rollouts is the part of a store that releases the items of tasks with a
+// [procfleet.RolloutPlan], and that ends the holds of rollouts. The store releases units in
+// the order of the items: as many as the window permits, at most up to the end of the current
+// stage. It releases no unit while the task is held, or after it was canceled or has ended.
+type Rollouts interface {
+	// AdvanceRollout moves a rollout on as far as time and results permit: it releases units, ends
+	// stages, and sets the holds of gates and of missing progress. It returns the items that
+	// it has released, which the caller publishes. If all is true it also returns the items
+	// of earlier grants that have no result. Each transition between stages, and each hold,
+	// increments Seq by one. AdvanceRollout returns [ErrNotFound] for a task without a rollout.
+	AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (Advanced, error)
+	// EndHold ends the hold of the given kind, as the calls of [Control] do. It succeeds and
+	// changes nothing if the rollout has no such hold. A hold of a gate ends its stage. The
+	// end of [procfleet.HoldBudget] sets Failures; if more units have failed, EndHold returns
+	// [ErrFailures] and changes nothing.
+	EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error)
 }
 
 // ItemCancel is a cancel of some items of a chunk that no worker has carried out.
@@ -177,6 +225,9 @@ type Recorded struct {
 	// Completed is true for exactly one batch of a task: the batch that made the last
 	// open item final. The same atomic change set NotifyPending.
 	Completed bool
+	// UnitsEnded is true if the last open item of a rollout's unit became final, so that
+	// [Rollouts.AdvanceRollout] may have something to release.
+	UnitsEnded bool
 }
 
 // Delivery is the part of a store with which workers deliver chunks and record results.
@@ -184,12 +235,14 @@ type Delivery interface {
 	// Begin returns whether a chunk may be delivered. Of a held task no chunk may be
 	// delivered, and none is overdue. The first Begin of a task changes
 	// the task's state to running. From then on the task cannot be rejected. Open is without
-	// the items of cancels that are to be carried out, see [Control.CancelItems].
+	// the items of cancels that are to be carried out, see [Control.CancelItems], and without
+	// the items that a rollout has not released. A chunk without released open items is
+	// finished.
 	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (Begun, error)
 	// Delivered changes items of a chunk from pending to delivered; items in another
 	// state do not change. items are indexes in the task. done records that the chunk
 	// needs no further delivery: an agent accepted or refused each item of the chunk, or
-	// the store has its result.
+	// the store has its result. A chunk of a rollout is never done: its items are.
 	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
 	// Record applies results by rank and returns one entry per batch. A result of higher
 	// [procfleet.Rank] replaces a result of lower rank once, and is marked Late if the
@@ -218,15 +271,17 @@ type Control interface {
 	// ordered after it, returns [GateHeld]. Results of delivered items are recorded as
 	// before. The hold of a task that is held already remains.
 	Pause(ctx context.Context, id procfleet.TaskID, reason string, seq int) (procfleet.Task, error)
-	// Resume ends the hold. It moves the deadline by the time for which the task was held,
-	// but not beyond its expiry. A task that is not held does not change.
+	// Resume ends the hold. It moves the deadline, and those of grants with open items, by the
+	// time for which the task was held, but not beyond its expiry. A task that is not held does
+	// not change.
 	Resume(ctx context.Context, id procfleet.TaskID, seq int) (procfleet.Task, error)
 	// Cancel cancels a task and ends its hold. The items of chunks that were never begun
 	// become canceled, with a result of rank [procfleet.RankServer] that names the reason;
 	// if no item is open then, the task is finished. Every Begin that starts after Cancel
 	// has returned, or was ordered after it, returns [GateCanceled] for a chunk with open
 	// items; such chunks are not done again. The mode of a canceled task changes from drain
-	// to interrupt only; otherwise a task that is canceled already does not change.
+	// to interrupt only; otherwise a task that is canceled already does not change. Of a
+	// rollout, all items that were not released become canceled, and its hold ends.
 	Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error)
 	// CancelItems stores a cancel of those of the items that have no final result, for a worker to
 	// carry out: each chunk of [procfleet.Task.ItemCancels] has one. Every Begin that starts after
@@ -336,7 +391,8 @@ type SweepStore interface {
 	// index. tasks must be results of [SweepStore.TasksByID]. A task that has more than
 	// one chunk or was removed has no entries.
 	DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error)
-	// Undone returns the chunks of a task that are not done, which the caller publishes.
+	// Undone returns the chunks of a task that are not done, which the caller publishes. Of a
+	// rollout these are the chunks with open items.
 	// When Undone returns without an error, the task is as durable as after Create.
 	Undone(ctx context.Context, id procfleet.TaskID) ([]UndoneChunk, error)
 	// Republished records the new stream sequence of a chunk.
@@ -483,6 +539,7 @@ type Store interface {
 	Acceptance
 	Delivery
 	Control
+	Rollouts
 	Queries
 	SweepStore
 	Hosts

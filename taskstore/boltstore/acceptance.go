@@ -24,6 +24,11 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 	if err != nil {
 		return procfleet.Task{}, false, err
 	}
+	if d.Rollout != nil {
+		for i := range packed {
+			packed[i].leg.Units = pack.Units(d.Chunks[i].Items)
+		}
+	}
 	d.Chunks, d.Actions = nil, slices.Clone(d.Actions)
 	type made struct {
 		task    procfleet.Task
@@ -69,6 +74,10 @@ func taskOf(r *taskRecord) procfleet.Task {
 	task.Counts = maps.Clone(task.Counts)
 	task.Actions = slices.Clone(task.Actions)
 	task.RetriedBy = slices.Clone(task.RetriedBy)
+	if task.Rollout != nil {
+		rollout := *task.Rollout
+		task.Rollout = &rollout
+	}
 	return task
 }
 
@@ -145,6 +154,9 @@ func (t *tx) newTask(d taskstore.Draft, packed []packedChunk) (*taskRecord, erro
 		r.Counts[s] = 0
 	}
 	r.Counts[procfleet.StatePending] = items
+	if d.Rollout != nil {
+		r.Rollout = pack.NewRollout(*d.Rollout, t.Now)
+	}
 	if d.IdempotencyKey != "" {
 		r.Key = boltdb.Digest(d.Application, d.IdempotencyKey)
 	}

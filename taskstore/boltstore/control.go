@@ -22,8 +22,9 @@ func (s *Store) Pause(ctx context.Context, id procfleet.TaskID, reason string, s
 func (s *Store) Resume(ctx context.Context, id procfleet.TaskID, seq int) (procfleet.Task, error) {
 	resumed := func(_ *tx, r *taskRecord) (bool, error) { return !r.Held(), nil }
 	return s.control(ctx, id, seq, resumed, func(t *tx, r *taskRecord) error {
+		held := t.Now.Sub(r.Hold.Since)
 		t.endHold(r)
-		return nil
+		return t.moveGrants(r, held)
 	})
 }
 
@@ -62,14 +63,17 @@ func (t *tx) cancelItems(r *taskRecord) error {
 	if err != nil {
 		return err
 	}
+	if r.Rollout != nil {
+		r.Rollout.Hold = procfleet.Hold{}
+	}
 	for chunk, l := range all {
-		l.Cancels = nil
+		l.Cancels, l.Done = nil, false
 		ls.dirty[chunk] = true
-		if !l.Begun.IsZero() {
-			l.Done = false
-			continue
+		from := len(l.released(r))
+		if r.Rollout == nil && l.Begun.IsZero() {
+			from = 0
 		}
-		for i := range l.Marks {
+		for i := from; i < len(l.Marks); i++ {
 			if pack.Mark(l.Marks[i]) == pack.Pending {
 				ls.mark(chunk, i, pack.Cancelled)
 			}

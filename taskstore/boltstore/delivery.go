@@ -43,7 +43,8 @@ func (t *tx) begin(id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 		}
 	}
 	b.Task, b.FirstBegun = taskOf(r), l.Begun
-	b.Open, b.Delivered = pack.OpenItems(l.Marks)
+	b.Open, b.Delivered = pack.OpenItems(l.released(r))
+	b.Grants = l.Grants
 	if b.Gate == taskstore.GateOpen {
 		b.Open, b.Delivered = pack.Remaining(b.Open, l.Cancels), pack.Remaining(b.Delivered, l.Cancels)
 	}
@@ -55,7 +56,7 @@ func (t *tx) gate(r *taskRecord, l *leg) taskstore.Gate {
 	switch {
 	case r.State == procfleet.TaskRejected:
 		return taskstore.GateRejected
-	case l.Done, !slices.ContainsFunc(l.Marks, openMark):
+	case !r.undone(l), !slices.ContainsFunc(l.released(r), openMark):
 		return taskstore.GateFinished
 	case r.Held():
 		return taskstore.GateHeld
@@ -129,6 +130,7 @@ func (t *tx) record(b taskstore.Batch) (taskstore.Recorded, error) {
 	}
 	out := taskstore.Recorded{Known: true}
 	ls := t.legs(r)
+	units := ls.units(b.Results)
 	for i := range b.Results {
 		applied, err := ls.apply(b.Results[i])
 		if err != nil {
@@ -141,6 +143,7 @@ func (t *tx) record(b taskstore.Batch) (taskstore.Recorded, error) {
 	if out.Applied == 0 {
 		return out, nil
 	}
+	out.UnitsEnded = t.count(r, units)
 	switch {
 	case r.Counts.Open() == 0 && r.State != procfleet.TaskFinished:
 		t.finish(r)
@@ -154,6 +157,9 @@ func (t *tx) record(b taskstore.Batch) (taskstore.Recorded, error) {
 // finish ends a task without open items; its end is to be notified.
 func (t *tx) finish(r *taskRecord) {
 	r.State, r.FinishedAt, r.NotifyPending, r.Hold = procfleet.TaskFinished, t.Now, true, procfleet.Hold{}
+	if r.Rollout != nil {
+		r.Rollout.Hold = procfleet.Hold{}
+	}
 }
 
 // apply stores a result and marks its item if the result's rank is higher. It reports

@@ -43,6 +43,8 @@ type taskRecord struct {
 	procfleet.Task
 	Visit time.Time // next visit of the sweep; zero if the task is settled
 	Key   []byte    // key in bucketKeys; nil without an idempotency key
+	// Progressed is when a unit of a rollout was last released or ended.
+	Progressed time.Time `json:",omitzero"`
 }
 
 // leg is the delivery state of a chunk.
@@ -53,6 +55,8 @@ type leg struct {
 	Begun    time.Time
 	Done     bool
 	Cancels  []taskstore.ItemCancel `json:",omitempty"`
+	Units    string                 `json:",omitempty"` // see [pack.Units]; only of rollouts
+	Grants   []taskstore.Grant      `json:",omitempty"` // only of rollouts
 }
 
 func openMark(m byte) bool { return pack.Mark(m).Open() }

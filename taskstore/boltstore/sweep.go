@@ -135,7 +135,7 @@ func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.Un
 		}
 		var chunks []taskstore.UndoneChunk
 		for c, l := range all {
-			if !l.Done {
+			if r.undone(l) {
 				chunks = append(chunks, taskstore.UndoneChunk{Chunk: c, Sequence: l.Sequence, Begun: l.Begun})
 			}
 		}

@@ -35,7 +35,7 @@ redis.call('HSET', KEYS[1], 'hold', text(now()) .. ' ' .. ARGV[#ARGV])
 var resumeScript = controlScript(`
 if not h[3] then return 'ok' end
 if other then return 'seq' end
-endHold()
+moveGrants(endHold())
 `)
 
 // cancelScript cancels a task and ends the items of the chunks that were never begun. The
@@ -50,15 +50,21 @@ if given and (mode == 'drain' or string.match(given, '^%d+ (%a+)') ~= 'drain') t
 if other then return 'seq' end
 endHold()
 local since = given and string.match(given, '^%d+') or text(now())
+local rollout = redis.call('HGET', KEYS[1], 'release')
+if rollout then
+  local r = cjson.decode(rollout)
+  r.h, r.ht = nil, nil
+  saveRelease(r)
+end
 local set = {'state', 'running', 'cancel', since .. ' ' .. mode .. ' ' .. ARGV[#ARGV], 'cancels', 0}
 local c = redis.call('HMGET', KEYS[1], 'chunks', 'directory', 'n:p', 'n:d', 'n:c')
 local ended = 0
 for k = 0, c[1] - 1 do
-  redis.call('HDEL', KEYS[1], 'cancels:' .. k)
-  if redis.call('HEXISTS', KEYS[1], 'begun:' .. k) == 1 then
-    redis.call('HDEL', KEYS[1], 'done:' .. k)
-  else
-    local first, past = itemsOf(c[2], k)
+  local of = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'granted:' .. k)
+  redis.call('HDEL', KEYS[1], 'cancels:' .. k, 'done:' .. k)
+  local first, past = itemsOf(c[2], k)
+  if rollout then first = first + (of[2] or 0) elseif of[1] then first = past end
+  if first < past then
     local marks, n = string.gsub(redis.call('GETRANGE', KEYS[2], first, past - 1), 'p', 'c')
     if n > 0 then redis.call('SETRANGE', KEYS[2], first, marks) end
     ended = ended + n
@@ -77,14 +83,31 @@ redis.call('HSET', KEYS[1], unpack(set))
 // head h (state, seq, hold, deadline, expires); other is true if the caller expects
 // another seq.
 func controlScript(transition string) *redis.Script {
-	return redis.NewScript(redisconn.LuaNow + luaItemsOf + `
+	return redis.NewScript(redisconn.LuaNow + luaItemsOf + luaRollout + `
 local h = redis.call('HMGET', KEYS[1], 'state', 'seq', 'hold', 'deadline', 'expires')
 local other = ARGV[1] ~= '' and tonumber(ARGV[1]) ~= tonumber(h[2] or 0)
 local function endHold()
-  if not h[3] then return end
+  if not h[3] then return 0 end
   local held = math.max(0, now() - tonumber(string.match(h[3], '^%d+')))
   redis.call('HSET', KEYS[1], 'deadline', text(math.min(h[4] + held, tonumber(h[5]))))
   redis.call('HDEL', KEYS[1], 'hold')
+  return held
+end
+-- moveGrants moves the deadlines of the grants of a rollout with open items.
+local function moveGrants(held)
+  local c = redis.call('HMGET', KEYS[1], 'release', 'directory', 'chunks')
+  if not c[1] then return end
+  for k = 0, c[3] - 1 do
+    local g = redis.call('HMGET', KEYS[1], 'grants:' .. k, 'granted:' .. k)
+    local first = itemsOf(c[2], k)
+    if g[1] and string.find(redis.call('GETRANGE', KEYS[2], first, first + g[2] - 1), '[pd]') then
+      local moved = string.gsub(g[1], '(%d+)\n', function(deadline) return text(deadline + held) .. '\n' end)
+      redis.call('HSET', KEYS[1], 'grants:' .. k, moved)
+    end
+  end
+  local r = cjson.decode(c[1])
+  r.m = text(now())
+  saveRelease(r)
 end
 local function transition()
   if not h[1] then return 'gone' end
@@ -157,6 +180,8 @@ func readControlled(id procfleet.TaskID, cmd *redis.Cmd) (procfleet.Task, error)
 		return task, taskstore.ErrSeq
 	case "done":
 		return task, taskstore.ErrDone
+	case "failures":
+		return task, taskstore.ErrFailures
 	}
 	return task, nil
 }

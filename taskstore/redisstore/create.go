@@ -276,6 +276,9 @@ func (m *maker) task(n procfleet.Number, now time.Time) procfleet.Task {
 		Actions: slices.Clone(d.Actions), Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback, Origin: d.Origin, RetryOf: d.RetryOf, Trace: d.Trace,
 		Counts: make(procfleet.Counts, len(procfleet.States())),
 	}
+	if d.Rollout != nil {
+		t.Rollout = pack.NewRollout(*d.Rollout, now)
+	}
 	for i := range d.Chunks {
 		t.Items += len(d.Chunks[i].Items)
 	}

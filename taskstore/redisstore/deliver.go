@@ -30,27 +30,34 @@ end
 // KEYS[3] chunk
 // ARGV[1] number of the chunk
 // ARGV[2..] fields of the head to return; the first is the state
-// Returns {gate, now} or {"open" or "canceled", now, first begun, marks, cancels of items, chunk, {fields}}.
+// Returns {gate, now} or {"open" or "canceled", now, first begun, marks, cancels of items, grants, chunk, {fields}}.
+// Of a rollout, the marks are those of the granted items.
 var beginScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + `
 local k, time = ARGV[1], text(now())
-local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', 'hold', 'cancel', 'cancels:' .. k, unpack(ARGV, 2))
-local begun, state = h[1], h[8]
+local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', 'hold', 'cancel', 'cancels:' .. k, 'release', unpack(ARGV, 2))
+local begun, state, grants = h[1], h[9], ''
 if not state then return {'gone', time} end
 local first, past = itemsOf(h[3], k)
 if not past then return {'gone', time} end
 if state == 'rejected' then return {'rejected', time} end
-local marks = redis.call('GETRANGE', KEYS[2], first, past - 1)
-if h[2] or not string.find(marks, '[pd]') then return {'finished', time} end
+local done = h[2]
+if h[8] then
+  local g = redis.call('HMGET', KEYS[1], 'granted:' .. k, 'grants:' .. k)
+  past, grants = first + (g[1] or 0), g[2] or ''
+  done = done and h[6]
+end
+local marks = past > first and redis.call('GETRANGE', KEYS[2], first, past - 1) or ''
+if done or not string.find(marks, '[pd]') then return {'finished', time} end
 if h[5] then return {'held', time} end
 if tonumber(time) >= tonumber(h[4]) then return {'overdue', time} end
 local chunk = redis.call('GET', KEYS[3])
 if not chunk then return {'gone', time} end
 if not begun and not h[6] then
   begun = time
-  if state == 'accepted' then h[8] = 'running' end
-  redis.call('HSET', KEYS[1], 'state', h[8], 'begun:' .. k, begun)
+  if state == 'accepted' then h[9] = 'running' end
+  redis.call('HSET', KEYS[1], 'state', h[9], 'begun:' .. k, begun)
 end
-return {h[6] and 'canceled' or 'open', time, begun or '', marks, h[7] or '', chunk, {unpack(h, 8, 6 + #ARGV)}}
+return {h[6] and 'canceled' or 'open', time, begun or '', marks, h[7] or '', grants, chunk, {unpack(h, 9, 7 + #ARGV)}}
 `)
 
 // luaWriteMarks writes changed marks. It writes marks that are close to each other with
@@ -152,6 +159,9 @@ func readBegun(id procfleet.TaskID, cmd *redis.Cmd) (taskstore.Begun, error) {
 		return taskstore.Begun{}, err
 	}
 	b.Open, b.Delivered = pack.Remaining(b.Open, cancels), pack.Remaining(b.Delivered, cancels)
+	if b.Grants, err = readGrants(h.text()); err != nil {
+		return taskstore.Begun{}, err
+	}
 	if b.Chunk, err = pack.ReadChunk(h.text()); err != nil {
 		return taskstore.Begun{}, err
 	}

@@ -30,6 +30,7 @@ const (
 	holdField        = "hold"    // see [readHold]; missing while the task is not held
 	cancelField      = "cancel"  // see [readCancel]; missing unless the task was canceled
 	retriedField     = "retried" // ids of the retries, separated by spaces; missing without any
+	releaseField     = "release" // see [release]; missing without a rollout
 	bodyField        = "body"
 )
 
@@ -42,7 +43,7 @@ func countField(s procfleet.State) string { return "n:" + pack.Marks(s)[:1] }
 func taskFields() []string {
 	fields := []string{
 		"state", "lane", "items", "chunks", "created", "deadline", "expires",
-		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, cancelField, itemCancelsField, retriedField, "about",
+		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, cancelField, itemCancelsField, retriedField, releaseField, "about",
 	}
 	for _, s := range procfleet.States() {
 		fields = append(fields, countField(s))
@@ -60,6 +61,8 @@ type about struct {
 	Trace       string             `json:"t,omitempty"`
 	Origin      procfleet.Origin   `json:"o,omitzero"`
 	RetryOf     procfleet.TaskID   `json:"r,omitempty"`
+	// Scripts of rollouts read the plan.
+	Rollout *procfleet.RolloutPlan `json:"g,omitempty"`
 }
 
 // readHead builds a task from the values of [taskFields].
@@ -91,12 +94,19 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 	if t.State.Done() {
 		t.Hold = procfleet.Hold{}
 	}
+	progress := h.text()
 	var a about
 	if err := json.Unmarshal([]byte(h.text()), &a); err != nil {
 		return procfleet.Task{}, fmt.Errorf("%w: head of task %s: %w", redisconn.ErrDamaged, id, err)
 	}
 	t.Actions, t.Dialect, t.Application, t.Business, t.Callback = a.Actions, a.Dialect, a.Application, a.Business, a.Callback
 	t.Trace, t.Origin, t.RetryOf = a.Trace, a.Origin, a.RetryOf
+	if t.Rollout, err = readRelease(progress, a.Rollout); err != nil {
+		return procfleet.Task{}, fmt.Errorf("head of task %s: %w", id, err)
+	}
+	if t.Rollout != nil && t.State.Done() {
+		t.Rollout.Hold = procfleet.Hold{}
+	}
 	for _, s := range procfleet.States() {
 		t.Counts[s] = int(h.int())
 	}
@@ -122,16 +132,28 @@ func (h *head) int() int64 {
 
 // newHead returns the fields and values of a new task's head.
 func newHead(t *procfleet.Task, d *taskstore.Draft) ([]any, error) {
-	text, err := json.Marshal(about{t.Actions, t.Dialect, t.Application, t.Business, t.Callback, t.Trace, t.Origin, t.RetryOf})
+	text, err := json.Marshal(about{t.Actions, t.Dialect, t.Application, t.Business, t.Callback, t.Trace, t.Origin, t.RetryOf, d.Rollout})
 	if err != nil {
 		return nil, fmt.Errorf("head of task %s: %w", t.ID, err)
 	}
-	return []any{
+	fields := []any{
 		"state", string(t.State), "lane", string(t.Lane), "items", t.Items, "chunks", t.Chunks,
 		"created", t.CreatedAt.UnixMicro(), "deadline", t.Deadline.UnixMicro(), "expires", t.ExpiresAt.UnixMicro(),
 		"about", text, bodyField, d.BodyHash, directoryField, directory(d.Chunks),
 		countField(procfleet.StatePending), t.Items,
-	}, nil
+	}
+	if t.Rollout == nil {
+		return fields, nil
+	}
+	progress, err := releaseText(t.Rollout)
+	if err != nil {
+		return nil, fmt.Errorf("head of task %s: %w", t.ID, err)
+	}
+	fields = append(fields, releaseField, progress)
+	for k := range d.Chunks {
+		fields = append(fields, "units:"+strconv.Itoa(k), pack.Units(d.Chunks[k].Items))
+	}
+	return fields, nil
 }
 
 // entry is the width of a directory entry in bytes.

@@ -41,11 +41,12 @@ const (
 // ARGV[5..] for each block: the number of its first item, the number of results, and
 // for each result its item and its stored form, marked as not late
 // Returns {1 if the task exists, number of results applied, 1 if this call completed
-// the task}.
-var recordScript = redis.NewScript(redisconn.LuaNow + luaWriteMarks + luaCounters() + `
-local h = redis.call('HMGET', KEYS[1], 'state', 'expires', 'completer', unpack(counters))
-if not h[1] then return {0, 0, 0} end
-if h[1] == 'rejected' then return {1, 0, 0} end
+// the task, 1 if it ended a unit of a rollout}.
+var recordScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + luaWriteMarks + luaRollout + luaCounters() + `
+local h = redis.call('HMGET', KEYS[1], 'state', 'expires', 'completer', 'release', 'cancel', unpack(counters))
+if not h[1] then return {0, 0, 0, 0} end
+if h[1] == 'rejected' then return {1, 0, 0, 0} end
+local rollout, was = h[4], {}
 local newMarks, ranks, size = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local byte, sub = string.byte, string.sub
 local delta, applied, at, n = {}, 0, 5, 0
@@ -77,6 +78,7 @@ for k = 3, #KEYS do
       if new < 97 then new = new + 32 end
       delta[new] = (delta[new] or 0) + 1
       applied = applied + 1
+      if rollout and not was[tonumber(item)] then was[tonumber(item)] = sub(old, position, position) end
     end
   end
   if #put > 0 then
@@ -86,11 +88,11 @@ for k = 3, #KEYS do
   end
 end
 
-if applied == 0 then return {1, 0, h[3] == ARGV[4] and 1 or 0} end
+if applied == 0 then return {1, 0, h[3] == ARGV[4] and 1 or 0, 0} end
 local set, open = {}, 0
 for i, counter in ipairs(counters) do
   local mark = byte(counter, 3)
-  local count = (h[i + 3] or 0) + (delta[mark] or 0)
+  local count = (h[i + 5] or 0) + (delta[mark] or 0)
   if mark == 112 or mark == 100 then open = open + count end
   if delta[mark] then
     set[#set + 1] = counter
@@ -102,7 +104,14 @@ local ends = open == 0 and not over
 local state = (ends or over) and 'finished' or 'running'
 if ends then set = {'finished', text(now()), 'notify', 1, 'completer', ARGV[4], unpack(set)} end
 redis.call('HSET', KEYS[1], 'state', state, unpack(set))
-return {1, applied, ends and 1 or 0}
+local unitsEnded = 0
+if rollout then
+  local r = cjson.decode(rollout)
+  if countUnits(r, was) then unitsEnded = 1 end
+  if overBudget(r) and open > 0 and not h[5] then holdRelease(r, 'budget') end
+  saveRelease(r)
+end
+return {1, applied, ends and 1 or 0, unitsEnded}
 `)
 
 // luaCounters returns a Lua table of the counter fields of a head.
@@ -146,10 +155,10 @@ func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskst
 
 func readRecorded(cmd *redis.Cmd) (taskstore.Recorded, error) {
 	answer, err := cmd.Int64Slice()
-	if err != nil || len(answer) != 3 {
+	if err != nil || len(answer) != 4 {
 		return taskstore.Recorded{}, fmt.Errorf("%w: answer of record: %w", redisconn.ErrDamaged, err)
 	}
-	return taskstore.Recorded{Known: answer[0] == 1, Applied: int(answer[1]), Completed: answer[2] == 1}, nil
+	return taskstore.Recorded{Known: answer[0] == 1, Applied: int(answer[1]), Completed: answer[2] == 1, UnitsEnded: answer[3] == 1}, nil
 }
 
 // recordCall sorts the results by item, so that each block of results and its marks are

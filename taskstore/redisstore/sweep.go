@@ -57,17 +57,23 @@ end
 return due
 `)
 
-// undoneScript returns the chunks of a task that are not done.
+// undoneScript returns the chunks of a task that are not done. A chunk of a rollout is done when
+// the round of its cancel was, or when it has no open items.
 //
 // KEYS[1] head
+// KEYS[2] marks
 // Returns {chunk, position in the stream or "", time of the first begin or ""} for each
 // chunk, one after the other, or {-1} if there is no such task.
-var undoneScript = redis.NewScript(`
-local chunks = redis.call('HGET', KEYS[1], 'chunks')
-if not chunks then return {-1} end
+var undoneScript = redis.NewScript(luaItemsOf + `
+local h = redis.call('HMGET', KEYS[1], 'chunks', 'release', 'cancel', 'directory')
+if not h[1] then return {-1} end
 local list = {}
-for k = 0, chunks - 1 do
+for k = 0, h[1] - 1 do
   local d = redis.call('HMGET', KEYS[1], 'done:' .. k, 'sequence:' .. k, 'begun:' .. k)
+  if h[2] and not h[3] then
+    local first, past = itemsOf(h[4], k)
+    d[1] = not string.find(redis.call('GETRANGE', KEYS[2], first, past - 1), '[pd]')
+  end
   if not d[1] then
     list[#list + 1] = k
     list[#list + 1] = d[2] or ''
@@ -231,7 +237,8 @@ func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.Un
 	if _, err := number(id); err != nil {
 		return nil, err
 	}
-	c := &redisconn.Call{Script: undoneScript, Keys: []string{s.keys.task(id).head()}}
+	keys := s.keys.task(id)
+	c := &redisconn.Call{Script: undoneScript, Keys: []string{keys.head(), keys.marks()}}
 	if err := s.conn.RunDurably(ctx, c); err != nil {
 		return nil, fmt.Errorf("undone chunks of task %s: %w", id, err)
 	}

@@ -1,0 +1,319 @@
+package boltstore
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// granted returns the number of released items of a chunk.
+func (l *leg) granted() int {
+	if len(l.Grants) == 0 {
+		return 0
+	}
+	return l.Grants[len(l.Grants)-1].Upto
+}
+
+// released returns the marks of the items of a chunk that may be delivered.
+func (l *leg) released(r *taskRecord) []byte {
+	if r.Rollout == nil {
+		return l.Marks
+	}
+	return l.Marks[:l.granted()]
+}
+
+// undone reports whether a chunk needs further delivery. A chunk of a rollout is done when the
+// round of its cancel was, or when it has no open items.
+func (r *taskRecord) undone(l *leg) bool {
+	if r.Rollout == nil || r.Canceled() {
+		return !l.Done
+	}
+	return open(l.Marks)
+}
+
+func open(marks []byte) bool {
+	for _, m := range marks {
+		if openMark(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// unit is a unit of a rollout, with its state before results are applied.
+type unit struct {
+	leg              *leg
+	from, to         int
+	wasOpen, counted bool
+}
+
+func (u *unit) marks() []byte { return u.leg.Marks[u.from:u.to] }
+
+// units returns the units of the results' items; none without a rollout.
+func (ls *legs) units(results []procfleet.Result) []unit {
+	if ls.task.Rollout == nil {
+		return nil
+	}
+	type start struct {
+		leg  *leg
+		from int
+	}
+	seen := map[start]bool{}
+	counted := pack.CountedMarks(&ls.task.Rollout.Plan)
+	var units []unit
+	for i := range results {
+		item := results[i].Item
+		if item < 0 || item >= ls.task.Items {
+			continue
+		}
+		_, l, err := ls.holding(item)
+		if err != nil {
+			continue // apply returns the error
+		}
+		from := strings.LastIndexByte(l.Units[:item-l.First+1], pack.UnitStart)
+		if from < 0 || seen[start{l, from}] {
+			continue
+		}
+		seen[start{l, from}] = true
+		u := unit{leg: l, from: from, to: pack.UnitEnd(l.Units, from)}
+		u.wasOpen, u.counted = open(u.marks()), strings.ContainsAny(string(u.marks()), counted)
+		units = append(units, u)
+	}
+	return units
+}
+
+// count counts the changes of units, and holds a rollout with too many failed ones. It reports
+// whether a unit has ended.
+func (t *tx) count(r *taskRecord, units []unit) (ended bool) {
+	if r.Rollout == nil {
+		return false
+	}
+	counted := pack.CountedMarks(&r.Rollout.Plan)
+	for i := range units {
+		u := &units[i]
+		if u.wasOpen && !open(u.marks()) {
+			ended = true
+			if u.from < u.leg.granted() {
+				r.Rollout.Active--
+			}
+		}
+		switch now := strings.ContainsAny(string(u.marks()), counted); {
+		case now && !u.counted:
+			r.Rollout.Failed++
+		case !now && u.counted:
+			r.Rollout.Failed--
+		}
+	}
+	if ended {
+		r.Progressed = t.Now
+	}
+	if over(r.Rollout) && !r.Canceled() && r.Counts.Open() > 0 {
+		t.hold(r, procfleet.HoldBudget)
+	}
+	return ended
+}
+
+func over(p *procfleet.Rollout) bool {
+	return p.Failures != procfleet.AnyFailures && p.Failed > p.Failures
+}
+
+// hold sets a hold of a rollout, unless it has one.
+func (t *tx) hold(r *taskRecord, kind procfleet.HoldKind) {
+	if r.Rollout.Hold.Kind == "" {
+		r.Rollout.Hold = procfleet.Hold{Kind: kind, Since: t.Now}
+		r.Seq++
+	}
+}
+
+// AdvanceRollout moves a rollout on as far as time and results permit.
+func (s *Store) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+	return update(ctx, s, func(t *tx) (taskstore.Advanced, error) {
+		r, err := t.task(id)
+		if err == nil && r.Rollout == nil {
+			err = taskstore.ErrNotFound
+		}
+		if err != nil {
+			return taskstore.Advanced{}, err
+		}
+		ls := t.legs(r)
+		var items []taskstore.GrantedItems
+		if all {
+			if items, err = t.openGrants(ls); err != nil {
+				return taskstore.Advanced{}, err
+			}
+		}
+		released, err := t.advance(ls)
+		if err != nil {
+			return taskstore.Advanced{}, err
+		}
+		return taskstore.Advanced{Task: taskOf(r), Items: append(items, released...)}, ls.save()
+	})
+}
+
+// openGrants returns the grants with open items. A grant of a time to come was made before the
+// clock stepped back, and is dated back.
+func (t *tx) openGrants(ls *legs) (list []taskstore.GrantedItems, err error) {
+	legs, err := ls.all()
+	if err != nil {
+		return nil, err
+	}
+	for chunk, l := range legs {
+		from := 0
+		for i := range l.Grants {
+			g := &l.Grants[i]
+			if g.At.After(t.Now) {
+				g.At, g.Deadline = t.Now, t.Now.Add(ls.task.Rollout.Plan.UnitTimeout)
+				ls.dirty[chunk] = true
+			}
+			if items := grantedItems(l, chunk, from, *g); items.Pending+items.Delivered > 0 {
+				list = append(list, items)
+			}
+			from = g.Upto
+		}
+	}
+	return list, nil
+}
+
+func grantedItems(l *leg, chunk, from int, g taskstore.Grant) taskstore.GrantedItems {
+	open, delivered := pack.OpenItems(l.Marks[from:g.Upto])
+	return taskstore.GrantedItems{Chunk: chunk, From: from, Grant: g, Pending: len(open) - len(delivered), Delivered: len(delivered)}
+}
+
+func (t *tx) advance(ls *legs) (released []taskstore.GrantedItems, err error) {
+	r := ls.task
+	p := r.Rollout
+	for !r.State.Done() && !r.Held() && !r.Canceled() && p.Hold.Kind == "" {
+		last := p.Stage == len(p.Plan.Stages)-1
+		switch {
+		case p.Phase == procfleet.PhaseReleasing:
+			more, ended, err := t.grant(ls)
+			if released = append(released, more...); err != nil {
+				return nil, err
+			}
+			if !ended {
+				if p.Plan.Stall > 0 && t.Now.Sub(r.Progressed) >= p.Plan.Stall {
+					t.hold(r, procfleet.HoldStalled)
+				}
+				return released, nil
+			}
+			t.enter(r, procfleet.PhaseBaking)
+		case last:
+			return released, nil
+		case p.Phase == procfleet.PhaseBaking:
+			if p.Since.After(t.Now) {
+				p.Since = t.Now // the clock stepped back
+			}
+			if t.Now.Sub(p.Since) < p.Plan.Bake {
+				return released, nil
+			}
+			t.enter(r, procfleet.PhaseGate)
+		case p.Plan.Approval:
+			t.hold(r, procfleet.HoldApproval)
+		default:
+			t.nextStage(r)
+		}
+	}
+	return released, nil
+}
+
+func (t *tx) enter(r *taskRecord, phase procfleet.RolloutPhase) {
+	r.Rollout.Phase, r.Rollout.Since = phase, t.Now
+}
+
+func (t *tx) nextStage(r *taskRecord) {
+	r.Rollout.Stage++
+	r.Seq++
+	t.enter(r, procfleet.PhaseReleasing)
+}
+
+// grant releases as many units of the current stage as the window permits. It reports whether
+// all units of the stage have ended.
+func (t *tx) grant(ls *legs) (released []taskstore.GrantedItems, ended bool, err error) {
+	r := ls.task
+	p := r.Rollout
+	begin := 0
+	if p.Stage > 0 {
+		begin = p.Plan.Stages[p.Stage-1].Chunks
+	}
+	for chunk := begin; chunk < p.Plan.Stages[p.Stage].Chunks; chunk++ {
+		l, err := ls.leg(chunk)
+		if err != nil {
+			return nil, false, err
+		}
+		from, upto := l.granted(), l.granted()
+		for upto < len(l.Units) && p.Active < p.Window {
+			end := pack.UnitEnd(l.Units, upto)
+			if open(l.Marks[upto:end]) {
+				p.Active++
+			}
+			p.Released++
+			upto = end
+		}
+		if upto > from {
+			g := taskstore.Grant{Upto: upto, At: t.Now, Deadline: t.Now.Add(p.Plan.UnitTimeout)}
+			l.Grants = append(l.Grants, g)
+			ls.dirty[chunk] = true
+			items := grantedItems(l, chunk, from, g)
+			items.New = true
+			released = append(released, items)
+			r.Progressed = t.Now
+		}
+		if upto < len(l.Units) {
+			return released, false, nil
+		}
+	}
+	return released, p.Active == 0, nil
+}
+
+// moveGrants moves the deadlines of grants by the time for which the task was held.
+func (t *tx) moveGrants(r *taskRecord, held time.Duration) error {
+	if r.Rollout == nil || held <= 0 {
+		return nil
+	}
+	ls := t.legs(r)
+	legs, err := ls.all()
+	if err != nil {
+		return err
+	}
+	for chunk, l := range legs {
+		if len(l.Grants) == 0 || !open(l.released(r)) {
+			continue
+		}
+		for i := range l.Grants {
+			l.Grants[i].Deadline = l.Grants[i].Deadline.Add(held)
+		}
+		ls.dirty[chunk] = true
+	}
+	r.Progressed = t.Now
+	return ls.save()
+}
+
+// EndHold ends a hold of a rollout.
+func (s *Store) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error) {
+	other := func(_ *tx, r *taskRecord) (bool, error) {
+		if r.Rollout == nil {
+			return false, taskstore.ErrNotFound
+		}
+		return r.Rollout.Hold.Kind != kind, nil
+	}
+	return s.control(ctx, id, seq, other, func(t *tx, r *taskRecord) error {
+		p := r.Rollout
+		p.Hold = procfleet.Hold{}
+		r.Progressed = t.Now
+		switch kind {
+		case procfleet.HoldBudget:
+			if failures != procfleet.AnyFailures && failures < p.Failed {
+				return taskstore.ErrFailures
+			}
+			p.Failures = failures
+		case procfleet.HoldApproval:
+			r.Seq-- // control counts the transition
+			t.nextStage(r)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,316 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/redisconn"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// release is the stored progress of a rollout, see [procfleet.Rollout]. Scripts read and write
+// it as JSON without arrays, which Lua cannot tell from objects. Times are texts in
+// microseconds, because Lua rounds such large numbers.
+type release struct {
+	Stage      int                    `json:"s"`
+	Phase      procfleet.RolloutPhase `json:"p"`
+	Since      string                 `json:"t"`
+	Window     int                    `json:"w"`
+	Failures   int                    `json:"f"`
+	Released   int                    `json:"r"`
+	Active     int                    `json:"a"`
+	Failed     int                    `json:"x"`
+	Hold       procfleet.HoldKind     `json:"h,omitempty"`
+	HoldSince  string                 `json:"ht,omitempty"`
+	Progressed string                 `json:"m"` // when a unit was last released or ended
+	Counted    string                 `json:"c"` // see [pack.CountedMarks]
+}
+
+// releaseText returns the progress of a new rollout.
+func releaseText(r *procfleet.Rollout) ([]byte, error) {
+	since := strconv.FormatInt(r.Since.UnixMicro(), 10)
+	return json.Marshal(release{
+		Phase: r.Phase, Since: since, Window: r.Window, Failures: r.Failures, Progressed: since, Counted: pack.CountedMarks(&r.Plan),
+	})
+}
+
+// readRelease parses the progress of a rollout; nil without one.
+func readRelease(text string, plan *procfleet.RolloutPlan) (*procfleet.Rollout, error) {
+	if text == "" || plan == nil {
+		return nil, nil //nolint:nilnil // most tasks have no rollout
+	}
+	var r release
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil, fmt.Errorf("%w: progress of a rollout: %w", redisconn.ErrDamaged, err)
+	}
+	since, _ := strconv.ParseInt(r.Since, 10, 64) // only scripts write these numbers
+	held, _ := strconv.ParseInt(r.HoldSince, 10, 64)
+	return &procfleet.Rollout{
+		Plan: *plan, Stage: r.Stage, Phase: r.Phase, Since: redisconn.Moment(since), Window: r.Window, Failures: r.Failures,
+		Released: r.Released, Active: r.Active, Failed: r.Failed, Hold: procfleet.Hold{Kind: r.Hold, Since: redisconn.Moment(held)},
+	}, nil
+}
+
+// luaRollout has the functions with which scripts change a rollout r, a decoded [release]. They
+// expect the head in KEYS[1] and the marks in KEYS[2].
+const luaRollout = `
+local function saveRelease(r) redis.call('HSET', KEYS[1], 'release', cjson.encode(r)) end
+
+-- holdRelease sets a hold, unless there is one.
+local function holdRelease(r, kind)
+  if r.h then return end
+  r.h, r.ht = kind, text(now())
+  redis.call('HINCRBY', KEYS[1], 'seq', 1)
+end
+
+local function overBudget(r) return r.f >= 0 and r.x > r.f end
+
+-- unitEnd returns the index after the last item of the unit that begins with item i.
+local function unitEnd(units, i)
+  local after = string.find(units, '1', i + 2, true)
+  return after and after - 1 or #units
+end
+
+local function chunkOf(directory, item)
+  local low, high = 0, #directory / 8 - 2
+  while low < high do
+    local middle = math.ceil((low + high) / 2)
+    if tonumber(string.sub(directory, middle * 8 + 1, middle * 8 + 8)) <= item then low = middle else high = middle - 1 end
+  end
+  return low
+end
+
+-- countUnits counts the changes of units, whose items had the marks was before. It returns
+-- whether a unit has ended.
+local function countUnits(r, was)
+  local directory, chunks, seen, ended = redis.call('HGET', KEYS[1], 'directory'), {}, {}, false
+  local counted = '[' .. r.c .. ']'
+  for item in pairs(was) do
+    local k = chunkOf(directory, item)
+    local c = chunks[k]
+    if not c then
+      local f, first, past = redis.call('HMGET', KEYS[1], 'units:' .. k, 'granted:' .. k), itemsOf(directory, k)
+      c = {units = f[1], granted = tonumber(f[2] or 0), first = first, marks = redis.call('GETRANGE', KEYS[2], first, past - 1)}
+      chunks[k] = c
+    end
+    local from = item - c.first
+    while from > 0 and string.byte(c.units, from + 1) ~= 49 do from = from - 1 end
+    if not seen[c.first + from] then
+      seen[c.first + from] = true
+      local to, before = unitEnd(c.units, from), {}
+      local after = string.sub(c.marks, from + 1, to)
+      for i = from, to - 1 do before[#before + 1] = was[c.first + i] or string.sub(c.marks, i + 1, i + 1) end
+      before = table.concat(before)
+      if string.find(before, '[pd]') and not string.find(after, '[pd]') then
+        ended = true
+        if from < c.granted then r.a = r.a - 1 end
+      end
+      local had, has = string.find(before, counted), string.find(after, counted)
+      if has and not had then r.x = r.x + 1 elseif had and not has then r.x = r.x - 1 end
+    end
+  end
+  if ended then r.m = text(now()) end
+  return ended
+end
+`
+
+// advanceScript moves a rollout on.
+//
+// KEYS[1] head
+// KEYS[2] marks
+// ARGV[1] "all" to return the open items of earlier grants too
+// ARGV[2..] fields of the head to return
+// Returns {{grants}, {fields}} or {} if the task has no rollout. A grant is its chunk, its first
+// item, the item after its last, its time, its deadline, the numbers of pending and delivered
+// items, and "new" if this call has made it.
+var advanceScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + luaRollout + `
+local h = redis.call('HMGET', KEYS[1], 'release', 'about', 'directory', 'state', 'hold', 'cancel', 'chunks')
+if not h[1] then return {} end
+local r, plan, time = cjson.decode(h[1]), cjson.decode(h[2]).g, now()
+local list = {}
+
+local function add(k, from, upto, at, deadline, new)
+  local first = itemsOf(h[3], k)
+  local marks = redis.call('GETRANGE', KEYS[2], first + from, first + upto - 1)
+  local _, pending = string.gsub(marks, 'p', '')
+  local _, delivered = string.gsub(marks, 'd', '')
+  if new ~= '' or pending + delivered > 0 then
+    for _, v in ipairs({k, from, upto, at, deadline, pending, delivered, new}) do list[#list + 1] = tostring(v) end
+  end
+end
+
+-- openGrants adds the grants with open items. A grant of a time to come was made before the
+-- clock stepped back, and is dated back.
+local function openGrants()
+  for k = 0, h[7] - 1 do
+    local grants = redis.call('HGET', KEYS[1], 'grants:' .. k)
+    if grants then
+      local from, dated = 0, ''
+      for upto, at, deadline in string.gmatch(grants, '(%d+) (%d+) (%d+)\n') do
+        if tonumber(at) > time then at, deadline = text(time), text(time + plan.t / 1000) end
+        add(k, from, upto, at, deadline, '')
+        from = tonumber(upto)
+        dated = dated .. upto .. ' ' .. at .. ' ' .. deadline .. '\n'
+      end
+      if dated ~= grants then redis.call('HSET', KEYS[1], 'grants:' .. k, dated) end
+    end
+  end
+end
+
+-- grant releases as many units of the current stage as the window permits. It returns whether
+-- all units of the stage have ended.
+local function grant()
+  local begin = r.s > 0 and plan.s[r.s].c or 0
+  for k = begin, plan.s[r.s + 1].c - 1 do
+    local f = redis.call('HMGET', KEYS[1], 'units:' .. k, 'granted:' .. k, 'grants:' .. k)
+    local from = tonumber(f[2] or 0)
+    local upto = from
+    if from < #f[1] then
+      local first, past = itemsOf(h[3], k)
+      local marks = redis.call('GETRANGE', KEYS[2], first, past - 1)
+      while upto < #f[1] and r.a < r.w do
+        local past = unitEnd(f[1], upto)
+        if string.find(string.sub(marks, upto + 1, past), '[pd]') then r.a = r.a + 1 end
+        r.r = r.r + 1
+        upto = past
+      end
+    end
+    if upto > from then
+      local at, deadline = text(time), text(time + plan.t / 1000)
+      redis.call('HSET', KEYS[1], 'granted:' .. k, upto, 'grants:' .. k, (f[3] or '') .. upto .. ' ' .. at .. ' ' .. deadline .. '\n')
+      add(k, from, upto, at, deadline, 'new')
+      r.m = at
+    end
+    if upto < #f[1] then return false end
+  end
+  return r.a == 0
+end
+
+local function enter(phase) r.p, r.t = phase, text(time) end
+
+-- step makes one transition, and returns whether another may follow.
+local function step()
+  if r.p == 'releasing' then
+    if grant() then
+      enter('baking')
+      return true
+    end
+    if plan.d and time - tonumber(r.m) >= plan.d / 1000 then holdRelease(r, 'stalled') end
+    return false
+  end
+  if r.s + 1 == #plan.s then return false end
+  if r.p == 'baking' then
+    if tonumber(r.t) > time then r.t = text(time) end -- the clock stepped back
+    if time - tonumber(r.t) < (plan.b or 0) / 1000 then return false end
+    enter('gate')
+    return true
+  end
+  if plan.a then
+    holdRelease(r, 'approval')
+    return false
+  end
+  r.s = r.s + 1
+  redis.call('HINCRBY', KEYS[1], 'seq', 1)
+  enter('releasing')
+  return true
+end
+
+if ARGV[1] == 'all' then openGrants() end
+local open = h[4] ~= 'finished' and h[4] ~= 'rejected'
+if open and not h[5] and not h[6] and not r.h then
+  while step() do end
+  saveRelease(r)
+end
+return {list, redis.call('HMGET', KEYS[1], unpack(ARGV, 2))}
+`)
+
+// endHoldScript ends a hold of a rollout.
+//
+// Keys, arguments and reply are those of [pauseScript], with the kind of the hold and the number
+// of failed units to tolerate instead of the hold. The outcome may also be "failures".
+var endHoldScript = controlScript(`
+local stored = redis.call('HGET', KEYS[1], 'release')
+if not stored then return 'gone' end
+local r, kind, failures = cjson.decode(stored), ARGV[#ARGV - 1], tonumber(ARGV[#ARGV])
+if r.h ~= kind then return 'ok' end
+if other then return 'seq' end
+if kind == 'budget' then
+  if failures >= 0 and failures < r.x then return 'failures' end
+  r.f = failures
+end
+r.h, r.ht, r.m = nil, nil, text(now())
+if kind == 'approval' then r.s, r.p, r.t = r.s + 1, 'releasing', text(now()) end
+saveRelease(r)
+`)
+
+// AdvanceRollout moves a rollout on, in one round trip. It waits for replicas, because the caller
+// publishes what was granted.
+func (s *Store) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+	if _, err := number(id); err != nil {
+		return taskstore.Advanced{}, err
+	}
+	keys := s.keys.task(id)
+	c := &redisconn.Call{Script: advanceScript, Keys: []string{keys.head(), keys.marks()}, Args: []any{""}}
+	if all {
+		c.Args[0] = "all"
+	}
+	for _, f := range taskFields() {
+		c.Args = append(c.Args, f)
+	}
+	if err := s.conn.RunDurably(ctx, c); err != nil {
+		return taskstore.Advanced{}, fmt.Errorf("advance task %s: %w", id, err)
+	}
+	a, err := readAdvanced(id, c.Cmd)
+	if err != nil {
+		err = fmt.Errorf("advance task %s: %w", id, err)
+	}
+	return a, err
+}
+
+func readAdvanced(id procfleet.TaskID, cmd *redis.Cmd) (a taskstore.Advanced, err error) {
+	values, err := cmd.Slice()
+	if err != nil {
+		return a, err
+	}
+	if len(values) != 2 {
+		return a, taskstore.ErrNotFound
+	}
+	grants, _ := values[0].([]any)
+	fields, _ := values[1].([]any)
+	for h := (head{values: grants}); len(h.values) > 0; {
+		a.Items = append(a.Items, taskstore.GrantedItems{
+			Chunk: int(h.int()), From: int(h.int()),
+			Grant:   taskstore.Grant{Upto: int(h.int()), At: redisconn.Moment(h.int()), Deadline: redisconn.Moment(h.int())},
+			Pending: int(h.int()), Delivered: int(h.int()), New: h.text() == "new",
+		})
+	}
+	a.Task, err = readHead(id, fields)
+	return a, err
+}
+
+// readGrants parses the grants of a chunk: a line each, with the item after the last, the time
+// and the deadline, both in microseconds.
+func readGrants(text string) ([]taskstore.Grant, error) {
+	var grants []taskstore.Grant
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("%w: grant %.40q", redisconn.ErrDamaged, line)
+		}
+		h := head{values: []any{fields[0], fields[1], fields[2]}}
+		grants = append(grants, taskstore.Grant{Upto: int(h.int()), At: redisconn.Moment(h.int()), Deadline: redisconn.Moment(h.int())})
+	}
+	return grants, nil
+}
+
+// EndHold ends a hold of a rollout, in one round trip.
+func (s *Store) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error) {
+	return s.control(ctx, id, "end a hold of", endHoldScript, seq, string(kind), failures)
+}
