@@ -3,6 +3,7 @@ package storetest_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -192,7 +193,9 @@ func TestEveryCheckNoticesABrokenStore(t *testing.T) {
 		checks[c.Name] = c
 	}
 	proven := map[string]bool{}
-	for name, d := range defects() {
+	all := defects()
+	maps.Copy(all, rolloutDefects())
+	for name, d := range all {
 		for _, check := range d.checks {
 			c, ok := checks[check]
 			if !ok {

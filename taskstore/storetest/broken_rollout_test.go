@@ -1,0 +1,142 @@
+package storetest_test
+
+import (
+	"context"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// otherPlan creates rollouts with another plan than that of the draft.
+type otherPlan struct {
+	taskstore.Store
+	change func(*procfleet.RolloutPlan)
+}
+
+func (s otherPlan) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	if d.Rollout != nil {
+		plan := *d.Rollout
+		s.change(&plan)
+		d.Rollout = &plan
+	}
+	return s.Store.Create(ctx, d)
+}
+
+func planned(change func(*procfleet.RolloutPlan)) func(taskstore.Store) taskstore.Store {
+	return func(s taskstore.Store) taskstore.Store { return otherPlan{s, change} }
+}
+
+type unitsEnded struct {
+	taskstore.Store
+	with func(taskstore.Recorded) bool
+}
+
+func (s unitsEnded) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
+	recorded, err := s.Store.Record(ctx, batches)
+	for i := range recorded {
+		recorded[i].UnitsEnded = s.with(recorded[i])
+	}
+	return recorded, err
+}
+
+type beginsUnreleased struct{ taskstore.Store }
+
+func (s beginsUnreleased) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+	b, err := s.Store.Begin(ctx, id, chunk)
+	if len(b.Grants) > 0 {
+		b.Open = nil
+		for i := range b.Chunk.Items {
+			b.Open = append(b.Open, i)
+		}
+	}
+	return b, err
+}
+
+type resumesAfterLateSuccess struct{ taskstore.Store }
+
+func (s resumesAfterLateSuccess) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+	if t, err := s.Task(ctx, id); err == nil && t.Rollout != nil && t.Rollout.Failed <= t.Rollout.Failures {
+		_, _ = s.EndHold(ctx, id, procfleet.HoldBudget, t.Rollout.Failures, taskstore.AnySeq)
+	}
+	return s.Store.AdvanceRollout(ctx, id, all)
+}
+
+type releasesPaused struct{ taskstore.Store }
+
+func (s releasesPaused) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+	_, _ = s.Resume(ctx, id, taskstore.AnySeq)
+	return s.Store.AdvanceRollout(ctx, id, all)
+}
+
+type pausesInsteadOfCancel struct{ taskstore.Store }
+
+func (s pausesInsteadOfCancel) Cancel(ctx context.Context, id procfleet.TaskID, _ procfleet.CancelMode, reason string, seq int) (procfleet.Task, error) {
+	return s.Pause(ctx, id, reason, seq)
+}
+
+type listsNewGrantsOnly struct{ taskstore.Store }
+
+func (s listsNewGrantsOnly) AdvanceRollout(ctx context.Context, id procfleet.TaskID, _ bool) (taskstore.Advanced, error) {
+	return s.Store.AdvanceRollout(ctx, id, false)
+}
+
+func rolloutDefects() map[string]defect {
+	return map[string]defect{
+		"its window is one too wide": {
+			planned(func(p *procfleet.RolloutPlan) { p.Window++ }),
+			[]string{"a rollout releases no more units than its window", "in any order of calls a rollout keeps its limits"},
+		},
+		"it does not report ended units": {
+			func(s taskstore.Store) taskstore.Store {
+				return unitsEnded{s, func(taskstore.Recorded) bool { return false }}
+			},
+			[]string{"an ended unit makes room for the next"},
+		},
+		"a unit ends with any of its items": {
+			func(s taskstore.Store) taskstore.Store {
+				return unitsEnded{s, func(r taskstore.Recorded) bool { return r.Applied > 0 }}
+			},
+			[]string{"a unit ends with the last of its items"},
+		},
+		"it begins what is not released": {
+			func(s taskstore.Store) taskstore.Store { return beginsUnreleased{s} },
+			[]string{"items that are not released are not delivered"},
+		},
+		"it tolerates all failures": {
+			planned(func(p *procfleet.RolloutPlan) { p.Failures = procfleet.AnyFailures }),
+			[]string{"the failure that exceeds the budget stops a rollout"},
+		},
+		"a late success resumes": {
+			func(s taskstore.Store) taskstore.Store { return resumesAfterLateSuccess{s} },
+			[]string{"a late success does not resume a rollout"},
+		},
+		"it has one stage": {
+			planned(func(p *procfleet.RolloutPlan) { p.Stages = p.Stages[len(p.Stages)-1:] }),
+			[]string{"a stage begins when the stage before it has ended"},
+		},
+		"it needs no approval": {
+			planned(func(p *procfleet.RolloutPlan) { p.Approval = false }),
+			[]string{"a gate waits for an approval of its stage"},
+		},
+		"it does not bake": {
+			planned(func(p *procfleet.RolloutPlan) { p.Bake = 0 }),
+			[]string{"a stage bakes before the next begins"},
+		},
+		"it never stalls": {
+			planned(func(p *procfleet.RolloutPlan) { p.Stall = 0 }),
+			[]string{"a rollout without progress is held"},
+		},
+		"it releases while it is paused": {
+			func(s taskstore.Store) taskstore.Store { return releasesPaused{s} },
+			[]string{"a paused rollout releases nothing and keeps its deadlines"},
+		},
+		"a cancel only pauses a rollout": {
+			func(s taskstore.Store) taskstore.Store { return pausesInsteadOfCancel{s} },
+			[]string{"a cancel ends what a rollout has not released"},
+		},
+		"it lists new grants only": {
+			func(s taskstore.Store) taskstore.Store { return listsNewGrantsOnly{s} },
+			[]string{"grants with open items are listed with their deadlines"},
+		},
+	}
+}

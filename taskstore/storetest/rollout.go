@@ -1,0 +1,457 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+func rolloutChecks() []Check {
+	return []Check{
+		{Name: "a rollout releases no more units than its window", Fn: windowBounds},
+		{Name: "an ended unit makes room for the next", Fn: endedUnitMakesRoom},
+		{Name: "a unit ends with the last of its items", Fn: unitEndsWithLastItem},
+		{Name: "items that are not released are not delivered", Fn: unreleasedNotBegun},
+		{Name: "the failure that exceeds the budget stops a rollout", Fn: budgetStops},
+		{Name: "a late success does not resume a rollout", Fn: lateSuccessResumesNothing},
+		{Name: "a stage begins when the stage before it has ended", Fn: stagesFollow},
+		{Name: "a gate waits for an approval of its stage", Fn: gateWaits},
+		{Name: "a stage bakes before the next begins", Fn: stageBakes},
+		{Name: "a rollout without progress is held", Fn: stalledIsHeld},
+		{Name: "a paused rollout releases nothing and keeps its deadlines", Fn: pausedReleasesNothing},
+		{Name: "a cancel ends what a rollout has not released", Fn: cancelEndsUnreleased},
+		{Name: "grants with open items are listed with their deadlines", Fn: openGrantsListed},
+		{Name: "in any order of calls a rollout keeps its limits", Fn: rolloutKeepsLimits},
+	}
+}
+
+// rolloutUnits are the numbers of items of the units of each chunk of [rolloutDraft].
+var rolloutUnits = [][]int{{1, 2}, {1, 1, 3}, {2, 1, 1, 1}}
+
+// rolloutDraft is a draft of nine units in three chunks; a stage ends with each of chunks.
+func rolloutDraft(window, failures int, chunks ...int) taskstore.Draft {
+	d := Draft(0)
+	d.Rollout = &procfleet.RolloutPlan{
+		Window: window, Failures: failures, UnitTimeout: time.Minute,
+		Count: []procfleet.State{procfleet.StateFailed, procfleet.StateTimedOut, procfleet.StateUnreachable},
+	}
+	first, unit := 0, 0
+	for _, units := range rolloutUnits {
+		var c procfleet.Chunk
+		for _, n := range units {
+			of := chunk(unit, 1)
+			c.Specs = of.Specs
+			c.Items = append(c.Items, slices.Repeat(of.Items, n)...)
+			unit++
+		}
+		for i := range c.Items {
+			c.Items[i].Spec = 0
+		}
+		c.Cloud, c.First = 3, first
+		first += len(c.Items)
+		d.Chunks = append(d.Chunks, c)
+	}
+	begin := 0
+	for _, end := range chunks {
+		units := 0
+		for _, c := range rolloutUnits[begin:end] {
+			units += len(c)
+		}
+		d.Rollout.Stages = append(d.Rollout.Stages, procfleet.RolloutStage{Units: units, Chunks: end})
+		begin = end
+	}
+	return d
+}
+
+func advance(ctx context.Context, t T, s Subject, id procfleet.TaskID) taskstore.Advanced {
+	t.Helper()
+	a, err := s.AdvanceRollout(ctx, id, false)
+	must(t, err, "advance a rollout")
+	if a.Task.Rollout == nil {
+		t.Fatalf("the advanced task has no rollout")
+	}
+	return a
+}
+
+// none is what [released] returns for no new grant.
+var none [][3]int
+
+// released returns the chunk, the first item and the item after the last of each new grant.
+func released(a taskstore.Advanced) [][3]int {
+	var list [][3]int
+	for _, g := range a.Items {
+		if g.New {
+			list = append(list, [3]int{g.Chunk, g.From, g.Grant.Upto})
+		}
+	}
+	return list
+}
+
+func windowBounds(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(3, 0, 3))
+	if r := task.Rollout; r == nil || r.Window != 3 || r.Released != 0 || r.Phase != procfleet.PhaseReleasing {
+		t.Fatalf("a new rollout is %+v", r)
+	}
+	a := advance(ctx, t, s, task.ID)
+	equal(t, "released", released(a), [][3]int{{0, 0, 3}, {1, 0, 1}})
+	equal(t, "pending items of the first grant", a.Items[0].Pending, 3)
+	if r := a.Task.Rollout; r.Released != 3 || r.Active != 3 {
+		t.Errorf("%d units released, %d active", r.Released, r.Active)
+	}
+	equal(t, "released again", released(advance(ctx, t, s, task.ID)), none)
+	equal(t, "rollout read later", look(ctx, t, s, task.ID).Rollout, a.Task.Rollout)
+	plain := create(ctx, t, s, Draft(1))
+	if _, err := s.AdvanceRollout(ctx, plain.ID, false); !errors.Is(err, taskstore.ErrNotFound) {
+		t.Errorf("a task without a rollout advances: %v", err)
+	}
+}
+
+func endedUnitMakesRoom(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(2, 0, 3))
+	advance(ctx, t, s, task.ID)
+	got := record(ctx, t, s, task.ID, succeeded(0)...)
+	equal(t, "recorded", got, taskstore.Recorded{Known: true, Applied: 1, UnitsEnded: true})
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), [][3]int{{1, 0, 1}})
+	got = record(ctx, t, s, task.ID, succeeded(0)...)
+	equal(t, "recorded again", got, taskstore.Recorded{Known: true})
+	equal(t, "released after a repeat", released(advance(ctx, t, s, task.ID)), none)
+	record(ctx, t, s, task.ID, succeeded(1, 2, 3)...)
+	a := advance(ctx, t, s, task.ID)
+	equal(t, "released", released(a), [][3]int{{1, 1, 5}})
+	equal(t, "active", a.Task.Rollout.Active, 2)
+}
+
+func unitEndsWithLastItem(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(2, 0, 3))
+	advance(ctx, t, s, task.ID)
+	equal(t, "recorded", record(ctx, t, s, task.ID, succeeded(1)...), taskstore.Recorded{Known: true, Applied: 1})
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), none)
+	equal(t, "recorded", record(ctx, t, s, task.ID, succeeded(2)...), taskstore.Recorded{Known: true, Applied: 1, UnitsEnded: true})
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), [][3]int{{1, 0, 1}})
+}
+
+func unreleasedNotBegun(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(1, 0, 3))
+	equal(t, "gate before a release", begin(ctx, t, s, task.ID, 0).Gate, taskstore.GateFinished)
+	a := advance(ctx, t, s, task.ID)
+	b := begin(ctx, t, s, task.ID, 0)
+	equal(t, "gate", b.Gate, taskstore.GateOpen)
+	equal(t, "open", b.Open, []int{0})
+	equal(t, "items of the chunk", len(b.Chunk.Items), 3)
+	equal(t, "grants", b.Grants, []taskstore.Grant{a.Items[0].Grant})
+	equal(t, "gate of another chunk", begin(ctx, t, s, task.ID, 1).Gate, taskstore.GateFinished)
+	must(t, s.Delivered(ctx, task.ID, 0, []int{0}, true), "delivered")
+	record(ctx, t, s, task.ID, succeeded(0)...)
+	equal(t, "gate after the end of the unit", begin(ctx, t, s, task.ID, 0).Gate, taskstore.GateFinished)
+	advance(ctx, t, s, task.ID)
+	equal(t, "open of the next unit", begin(ctx, t, s, task.ID, 0).Open, []int{1, 2})
+}
+
+func failed(items ...int) []procfleet.Result {
+	var rs []procfleet.Result
+	for _, i := range items {
+		rs = append(rs, agentResult(i, procfleet.ReasonCommandFailed))
+	}
+	return rs
+}
+
+func budgetStops(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(2, 1, 3))
+	advance(ctx, t, s, task.ID)
+	record(ctx, t, s, task.ID, failed(0)...)
+	equal(t, "hold after a tolerated failure", look(ctx, t, s, task.ID).Rollout.Hold.Kind, procfleet.HoldKind(""))
+	equal(t, "released after a tolerated failure", released(advance(ctx, t, s, task.ID)), [][3]int{{1, 0, 1}})
+	record(ctx, t, s, task.ID, append(failed(1), succeeded(3)...)...)
+	a := advance(ctx, t, s, task.ID)
+	equal(t, "hold", a.Task.Rollout.Hold.Kind, procfleet.HoldBudget)
+	equal(t, "released after the hold", released(a), none)
+	if a.Task.Seq <= task.Seq || a.Task.Rollout.Failed != 2 {
+		t.Errorf("seq %d, %d failed", a.Task.Seq, a.Task.Rollout.Failed)
+	}
+	if _, err := s.EndHold(ctx, task.ID, procfleet.HoldBudget, 1, taskstore.AnySeq); !errors.Is(err, taskstore.ErrFailures) {
+		t.Errorf("resumed with a budget that is used up: %v", err)
+	}
+	if _, err := s.EndHold(ctx, task.ID, procfleet.HoldBudget, 2, a.Task.Seq+1); !errors.Is(err, taskstore.ErrSeq) {
+		t.Errorf("resumed with another seq: %v", err)
+	}
+	got, err := s.EndHold(ctx, task.ID, procfleet.HoldApproval, 0, taskstore.AnySeq)
+	must(t, err, "end of a hold that is not set")
+	equal(t, "hold", got.Rollout.Hold.Kind, procfleet.HoldBudget)
+	got, err = s.EndHold(ctx, task.ID, procfleet.HoldBudget, 2, a.Task.Seq)
+	must(t, err, "end of a hold")
+	equal(t, "failures after resume", got.Rollout.Failures, 2)
+	equal(t, "seq after resume", got.Seq, a.Task.Seq+1)
+	equal(t, "released after resume", released(advance(ctx, t, s, task.ID)), [][3]int{{1, 1, 2}})
+}
+
+func lateSuccessResumesNothing(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(2, 0, 3))
+	advance(ctx, t, s, task.ID)
+	record(ctx, t, s, task.ID, serverResult(0, procfleet.ReasonTimedOut))
+	equal(t, "failed", look(ctx, t, s, task.ID).Rollout.Failed, 1)
+	got := record(ctx, t, s, task.ID, succeeded(0)...)
+	equal(t, "recorded", got, taskstore.Recorded{Known: true, Applied: 1})
+	a := advance(ctx, t, s, task.ID)
+	equal(t, "failed", a.Task.Rollout.Failed, 0)
+	equal(t, "hold", a.Task.Rollout.Hold.Kind, procfleet.HoldBudget)
+	equal(t, "released", released(a), none)
+}
+
+func stagesFollow(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(9, procfleet.AnyFailures, 1, 3))
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), [][3]int{{0, 0, 3}})
+	record(ctx, t, s, task.ID, failed(0, 1)...)
+	equal(t, "released before the end of the stage", released(advance(ctx, t, s, task.ID)), none)
+	record(ctx, t, s, task.ID, failed(2)...)
+	a := advance(ctx, t, s, task.ID)
+	equal(t, "released", released(a), [][3]int{{1, 0, 5}, {2, 0, 5}})
+	equal(t, "stage", a.Task.Rollout.Stage, 1)
+	equal(t, "seq", a.Task.Seq, 1)
+	got := record(ctx, t, s, task.ID, succeeded(3, 4, 5, 6, 7, 8, 9, 10, 11, 12)...)
+	equal(t, "completed", got.Completed, true)
+	equal(t, "active at the end", look(ctx, t, s, task.ID).Rollout.Active, 0)
+}
+
+func gateWaits(ctx context.Context, t T, s Subject) {
+	d := rolloutDraft(9, 0, 1, 3)
+	d.Rollout.Approval = true
+	task := create(ctx, t, s, d)
+	advance(ctx, t, s, task.ID)
+	record(ctx, t, s, task.ID, succeeded(0, 1, 2)...)
+	a := advance(ctx, t, s, task.ID)
+	equal(t, "released before the approval", released(a), none)
+	equal(t, "hold", a.Task.Rollout.Hold.Kind, procfleet.HoldApproval)
+	equal(t, "phase", a.Task.Rollout.Phase, procfleet.PhaseGate)
+	got, err := s.EndHold(ctx, task.ID, procfleet.HoldApproval, 0, a.Task.Seq)
+	must(t, err, "approve")
+	equal(t, "stage after the approval", got.Rollout.Stage, 1)
+	equal(t, "seq after the approval", got.Seq, a.Task.Seq+1)
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), [][3]int{{1, 0, 5}, {2, 0, 5}})
+	got, err = s.EndHold(ctx, task.ID, procfleet.HoldApproval, 0, taskstore.AnySeq)
+	must(t, err, "approve again")
+	equal(t, "stage after a second approval", got.Rollout.Stage, 1)
+}
+
+// span returns d, or a short time if the harness cannot move the store's clock.
+func (s Subject) span(d time.Duration) time.Duration {
+	if s.Advance == nil {
+		return 100 * time.Millisecond
+	}
+	return d
+}
+
+func stageBakes(ctx context.Context, t T, s Subject) {
+	d := rolloutDraft(9, 0, 1, 3)
+	d.Rollout.Bake = s.span(5 * time.Minute)
+	task := create(ctx, t, s, d)
+	advance(ctx, t, s, task.ID)
+	record(ctx, t, s, task.ID, succeeded(0, 1, 2)...)
+	first := advance(ctx, t, s, task.ID)
+	if s.Advance != nil {
+		s.Advance(4 * time.Minute)
+		equal(t, "released while it bakes", released(advance(ctx, t, s, task.ID)), none)
+	}
+	var second taskstore.Advanced
+	s.pass(ctx, t, d.Rollout.Bake, "the next stage begins", func() bool {
+		second = advance(ctx, t, s, task.ID)
+		return len(released(second)) > 0
+	})
+	if baked := second.Task.Rollout.Since.Sub(first.Task.Rollout.Since); baked < d.Rollout.Bake {
+		t.Errorf("the next stage began after %v of %v", baked, d.Rollout.Bake)
+	}
+	equal(t, "released", released(second), [][3]int{{1, 0, 5}, {2, 0, 5}})
+}
+
+func stalledIsHeld(ctx context.Context, t T, s Subject) {
+	d := rolloutDraft(1, 0, 3)
+	d.Rollout.Stall = s.span(5 * time.Minute)
+	task := create(ctx, t, s, d)
+	held := func() bool { return advance(ctx, t, s, task.ID).Task.Rollout.Hold.Kind == procfleet.HoldStalled }
+	advance(ctx, t, s, task.ID)
+	if s.Advance != nil {
+		s.Advance(4 * time.Minute)
+		record(ctx, t, s, task.ID, succeeded(0)...)
+		advance(ctx, t, s, task.ID)
+		s.Advance(4 * time.Minute)
+		equal(t, "held soon after progress", held(), false)
+	}
+	s.pass(ctx, t, d.Rollout.Stall, "the rollout is held", held)
+	got, err := s.EndHold(ctx, task.ID, procfleet.HoldStalled, 0, taskstore.AnySeq)
+	must(t, err, "resume")
+	equal(t, "hold after resume", got.Rollout.Hold.Kind, procfleet.HoldKind(""))
+	if s.Advance != nil {
+		equal(t, "held at once again", held(), false)
+	}
+}
+
+func pausedReleasesNothing(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(1, 0, 3))
+	advance(ctx, t, s, task.ID)
+	pause(ctx, t, s, task.ID, "")
+	record(ctx, t, s, task.ID, succeeded(0)...)
+	equal(t, "released while paused", released(advance(ctx, t, s, task.ID)), none)
+	resume(ctx, t, s, task.ID)
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), [][3]int{{0, 1, 3}})
+	before := begin(ctx, t, s, task.ID, 0).Grants[1]
+	held, least := pause(ctx, t, s, task.ID, ""), time.Duration(1)
+	if s.Advance != nil {
+		least = 10 * time.Minute
+		s.Advance(least)
+	}
+	resumed := resume(ctx, t, s, task.ID)
+	after := begin(ctx, t, s, task.ID, 0).Grants[1]
+	if moved := after.Deadline.Sub(before.Deadline); moved < least || moved != resumed.Deadline.Sub(held.Deadline) || !after.At.Equal(before.At) {
+		t.Errorf("a pause moves the deadline of a grant by %v, and its time by %v", moved, after.At.Sub(before.At))
+	}
+}
+
+func cancelEndsUnreleased(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(3, 0, 3))
+	advance(ctx, t, s, task.ID)
+	begin(ctx, t, s, task.ID, 0)
+	must(t, s.Delivered(ctx, task.ID, 0, []int{0}, true), "delivered")
+	got, err := s.Cancel(ctx, task.ID, procfleet.CancelDrain, "", taskstore.AnySeq)
+	must(t, err, "cancel")
+	equal(t, "canceled at once", got.Counts[procfleet.StateCancelled], 9)
+	equal(t, "gate of a released unit", begin(ctx, t, s, task.ID, 1).Gate, taskstore.GateCanceled)
+	equal(t, "open", begin(ctx, t, s, task.ID, 0).Open, []int{0, 1, 2})
+	record(ctx, t, s, task.ID, succeeded(0)...)
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), none)
+	equal(t, "completed", record(ctx, t, s, task.ID, succeeded(1, 2, 3)...).Completed, true)
+}
+
+func openGrantsListed(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(2, 0, 3))
+	advance(ctx, t, s, task.ID)
+	record(ctx, t, s, task.ID, succeeded(0)...)
+	advance(ctx, t, s, task.ID)
+	begin(ctx, t, s, task.ID, 0)
+	must(t, s.Delivered(ctx, task.ID, 0, []int{1}, false), "delivered")
+	a, err := s.AdvanceRollout(ctx, task.ID, true)
+	must(t, err, "advance")
+	equal(t, "new", released(a), none)
+	type counts struct{ chunk, from, upto, pending, delivered int }
+	var got []counts
+	for _, g := range a.Items {
+		got = append(got, counts{g.Chunk, g.From, g.Grant.Upto, g.Pending, g.Delivered})
+		equal(t, "time until the deadline", g.Grant.Deadline.Sub(g.Grant.At), time.Minute)
+	}
+	want := []counts{{0, 0, 3, 1, 1}, {1, 0, 1, 1, 0}}
+	if !slices.Equal(got, want) {
+		t.Errorf("open grants %v, want %v", got, want)
+	}
+	undone, err := s.Undone(ctx, task.ID)
+	must(t, err, "undone")
+	equal(t, "undone chunks", len(undone), 3)
+}
+
+// rolloutKeepsLimits makes random calls, and compares the progress of the rollout with the
+// states of its items after each.
+func rolloutKeepsLimits(ctx context.Context, t T, s Subject) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 8 {
+		d := rolloutDraft(1+random.IntN(4), random.IntN(3), [][]int{{3}, {1, 3}, {1, 2, 3}}[random.IntN(3)]...)
+		d.Rollout.Approval = random.IntN(2) == 0
+		w := &rolloutWatch{plan: *d.Rollout, granted: make([]int, len(d.Chunks))}
+		w.task = create(ctx, t, s, d)
+		for range 60 {
+			w.step(ctx, t, s, random)
+			if !w.sound(ctx, t, s) {
+				t.Fatalf("failing seed: %d", seed)
+			}
+		}
+	}
+}
+
+// rolloutWatch follows one rollout.
+type rolloutWatch struct {
+	plan    procfleet.RolloutPlan
+	task    procfleet.Task
+	granted []int // released items of each chunk
+}
+
+func (w *rolloutWatch) step(ctx context.Context, t T, s Subject, random *rand.Rand) {
+	t.Helper()
+	id := w.task.ID
+	switch random.IntN(12) {
+	case 0:
+		_, _ = s.Pause(ctx, id, "", taskstore.AnySeq) // the task may have ended
+	case 1, 2:
+		_, _ = s.Resume(ctx, id, taskstore.AnySeq)
+	case 3:
+		kind := []procfleet.HoldKind{procfleet.HoldBudget, procfleet.HoldApproval}[random.IntN(2)]
+		_, _ = s.EndHold(ctx, id, kind, w.task.Rollout.Failed, taskstore.AnySeq)
+	case 4, 5, 6, 7:
+		w.advance(ctx, t, s, random.IntN(2) == 0)
+	default:
+		record(ctx, t, s, id, randomResults(random, []int{random.IntN(w.task.Items), random.IntN(w.task.Items)})...)
+	}
+}
+
+// advance moves the rollout on, and checks that it released the next units of the stage, as many
+// as it may and no more.
+func (w *rolloutWatch) advance(ctx context.Context, t T, s Subject, all bool) {
+	t.Helper()
+	before := look(ctx, t, s, w.task.ID)
+	a, err := s.AdvanceRollout(ctx, w.task.ID, all)
+	must(t, err, "advance")
+	r := a.Task.Rollout
+	for _, g := range a.Items {
+		if !g.New {
+			continue
+		}
+		begin := 0
+		if r.Stage > 0 {
+			begin = w.plan.Stages[r.Stage-1].Chunks
+		}
+		switch {
+		case before.Held() || before.Rollout.Hold.Kind != "" || before.State.Done():
+			t.Errorf("released while it is held or over: %+v", before)
+		case g.From != w.granted[g.Chunk]:
+			t.Errorf("released from item %d of chunk %d after item %d", g.From, g.Chunk, w.granted[g.Chunk])
+		case g.Chunk >= w.plan.Stages[r.Stage].Chunks, len(released(a)) == 1 && g.Chunk < begin:
+			t.Errorf("released chunk %d in stage %d", g.Chunk, r.Stage)
+		}
+		w.granted[g.Chunk] = g.Grant.Upto
+	}
+	if r.Active > max(w.plan.Window, before.Rollout.Active) {
+		t.Errorf("%d units active, window %d", r.Active, w.plan.Window)
+	}
+}
+
+// sound compares the counters of the rollout with the states of its items.
+func (w *rolloutWatch) sound(ctx context.Context, t T, s Subject) bool {
+	t.Helper()
+	w.task = look(ctx, t, s, w.task.ID)
+	var releasedUnits, active, failedUnits int
+	for k, units := range rolloutUnits {
+		rows, err := s.Chunk(ctx, w.task.ID, k)
+		must(t, err, "read a chunk")
+		at := 0
+		for _, n := range units {
+			open, bad := false, false
+			for _, row := range rows[at : at+n] {
+				open = open || !row.State.Final()
+				bad = bad || slices.Contains(w.plan.Count, row.State)
+			}
+			if at < w.granted[k] {
+				releasedUnits++
+				if open {
+					active++
+				}
+			}
+			if bad {
+				failedUnits++
+			}
+			at += n
+		}
+	}
+	r := w.task.Rollout
+	return equal(t, "released, active and failed units", [3]int{r.Released, r.Active, r.Failed}, [3]int{releasedUnits, active, failedUnits})
+}
