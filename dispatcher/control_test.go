@@ -79,7 +79,7 @@ func TestATaskIsPausedAndResumed(t *testing.T) {
 	if paused.status != http.StatusOK || paused.body["seq"] != 1.0 || hold["kind"] != "operator" || hold["reason"] != "maintenance" || hold["since"] == nil {
 		t.Errorf("pause: %d %s", paused.status, paused.text)
 	}
-	if b, err := c.store.Begin(t.Context(), c.id, 0); err != nil || b.Gate != taskstore.GateHeld {
+	if b, err := c.store.Begin(t.Context(), c.id, 0, 0); err != nil || b.Gate != taskstore.GateHeld {
 		t.Errorf("gate %v, %v", b.Gate, err)
 	}
 	if shown := c.call(http.MethodGet, "/v1/tasks/"+string(c.id), ""); shown.text != paused.text {
@@ -111,7 +111,7 @@ func TestATaskIsPausedAndResumed(t *testing.T) {
 func TestATaskIsCanceled(t *testing.T) {
 	t.Parallel()
 	c := startControlled(t, testConfig(t))
-	if b, err := c.store.Begin(t.Context(), c.id, 0); err != nil || b.Gate != taskstore.GateOpen {
+	if b, err := c.store.Begin(t.Context(), c.id, 0, 0); err != nil || b.Gate != taskstore.GateOpen {
 		t.Fatalf("gate %v, %v", b.Gate, err)
 	}
 	refused := c.control("cancel", `{"mode":"now"}`)
@@ -125,7 +125,7 @@ func TestATaskIsCanceled(t *testing.T) {
 			t.Errorf("cancel: %d %s", canceled.status, canceled.text)
 		}
 	}
-	b, err := c.store.Begin(t.Context(), c.id, 0)
+	b, err := c.store.Begin(t.Context(), c.id, 0, 0)
 	if err != nil || b.Gate != taskstore.GateCanceled || b.Task.Cancel.Mode != procfleet.CancelInterrupt {
 		t.Errorf("gate %v, %+v, %v", b.Gate, b.Task.Cancel, err)
 	}

@@ -141,7 +141,7 @@ func TestATaskThatWasBegunIsAcceptedWhateverFailed(t *testing.T) {
 	store := openStore(t)
 	queue := &fakeQueue{err: bus.ErrUnavailable}
 	queue.onPublish = func() { // a worker is faster than the acknowledgement that got lost
-		if _, err := store.Begin(t.Context(), onlyTask(t, store, procfleet.TaskAccepted).ID, 0); err != nil {
+		if _, err := store.Begin(t.Context(), onlyTask(t, store, procfleet.TaskAccepted).ID, 0, 0); err != nil {
 			t.Error(err)
 		}
 	}
@@ -182,13 +182,13 @@ func TestAStoreThatFailedBeforeItHadTheTaskDidNothing(t *testing.T) {
 // unconfirmed is a store that creates a task and returns an error, as if the reply were lost.
 type unconfirmed struct {
 	Store
-	begin func(context.Context, procfleet.TaskID, int) (taskstore.Begun, error) // of a worker that is faster; nil without
+	begin func(context.Context, procfleet.TaskID, int, int) (taskstore.Begun, error) // of a worker that is faster; nil without
 }
 
 func (s *unconfirmed) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
 	task, _, err := s.Store.Create(ctx, d)
 	if s.begin != nil && err == nil {
-		_, err = s.begin(ctx, task.ID, 0)
+		_, err = s.begin(ctx, task.ID, 0, 0)
 	}
 	return task, false, errors.Join(taskstore.ErrUnavailable, err)
 }

@@ -128,7 +128,7 @@ func TestAWatchOutlivesItsDispatcherAndItsBroker(t *testing.T) {
 	first, second := open(), open()
 	a := first.call(http.MethodPost, nativePath, `{"action":"status","process":{"namespace":"ns","name":"web","proc_name":"nginx"},"hosts":["0:10.0.0.1","0:10.0.0.2","0:10.0.0.3"]}`)
 	id := procfleet.TaskID(fmt.Sprint(a.body["id"]))
-	if _, err := store.Begin(t.Context(), id, 0); err != nil {
+	if _, err := store.Begin(t.Context(), id, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	v := first.view(id)

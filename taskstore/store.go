@@ -137,20 +137,24 @@ type Begun struct {
 	// FirstBegun is the time of the first Begin of this chunk: Now if this call was the
 	// first.
 	FirstBegun time.Time
-	// Grants are the releases of the chunk's items by a rollout, in their order.
-	Grants []Grant
+	// Deadline is the time at which the open items fail: the deadline of the task or of their
+	// grant.
+	Deadline time.Time
 }
 
-// Grant is a release of items of a chunk: those from the end of the grant before it up to Upto.
+// Grant is a release of items of a chunk by a rollout: those from the end of the grant before
+// it up to Upto.
 type Grant struct {
 	Upto     int       // index into the items of the chunk
 	At       time.Time // time of the release
 	Deadline time.Time // time at which the items fail without a result
+	Begun    time.Time // time of the first Begin of the grant; zero if it was never begun
 }
 
 // GrantedItems are the items of one [Grant].
 type GrantedItems struct {
 	Chunk, From int // the items of the chunk from From up to Grant.Upto
+	First       int // index in the task of the first item
 	Grant       Grant
 	// Pending and Delivered are the numbers of items in these states.
 	Pending, Delivered int
@@ -237,8 +241,8 @@ type Delivery interface {
 	// the task's state to running. From then on the task cannot be rejected. Open is without
 	// the items of cancels that are to be carried out, see [Control.CancelItems], and without
 	// the items that a rollout has not released. A chunk without released open items is
-	// finished.
-	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (Begun, error)
+	// finished. upto selects the items of the [Grant] of a rollout; 0 selects all items.
+	Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (Begun, error)
 	// Delivered changes items of a chunk from pending to delivered; items in another
 	// state do not change. items are indexes in the task. done records that the chunk
 	// needs no further delivery: an agent accepted or refused each item of the chunk, or

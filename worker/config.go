@@ -22,6 +22,7 @@ import (
 	"github.com/procfleet/procfleet/worker/deliver"
 	"github.com/procfleet/procfleet/worker/hosts"
 	"github.com/procfleet/procfleet/worker/notify"
+	"github.com/procfleet/procfleet/worker/release"
 	"github.com/procfleet/procfleet/worker/sweep"
 )
 
@@ -31,6 +32,7 @@ type Store interface {
 	deliver.Store
 	hosts.Store
 	notify.Store
+	release.Store
 	sweep.Store
 	taskstore.Clock
 

@@ -91,7 +91,7 @@ func (d *durable) accepted(timeout time.Duration, publish bool, chunks ...procfl
 // delivered stores that agents have accepted items of a task's first chunk.
 func (d *durable) delivered(id procfleet.TaskID, items ...int) {
 	d.t.Helper()
-	if _, err := d.bolt.Begin(d.t.Context(), id, 0); err != nil {
+	if _, err := d.bolt.Begin(d.t.Context(), id, 0, 0); err != nil {
 		d.t.Fatal(err)
 	}
 	if err := d.bolt.Delivered(d.t.Context(), id, 0, items, false); err != nil {

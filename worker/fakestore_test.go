@@ -146,7 +146,7 @@ func (s *fakeStore) enter(name string) error {
 	return nil
 }
 
-func (s *fakeStore) Begin(_ context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+func (s *fakeStore) Begin(_ context.Context, id procfleet.TaskID, chunk, _ int) (taskstore.Begun, error) {
 	if err := s.enter("Begin"); err != nil {
 		return taskstore.Begun{}, err
 	}
@@ -207,6 +207,15 @@ func (s *fakeStore) Delivered(_ context.Context, id procfleet.TaskID, chunk int,
 	}
 	f.done[chunk] = f.done[chunk] || done
 	return nil
+}
+
+// The tasks of the fake have no rollouts: the tests of rollouts use a real store.
+func (s *fakeStore) AdvanceRollout(context.Context, procfleet.TaskID, bool) (taskstore.Advanced, error) {
+	return taskstore.Advanced{}, taskstore.ErrNotFound
+}
+
+func (s *fakeStore) Cancel(_ context.Context, id procfleet.TaskID, _ procfleet.CancelMode, _ string, _ int) (procfleet.Task, error) {
+	return procfleet.Task{}, taskstore.ErrNotFound
 }
 
 func (s *fakeStore) ItemCancels(_ context.Context, id procfleet.TaskID, chunk int) (c taskstore.CanceledItems, err error) {

@@ -41,6 +41,7 @@ import (
 	"github.com/procfleet/procfleet/worker/hosts"
 	"github.com/procfleet/procfleet/worker/metrics"
 	"github.com/procfleet/procfleet/worker/notify"
+	"github.com/procfleet/procfleet/worker/release"
 	"github.com/procfleet/procfleet/worker/storecall"
 	"github.com/procfleet/procfleet/worker/sweep"
 )
@@ -53,6 +54,7 @@ type Worker struct {
 	drainOld func(ctx, work context.Context)
 	hints    *collect.Hints
 	notify   *notify.Notifier
+	release  *release.Releaser
 	deliver  *deliver.Deliverer
 	sweep    *sweep.Sweeper
 	log      logrus.FieldLogger
@@ -97,14 +99,15 @@ func (w *Worker) connect(outage *storecall.Outage) (err error) {
 	if err != nil {
 		return err
 	}
-	rec := collect.NewRecorder(cfg.Store, w.link.Calls, w.notify, w.hints, w.link.Metrics)
+	w.release = release.New(release.Config{Link: w.link, Store: cfg.Store, Registrar: cfg.Store, Log: w.log.WithField("component", "worker.release")})
+	rec := collect.NewRecorder(cfg.Store, w.link.Calls, w.notify, w.release, w.hints, w.link.Metrics)
 	claims := &agentlink.IDClaims{Link: w.link, Log: w.log.WithField("component", "worker.agentid")}
 	w.deliver = deliver.New(deliver.Config{
-		Link: w.link, Store: cfg.Store, Claims: claims, Recorder: rec, Timing: timing.Deliver, Pull: timing.Pull,
+		Link: w.link, Store: cfg.Store, Claims: claims, Recorder: rec, Rollouts: w.release, Timing: timing.Deliver, Pull: timing.Pull,
 		SmallChunks: limits.SmallChunks, BigChunks: limits.BigChunks, Items: limits.Items, Parked: limits.Parked, Log: w.log,
 	})
 	w.sweep = sweep.New(sweep.Config{
-		Link: w.link, ID: cfg.ID, Store: cfg.Store, Registrar: cfg.Store, Audit: cfg.Audit, Recorder: rec, Notifier: w.notify,
+		Link: w.link, ID: cfg.ID, Store: cfg.Store, Registrar: cfg.Store, Audit: cfg.Audit, Recorder: rec, Notifier: w.notify, Releaser: w.release,
 		Timing: timing.Sweep, Tasks: limits.SweepTasks, Items: limits.SweepItems, Outage: outage, Log: w.log.WithField("component", "worker.sweep"),
 	})
 	w.inboxes, w.drainOld = collect.New(collect.Config{
@@ -155,6 +158,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, service := range []func(context.Context){w.link.Clock.Run, readQueues} {
 		services.Go(func() { service(over) })
 	}
+	services.Go(func() { w.release.Run(over) })
 	services.Go(func() {
 		select {
 		case <-ctx.Done():

@@ -70,8 +70,12 @@ type ChunkRef struct {
 	Chunk int                 `json:"chunk"`
 	Lane  procfleet.Lane      `json:"lane"`
 	Cloud procfleet.CloudArea `json:"cloud"`
+	// Upto selects the items of the grant of a rollout with this end; 0 selects all items.
+	Upto int `json:"upto,omitempty"`
 	// Cancels: carry out the cancels of items of the chunk, and deliver nothing.
 	Cancels bool `json:"cancels,omitempty"`
+	// Advances: move the rollout of the task on, and deliver nothing.
+	Advances bool `json:"advances,omitempty"`
 }
 
 // PublishChunks queues chunks and waits until all are acknowledged: sequences[i]
@@ -135,14 +139,23 @@ func acknowledgment(ctx context.Context, future jetstream.PubAckFuture) (sequenc
 // items, are queued.
 func CancelRound(task *procfleet.Task) string { return "cancel-" + strconv.Itoa(task.Seq) }
 
+// GrantRound returns the round in which the grants of a rollout are queued: the stream drops a
+// repeat, unless the task was controlled since.
+func GrantRound(task *procfleet.Task) string { return "grant-" + strconv.Itoa(task.Seq) }
+
 func (r ChunkRef) message(ctx context.Context, round string) (*nats.Msg, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode chunk reference: %w", err)
 	}
 	msg := &nats.Msg{Subject: opsSubject(r.Lane, r.Cloud), Data: data, Header: nats.Header{}}
-	if r.Cancels {
+	switch {
+	case r.Cancels:
 		round += "/cancels"
+	case r.Advances:
+		round += "/advances"
+	case r.Upto > 0:
+		round += "/" + strconv.Itoa(r.Upto)
 	}
 	msg.Header.Set(jetstream.MsgIDHeader, string(r.Task)+"/"+strconv.Itoa(r.Chunk)+"/"+round)
 	tracecontext.Inject(ctx, msg.Header)
@@ -170,6 +183,8 @@ func DecodeChunkRef(data []byte) (ChunkRef, error) {
 	switch {
 	case ref.Chunk < 0:
 		return ChunkRef{}, fmt.Errorf("bus: chunk reference: chunk %d is negative", ref.Chunk)
+	case ref.Upto < 0:
+		return ChunkRef{}, fmt.Errorf("bus: chunk reference: end of items %d is negative", ref.Upto)
 	case ref.Cloud < 0:
 		return ChunkRef{}, fmt.Errorf("bus: chunk reference: cloud area %d is negative", ref.Cloud)
 	case !slices.Contains(procfleet.Lanes(), ref.Lane):

@@ -21,8 +21,8 @@ func (s *Instrumented) Reject(ctx context.Context, id procfleet.TaskID, reason s
 	return one(ctx, s, "reject", func(ctx context.Context) (bool, error) { return s.Full.Reject(ctx, id, reason) })
 }
 
-func (s *Instrumented) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
-	return one(ctx, s, "begin", func(ctx context.Context) (taskstore.Begun, error) { return s.Full.Begin(ctx, id, chunk) })
+func (s *Instrumented) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
+	return one(ctx, s, "begin", func(ctx context.Context) (taskstore.Begun, error) { return s.Full.Begin(ctx, id, chunk, upto) })
 }
 
 func (s *Instrumented) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
@@ -57,6 +57,16 @@ func (s *Instrumented) ItemCancels(ctx context.Context, id procfleet.TaskID, chu
 
 func (s *Instrumented) ItemsCanceled(ctx context.Context, id procfleet.TaskID, chunk, seq int) error {
 	return s.call(ctx, "items_canceled", func(ctx context.Context) error { return s.Full.ItemsCanceled(ctx, id, chunk, seq) })
+}
+
+func (s *Instrumented) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+	return one(ctx, s, "advance_rollout", func(ctx context.Context) (taskstore.Advanced, error) { return s.Full.AdvanceRollout(ctx, id, all) })
+}
+
+func (s *Instrumented) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error) {
+	return one(ctx, s, "end_hold", func(ctx context.Context) (procfleet.Task, error) {
+		return s.Full.EndHold(ctx, id, kind, failures, seq)
+	})
 }
 
 func (s *Instrumented) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
@@ -11,9 +12,9 @@ import (
 )
 
 // Begin decides whether a chunk may be delivered, and records its first begin.
-func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
 	return update(ctx, s, func(t *tx) (taskstore.Begun, error) {
-		b, err := t.begin(id, chunk)
+		b, err := t.begin(id, chunk, upto)
 		if errors.Is(err, taskstore.ErrNotFound) {
 			return taskstore.Begun{Gate: taskstore.GateGone, Now: t.Now}, nil
 		}
@@ -21,7 +22,7 @@ func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (task
 	})
 }
 
-func (t *tx) begin(id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+func (t *tx) begin(id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
 	r, err := t.task(id)
 	if err != nil {
 		return taskstore.Begun{}, err
@@ -31,20 +32,31 @@ func (t *tx) begin(id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 	if err != nil {
 		return taskstore.Begun{}, err
 	}
-	b := taskstore.Begun{Gate: t.gate(r, l), Now: t.Now}
+	from, to, grant := l.part(r, upto)
+	b := taskstore.Begun{Gate: t.gate(r, l, l.Marks[from:to]), Now: t.Now, Deadline: r.Deadline}
+	if grant != nil && b.Gate == taskstore.GateOpen && !t.Now.Before(grant.Deadline) {
+		b.Gate = taskstore.GateOverdue
+	}
 	if b.Gate != taskstore.GateOpen && b.Gate != taskstore.GateCanceled {
 		return b, nil
 	}
-	if l.Begun.IsZero() && b.Gate == taskstore.GateOpen {
-		l.Begun, r.State = t.Now, procfleet.TaskRunning
+	begun := &l.Begun
+	if grant != nil {
+		begun = &grant.Begun
+		b.Deadline = earlier(b.Deadline, grant.Deadline)
+	}
+	if begun.IsZero() && b.Gate == taskstore.GateOpen {
+		*begun, r.State = t.Now, procfleet.TaskRunning
+		if l.Begun.IsZero() {
+			l.Begun = t.Now
+		}
 		ls.dirty[chunk] = true
 		if err := ls.save(); err != nil {
 			return taskstore.Begun{}, err
 		}
 	}
-	b.Task, b.FirstBegun = taskOf(r), l.Begun
-	b.Open, b.Delivered = pack.OpenItems(l.released(r))
-	b.Grants = l.Grants
+	b.Task, b.FirstBegun = taskOf(r), *begun
+	b.Open, b.Delivered = pack.OpenItemsFrom(l.Marks[from:to], from)
 	if b.Gate == taskstore.GateOpen {
 		b.Open, b.Delivered = pack.Remaining(b.Open, l.Cancels), pack.Remaining(b.Delivered, l.Cancels)
 	}
@@ -52,11 +64,19 @@ func (t *tx) begin(id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 	return b, err
 }
 
-func (t *tx) gate(r *taskRecord, l *leg) taskstore.Gate {
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// gate decides on items of a chunk with the given marks.
+func (t *tx) gate(r *taskRecord, l *leg, marks []byte) taskstore.Gate {
 	switch {
 	case r.State == procfleet.TaskRejected:
 		return taskstore.GateRejected
-	case !r.undone(l), !slices.ContainsFunc(l.released(r), openMark):
+	case !r.undone(l), !open(marks):
 		return taskstore.GateFinished
 	case r.Held():
 		return taskstore.GateHeld

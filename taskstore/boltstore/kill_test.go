@@ -60,7 +60,7 @@ func writeTask(s taskstore.Store) error {
 		fmt.Fprintf(os.Stdout, "rejected %s\n", task.ID)
 		return nil
 	}
-	if _, err := s.Begin(ctx, task.ID, 0); err != nil {
+	if _, err := s.Begin(ctx, task.ID, 0, 0); err != nil {
 		return err
 	}
 	fmt.Fprintf(os.Stdout, "begun %s\n", task.ID)

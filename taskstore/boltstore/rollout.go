@@ -26,6 +26,22 @@ func (l *leg) released(r *taskRecord) []byte {
 	return l.Marks[:l.granted()]
 }
 
+// part returns the items of a chunk that a delivery may begin, and their grant: those of the grant
+// up to upto, or with upto 0 all released items, which have no grant in common.
+func (l *leg) part(r *taskRecord, upto int) (from, to int, grant *taskstore.Grant) {
+	if r.Rollout == nil || upto == 0 {
+		return 0, len(l.released(r)), nil
+	}
+	for i := range l.Grants {
+		g := &l.Grants[i]
+		if g.Upto == upto {
+			return from, upto, g
+		}
+		from = g.Upto
+	}
+	return 0, 0, nil
+}
+
 // undone reports whether a chunk needs further delivery. A chunk of a rollout is done when the
 // round of its cancel was, or when it has no open items.
 func (r *taskRecord) undone(l *leg) bool {
@@ -180,7 +196,7 @@ func (t *tx) openGrants(ls *legs) (list []taskstore.GrantedItems, err error) {
 
 func grantedItems(l *leg, chunk, from int, g taskstore.Grant) taskstore.GrantedItems {
 	open, delivered := pack.OpenItems(l.Marks[from:g.Upto])
-	return taskstore.GrantedItems{Chunk: chunk, From: from, Grant: g, Pending: len(open) - len(delivered), Delivered: len(delivered)}
+	return taskstore.GrantedItems{Chunk: chunk, From: from, First: l.First + from, Grant: g, Pending: len(open) - len(delivered), Delivered: len(delivered)}
 }
 
 func (t *tx) advance(ls *legs) (released []taskstore.GrantedItems, err error) {

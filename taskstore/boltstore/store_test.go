@@ -77,7 +77,7 @@ func TestAClosedStoreIsUnavailable(t *testing.T) {
 	}
 	id := procfleet.Number(1e15).TaskID()
 	_, read := s.Task(t.Context(), id)
-	_, wrote := s.Begin(t.Context(), id, 0)
+	_, wrote := s.Begin(t.Context(), id, 0, 0)
 	if !errors.Is(read, taskstore.ErrUnavailable) || !errors.Is(wrote, taskstore.ErrUnavailable) {
 		t.Errorf("read: %v; write: %v", read, wrote)
 	}

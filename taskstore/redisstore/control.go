@@ -101,7 +101,7 @@ local function moveGrants(held)
     local g = redis.call('HMGET', KEYS[1], 'grants:' .. k, 'granted:' .. k)
     local first = itemsOf(c[2], k)
     if g[1] and string.find(redis.call('GETRANGE', KEYS[2], first, first + g[2] - 1), '[pd]') then
-      local moved = string.gsub(g[1], '(%d+)\n', function(deadline) return text(deadline + held) .. '\n' end)
+      local moved = string.gsub(g[1], '(%d+)( %d+\n)', function(deadline, begun) return text(deadline + held) .. begun end)
       redis.call('HSET', KEYS[1], 'grants:' .. k, moved)
     end
   end

@@ -94,10 +94,10 @@ func TestChunksOfTwoMakersAreNotMixed(t *testing.T) {
 	first.stage(t, 0, "exists")
 	first.finish(t, "exists")
 	last := second.task.Chunks - 1
-	if b, err := s.Begin(t.Context(), second.task.ID, last); err != nil || b.Gate != taskstore.GateOpen {
+	if b, err := s.Begin(t.Context(), second.task.ID, last, 0); err != nil || b.Gate != taskstore.GateOpen {
 		t.Errorf("begin of the last chunk: %s, %v", b.Gate, err)
 	}
-	if b, err := s.Begin(t.Context(), second.task.ID, 0); err != nil || b.Gate != taskstore.GateOpen {
+	if b, err := s.Begin(t.Context(), second.task.ID, 0, 0); err != nil || b.Gate != taskstore.GateOpen {
 		t.Errorf("begin of the first chunk: %s, %v", b.Gate, err)
 	}
 }

@@ -22,42 +22,56 @@ local function itemsOf(directory, k)
 end
 `
 
-// beginScript decides whether a chunk may be delivered, by the clock of the server that
-// stores the task. If it may, the script also returns the data that a worker needs.
+// beginScript decides whether a chunk, or a grant of it, may be delivered, by the clock of the
+// server that stores the task. If it may, the script also returns the data that a worker needs.
 //
 // KEYS[1] head
 // KEYS[2] marks
 // KEYS[3] chunk
 // ARGV[1] number of the chunk
-// ARGV[2..] fields of the head to return; the first is the state
-// Returns {gate, now} or {"open" or "canceled", now, first begun, marks, cancels of items, grants, chunk, {fields}}.
-// Of a rollout, the marks are those of the granted items.
+// ARGV[2] end of the grant of a rollout, or 0 for all items
+// ARGV[3..] fields of the head to return; the first is the state
+// Returns {gate, now} or {"open" or "canceled", now, first begun, deadline, first item of the grant,
+// marks, cancels of items, chunk, {fields}}.
 var beginScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + `
-local k, time = ARGV[1], text(now())
-local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', 'hold', 'cancel', 'cancels:' .. k, 'release', unpack(ARGV, 2))
-local begun, state, grants = h[1], h[9], ''
+local k, upto, time = ARGV[1], tonumber(ARGV[2]), text(now())
+local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', 'hold', 'cancel', 'cancels:' .. k, 'release', unpack(ARGV, 3))
+local begun, deadline, rollout, state = h[1], h[4], h[8], h[9]
 if not state then return {'gone', time} end
 local first, past = itemsOf(h[3], k)
 if not past then return {'gone', time} end
 if state == 'rejected' then return {'rejected', time} end
-local done = h[2]
-if h[8] then
-  local g = redis.call('HMGET', KEYS[1], 'granted:' .. k, 'grants:' .. k)
-  past, grants = first + (g[1] or 0), g[2] or ''
-  done = done and h[6]
+local from, to, done, grants, grant = 0, past - first, h[2], nil, nil
+if rollout then
+  grants = redis.call('HGET', KEYS[1], 'grants:' .. k) or ''
+  done, to = done and h[6], 0
+  for past, ends, began in string.gmatch(grants, '(%d+) %d+ (%d+) (%d+)\n') do
+    if not grant then from = upto > 0 and to or 0 end
+    to = tonumber(past)
+    if to == upto then
+      grant, begun = true, began ~= '0' and began
+      if tonumber(ends) < tonumber(deadline) then deadline = ends end
+      break
+    end
+  end
+  if upto > 0 and not grant then from, to = 0, 0 end
 end
-local marks = past > first and redis.call('GETRANGE', KEYS[2], first, past - 1) or ''
+local marks = to > from and redis.call('GETRANGE', KEYS[2], first + from, first + to - 1) or ''
 if done or not string.find(marks, '[pd]') then return {'finished', time} end
 if h[5] then return {'held', time} end
-if tonumber(time) >= tonumber(h[4]) then return {'overdue', time} end
+if tonumber(time) >= tonumber(h[6] and h[4] or deadline) then return {'overdue', time} end
 local chunk = redis.call('GET', KEYS[3])
 if not chunk then return {'gone', time} end
 if not begun and not h[6] then
   begun = time
   if state == 'accepted' then h[9] = 'running' end
-  redis.call('HSET', KEYS[1], 'state', h[9], 'begun:' .. k, begun)
+  redis.call('HSET', KEYS[1], 'state', h[9], 'begun:' .. k, h[1] or begun)
+  if grant then
+    grants = string.gsub('\n' .. grants, '(\n' .. upto .. ' %d+ %d+) 0\n', '%1 ' .. begun .. '\n')
+    redis.call('HSET', KEYS[1], 'grants:' .. k, string.sub(grants, 2))
+  end
 end
-return {h[6] and 'canceled' or 'open', time, begun or '', marks, h[7] or '', grants, chunk, {unpack(h, 9, 7 + #ARGV)}}
+return {h[6] and 'canceled' or 'open', time, begun or '', deadline, from, marks, h[7] or '', chunk, {unpack(h, 9, 6 + #ARGV)}}
 `)
 
 // luaWriteMarks writes changed marks. It writes marks that are close to each other with
@@ -118,7 +132,7 @@ return 1
 `)
 
 // Begin decides whether a chunk may be delivered, in one round trip.
-func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
 	if _, err := number(id); err != nil || chunk < 0 {
 		now, err := s.conn.Now(ctx)
 		return taskstore.Begun{Gate: taskstore.GateGone, Now: now}, err
@@ -127,7 +141,7 @@ func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (task
 	c := &redisconn.Call{
 		Script: beginScript,
 		Keys:   []string{keys.head(), keys.marks(), keys.chunk(chunk)},
-		Args:   []any{chunk},
+		Args:   []any{chunk, upto},
 	}
 	for _, f := range taskFields() {
 		c.Args = append(c.Args, f)
@@ -152,16 +166,14 @@ func readBegun(id procfleet.TaskID, cmd *redis.Cmd) (taskstore.Begun, error) {
 	if b.Gate != taskstore.GateOpen && b.Gate != taskstore.GateCanceled {
 		return b, nil
 	}
-	b.FirstBegun = redisconn.Moment(h.int())
-	b.Open, b.Delivered = pack.OpenItems([]byte(h.text()))
+	b.FirstBegun, b.Deadline = redisconn.Moment(h.int()), redisconn.Moment(h.int())
+	from := int(h.int())
+	b.Open, b.Delivered = pack.OpenItemsFrom([]byte(h.text()), from)
 	cancels, err := readItemCancels(h.text())
 	if err != nil {
 		return taskstore.Begun{}, err
 	}
 	b.Open, b.Delivered = pack.Remaining(b.Open, cancels), pack.Remaining(b.Delivered, cancels)
-	if b.Grants, err = readGrants(h.text()); err != nil {
-		return taskstore.Begun{}, err
-	}
 	if b.Chunk, err = pack.ReadChunk(h.text()); err != nil {
 		return taskstore.Begun{}, err
 	}

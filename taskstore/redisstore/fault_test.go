@@ -74,7 +74,7 @@ func use(t *testing.T, s taskstore.Store) procfleet.Task {
 	d := storetest.Draft(2500)
 	d.IdempotencyKey, d.BodyHash = "key", "body"
 	task := create(t, s, d)
-	if b, err := s.Begin(t.Context(), task.ID, 0); err != nil || b.Gate != taskstore.GateOpen {
+	if b, err := s.Begin(t.Context(), task.ID, 0, 0); err != nil || b.Gate != taskstore.GateOpen {
 		t.Fatalf("begin: %s, %v", b.Gate, err)
 	}
 	record(t, s, task.ID, agentResults(0, 2500))

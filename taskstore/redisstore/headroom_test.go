@@ -52,7 +52,7 @@ func finish(ctx context.Context, s taskstore.Store, id procfleet.TaskID, items i
 	if err := s.Dispatched(ctx, id, []uint64{1}); err != nil {
 		return err
 	}
-	if b, err := s.Begin(ctx, id, 0); err != nil || b.Gate != taskstore.GateOpen {
+	if b, err := s.Begin(ctx, id, 0, 0); err != nil || b.Gate != taskstore.GateOpen {
 		return fmt.Errorf("begin: %q, %w", b.Gate, err)
 	}
 	var all []int

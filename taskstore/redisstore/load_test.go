@@ -93,7 +93,7 @@ func (l *load) one(key string) {
 	for chunk := range d.Chunks {
 		first, n := d.Chunks[chunk].First, len(d.Chunks[chunk].Items)
 		ok := l.persist("begin", func(ctx context.Context, s taskstore.Store) error {
-			b, err := s.Begin(ctx, task.id, chunk)
+			b, err := s.Begin(ctx, task.id, chunk, 0)
 			if err == nil && b.Gate != taskstore.GateOpen {
 				err = fmt.Errorf("the gate of chunk %d of %s, which is open, is %s", chunk, task.id, b.Gate)
 			}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -128,21 +127,24 @@ end
 // ARGV[1] "all" to return the open items of earlier grants too
 // ARGV[2..] fields of the head to return
 // Returns {{grants}, {fields}} or {} if the task has no rollout. A grant is its chunk, its first
-// item, the item after its last, its time, its deadline, the numbers of pending and delivered
-// items, and "new" if this call has made it.
+// item in the chunk and in the task, the item after its last, its time, its deadline, its first
+// begin or 0, the numbers of pending and delivered items, and "new" if this call has made it.
+//
+// The field "grants:" and the number of a chunk has a line for each grant: the item after its
+// last, its time, its deadline and its first begin or 0.
 var advanceScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + luaRollout + `
 local h = redis.call('HMGET', KEYS[1], 'release', 'about', 'directory', 'state', 'hold', 'cancel', 'chunks')
 if not h[1] then return {} end
 local r, plan, time = cjson.decode(h[1]), cjson.decode(h[2]).g, now()
 local list = {}
 
-local function add(k, from, upto, at, deadline, new)
+local function add(k, from, upto, at, deadline, begun, new)
   local first = itemsOf(h[3], k)
   local marks = redis.call('GETRANGE', KEYS[2], first + from, first + upto - 1)
   local _, pending = string.gsub(marks, 'p', '')
   local _, delivered = string.gsub(marks, 'd', '')
   if new ~= '' or pending + delivered > 0 then
-    for _, v in ipairs({k, from, upto, at, deadline, pending, delivered, new}) do list[#list + 1] = tostring(v) end
+    for _, v in ipairs({k, from, first + from, upto, at, deadline, begun, pending, delivered, new}) do list[#list + 1] = tostring(v) end
   end
 end
 
@@ -153,11 +155,11 @@ local function openGrants()
     local grants = redis.call('HGET', KEYS[1], 'grants:' .. k)
     if grants then
       local from, dated = 0, ''
-      for upto, at, deadline in string.gmatch(grants, '(%d+) (%d+) (%d+)\n') do
+      for upto, at, deadline, begun in string.gmatch(grants, '(%d+) (%d+) (%d+) (%d+)\n') do
         if tonumber(at) > time then at, deadline = text(time), text(time + plan.t / 1000) end
-        add(k, from, upto, at, deadline, '')
+        add(k, from, upto, at, deadline, begun, '')
         from = tonumber(upto)
-        dated = dated .. upto .. ' ' .. at .. ' ' .. deadline .. '\n'
+        dated = dated .. upto .. ' ' .. at .. ' ' .. deadline .. ' ' .. begun .. '\n'
       end
       if dated ~= grants then redis.call('HSET', KEYS[1], 'grants:' .. k, dated) end
     end
@@ -184,8 +186,8 @@ local function grant()
     end
     if upto > from then
       local at, deadline = text(time), text(time + plan.t / 1000)
-      redis.call('HSET', KEYS[1], 'granted:' .. k, upto, 'grants:' .. k, (f[3] or '') .. upto .. ' ' .. at .. ' ' .. deadline .. '\n')
-      add(k, from, upto, at, deadline, 'new')
+      redis.call('HSET', KEYS[1], 'granted:' .. k, upto, 'grants:' .. k, (f[3] or '') .. upto .. ' ' .. at .. ' ' .. deadline .. ' 0\n')
+      add(k, from, upto, at, deadline, 0, 'new')
       r.m = at
     end
     if upto < #f[1] then return false end
@@ -286,28 +288,13 @@ func readAdvanced(id procfleet.TaskID, cmd *redis.Cmd) (a taskstore.Advanced, er
 	fields, _ := values[1].([]any)
 	for h := (head{values: grants}); len(h.values) > 0; {
 		a.Items = append(a.Items, taskstore.GrantedItems{
-			Chunk: int(h.int()), From: int(h.int()),
-			Grant:   taskstore.Grant{Upto: int(h.int()), At: redisconn.Moment(h.int()), Deadline: redisconn.Moment(h.int())},
+			Chunk: int(h.int()), From: int(h.int()), First: int(h.int()),
+			Grant:   taskstore.Grant{Upto: int(h.int()), At: redisconn.Moment(h.int()), Deadline: redisconn.Moment(h.int()), Begun: redisconn.Moment(h.int())},
 			Pending: int(h.int()), Delivered: int(h.int()), New: h.text() == "new",
 		})
 	}
 	a.Task, err = readHead(id, fields)
 	return a, err
-}
-
-// readGrants parses the grants of a chunk: a line each, with the item after the last, the time
-// and the deadline, both in microseconds.
-func readGrants(text string) ([]taskstore.Grant, error) {
-	var grants []taskstore.Grant
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) != 3 {
-			return nil, fmt.Errorf("%w: grant %.40q", redisconn.ErrDamaged, line)
-		}
-		h := head{values: []any{fields[0], fields[1], fields[2]}}
-		grants = append(grants, taskstore.Grant{Upto: int(h.int()), At: redisconn.Moment(h.int()), Deadline: redisconn.Moment(h.int())})
-	}
-	return grants, nil
 }
 
 // EndHold ends a hold of a rollout, in one round trip.

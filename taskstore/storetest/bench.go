@@ -71,7 +71,7 @@ func benchBegin(ctx context.Context, b *testing.B, s taskstore.Store) {
 		task := create(ctx, b, s, d)
 		b.StartTimer()
 		together(len(d.Chunks), func(c int) {
-			if _, err := s.Begin(ctx, task.ID, c); err != nil {
+			if _, err := s.Begin(ctx, task.ID, c, 0); err != nil {
 				b.Errorf("begin: %v", err)
 			}
 			first := d.Chunks[c].First

@@ -69,8 +69,8 @@ func (s countsRetries) Retried(ctx context.Context, id, retry procfleet.TaskID) 
 // deliversCanceled returns canceled items as open.
 type deliversCanceled struct{ taskstore.Store }
 
-func (s deliversCanceled) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
-	b, err := s.Store.Begin(ctx, id, chunk)
+func (s deliversCanceled) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
+	b, err := s.Store.Begin(ctx, id, chunk, upto)
 	if c, _ := s.ItemCancels(ctx, id, chunk); len(c.Cancels) > 0 {
 		b.Open = c.Open
 	}

@@ -41,9 +41,9 @@ func (s unitsEnded) Record(ctx context.Context, batches []taskstore.Batch) ([]ta
 
 type beginsUnreleased struct{ taskstore.Store }
 
-func (s beginsUnreleased) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
-	b, err := s.Store.Begin(ctx, id, chunk)
-	if len(b.Grants) > 0 {
+func (s beginsUnreleased) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
+	b, err := s.Store.Begin(ctx, id, chunk, upto)
+	if b.Task.Rollout != nil {
 		b.Open = nil
 		for i := range b.Chunk.Items {
 			b.Open = append(b.Open, i)

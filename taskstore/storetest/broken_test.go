@@ -156,8 +156,8 @@ type gateBlind struct {
 	gate taskstore.Gate
 }
 
-func (s gateBlind) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
-	b, err := s.Store.Begin(ctx, id, chunk)
+func (s gateBlind) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
+	b, err := s.Store.Begin(ctx, id, chunk, upto)
 	if b.Gate == s.gate {
 		b.Gate = taskstore.GateOpen
 	}
@@ -166,8 +166,8 @@ func (s gateBlind) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (t
 
 type allOpen struct{ taskstore.Store }
 
-func (s allOpen) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
-	b, err := s.Store.Begin(ctx, id, chunk)
+func (s allOpen) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
+	b, err := s.Store.Begin(ctx, id, chunk, upto)
 	b.Open = nil
 	for i := range b.Chunk.Items {
 		b.Open = append(b.Open, i)
@@ -177,8 +177,8 @@ func (s allOpen) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (tas
 
 type alwaysFirst struct{ taskstore.Store }
 
-func (s alwaysFirst) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
-	b, err := s.Store.Begin(ctx, id, chunk)
+func (s alwaysFirst) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
+	b, err := s.Store.Begin(ctx, id, chunk, upto)
 	b.FirstBegun = b.Now
 	return b, err
 }

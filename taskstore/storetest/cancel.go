@@ -106,7 +106,7 @@ func cancelAgainstBegin(ctx context.Context, t T, s Subject) {
 			}
 			for range 5 {
 				after := canceled.Load()
-				b, err := s.Begin(ctx, task.ID, 0)
+				b, err := s.Begin(ctx, task.ID, 0, 0)
 				if err != nil {
 					t.Errorf("begin: %v", err)
 				}

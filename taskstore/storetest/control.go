@@ -151,7 +151,7 @@ func pauseAgainstBegin(ctx context.Context, t T, s Subject) {
 			}
 			for range 5 {
 				after := paused.Load()
-				b, err := s.Begin(ctx, task.ID, 0)
+				b, err := s.Begin(ctx, task.ID, 0, 0)
 				if err != nil {
 					t.Errorf("begin: %v", err)
 				}

@@ -104,7 +104,7 @@ func rejectOrBegin(ctx context.Context, t T, s Subject) {
 				rejected.Store(ok)
 				return
 			}
-			b, err := s.Begin(ctx, task.ID, 0)
+			b, err := s.Begin(ctx, task.ID, 0, 0)
 			if err != nil {
 				t.Errorf("begin: %v", err)
 			}

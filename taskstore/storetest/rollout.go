@@ -139,17 +139,34 @@ func unreleasedNotBegun(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, rolloutDraft(1, 0, 3))
 	equal(t, "gate before a release", begin(ctx, t, s, task.ID, 0).Gate, taskstore.GateFinished)
 	a := advance(ctx, t, s, task.ID)
-	b := begin(ctx, t, s, task.ID, 0)
+	b := beginGrant(ctx, t, s, task.ID, 0, 1)
 	equal(t, "gate", b.Gate, taskstore.GateOpen)
 	equal(t, "open", b.Open, []int{0})
+	equal(t, "first begin", b.FirstBegun, b.Now)
+	equal(t, "first begin, again", beginGrant(ctx, t, s, task.ID, 0, 1).FirstBegun, b.Now)
+	equal(t, "gate of a grant that there is not", beginGrant(ctx, t, s, task.ID, 0, 2).Gate, taskstore.GateFinished)
 	equal(t, "items of the chunk", len(b.Chunk.Items), 3)
-	equal(t, "grants", b.Grants, []taskstore.Grant{a.Items[0].Grant})
+	equal(t, "deadline", b.Deadline, a.Items[0].Grant.Deadline)
 	equal(t, "gate of another chunk", begin(ctx, t, s, task.ID, 1).Gate, taskstore.GateFinished)
 	must(t, s.Delivered(ctx, task.ID, 0, []int{0}, true), "delivered")
 	record(ctx, t, s, task.ID, succeeded(0)...)
 	equal(t, "gate after the end of the unit", begin(ctx, t, s, task.ID, 0).Gate, taskstore.GateFinished)
 	advance(ctx, t, s, task.ID)
-	equal(t, "open of the next unit", begin(ctx, t, s, task.ID, 0).Open, []int{1, 2})
+	next := beginGrant(ctx, t, s, task.ID, 0, 3)
+	equal(t, "open of the next unit", next.Open, []int{1, 2})
+	equal(t, "first begin of the next unit", next.FirstBegun, next.Now)
+	must(t, s.Delivered(ctx, task.ID, 0, []int{2}, true), "delivered")
+	next = beginGrant(ctx, t, s, task.ID, 0, 3)
+	equal(t, "open", next.Open, []int{1, 2})
+	equal(t, "delivered", next.Delivered, []int{2})
+}
+
+// beginGrant begins the items of the grant up to upto.
+func beginGrant(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID, chunk, upto int) taskstore.Begun {
+	t.Helper()
+	b, err := s.Begin(ctx, id, chunk, upto)
+	must(t, err, "begin a grant")
+	return b
 }
 
 func failed(items ...int) []procfleet.Result {
@@ -297,15 +314,16 @@ func pausedReleasesNothing(ctx context.Context, t T, s Subject) {
 	equal(t, "released while paused", released(advance(ctx, t, s, task.ID)), none)
 	resume(ctx, t, s, task.ID)
 	equal(t, "released", released(advance(ctx, t, s, task.ID)), [][3]int{{0, 1, 3}})
-	before := begin(ctx, t, s, task.ID, 0).Grants[1]
+	beginGrant(ctx, t, s, task.ID, 0, 3)
+	before := grants(ctx, t, s, task.ID)[0]
 	held, least := pause(ctx, t, s, task.ID, ""), time.Duration(1)
 	if s.Advance != nil {
 		least = 10 * time.Minute
 		s.Advance(least)
 	}
 	resumed := resume(ctx, t, s, task.ID)
-	after := begin(ctx, t, s, task.ID, 0).Grants[1]
-	if moved := after.Deadline.Sub(before.Deadline); moved < least || moved != resumed.Deadline.Sub(held.Deadline) || !after.At.Equal(before.At) {
+	after := grants(ctx, t, s, task.ID)[0]
+	if moved := after.Deadline.Sub(before.Deadline); moved < least || moved != resumed.Deadline.Sub(held.Deadline) || !after.At.Equal(before.At) || !after.Begun.Equal(before.Begun) {
 		t.Errorf("a pause moves the deadline of a grant by %v, and its time by %v", moved, after.At.Sub(before.At))
 	}
 }
@@ -325,24 +343,36 @@ func cancelEndsUnreleased(ctx context.Context, t T, s Subject) {
 	equal(t, "completed", record(ctx, t, s, task.ID, succeeded(1, 2, 3)...).Completed, true)
 }
 
+// grants returns the grants with open items.
+func grants(ctx context.Context, t T, s Subject, id procfleet.TaskID) []taskstore.Grant {
+	t.Helper()
+	a, err := s.AdvanceRollout(ctx, id, true)
+	must(t, err, "list the open grants")
+	var list []taskstore.Grant
+	for _, g := range a.Items {
+		list = append(list, g.Grant)
+	}
+	return list
+}
+
 func openGrantsListed(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, rolloutDraft(2, 0, 3))
 	advance(ctx, t, s, task.ID)
 	record(ctx, t, s, task.ID, succeeded(0)...)
 	advance(ctx, t, s, task.ID)
-	begin(ctx, t, s, task.ID, 0)
+	begun := beginGrant(ctx, t, s, task.ID, 0, 3).FirstBegun
 	must(t, s.Delivered(ctx, task.ID, 0, []int{1}, false), "delivered")
 	a, err := s.AdvanceRollout(ctx, task.ID, true)
 	must(t, err, "advance")
 	equal(t, "new", released(a), none)
-	type counts struct{ chunk, from, upto, pending, delivered int }
+	type counts struct{ chunk, from, first, upto, pending, delivered int }
 	var got []counts
 	for _, g := range a.Items {
-		got = append(got, counts{g.Chunk, g.From, g.Grant.Upto, g.Pending, g.Delivered})
+		got = append(got, counts{g.Chunk, g.From, g.First, g.Grant.Upto, g.Pending, g.Delivered})
 		equal(t, "time until the deadline", g.Grant.Deadline.Sub(g.Grant.At), time.Minute)
 	}
-	want := []counts{{0, 0, 3, 1, 1}, {1, 0, 1, 1, 0}}
-	if !slices.Equal(got, want) {
+	want := []counts{{0, 0, 0, 3, 1, 1}, {1, 0, 3, 1, 1, 0}}
+	if !slices.Equal(got, want) || !a.Items[0].Grant.Begun.Equal(begun) || !a.Items[1].Grant.Begun.IsZero() {
 		t.Errorf("open grants %v, want %v", got, want)
 	}
 	undone, err := s.Undone(ctx, task.ID)

@@ -157,7 +157,7 @@ func record(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID, rs
 
 func begin(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID, chunk int) taskstore.Begun {
 	t.Helper()
-	b, err := s.Begin(ctx, id, chunk)
+	b, err := s.Begin(ctx, id, chunk, 0)
 	must(t, err, "begin")
 	if b.Now.IsZero() {
 		t.Errorf("begin does not say when it was")

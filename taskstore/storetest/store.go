@@ -23,7 +23,7 @@ func calls(ctx context.Context, s taskstore.Store, id procfleet.TaskID) map[stri
 	_, _, errs["Create"] = s.Create(ctx, Draft(1))
 	errs["Dispatched"] = s.Dispatched(ctx, id, []uint64{1})
 	_, errs["Reject"] = s.Reject(ctx, id, "x")
-	_, errs["Begin"] = s.Begin(ctx, id, 0)
+	_, errs["Begin"] = s.Begin(ctx, id, 0, 0)
 	errs["Delivered"] = s.Delivered(ctx, id, 0, []int{0}, true)
 	_, errs["Record"] = s.Record(ctx, []taskstore.Batch{{Task: id, Results: succeeded(0)}})
 	_, errs["Task"] = s.Task(ctx, id)

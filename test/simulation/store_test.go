@@ -205,8 +205,8 @@ func (c *client) Reject(ctx context.Context, id procfleet.TaskID, reason string)
 	return write(ctx, c, func(s *stores.Bolt) (bool, error) { return s.Reject(ctx, id, reason) })
 }
 
-func (c *client) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
-	return write(ctx, c, func(s *stores.Bolt) (taskstore.Begun, error) { return s.Begin(ctx, id, chunk) })
+func (c *client) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
+	return write(ctx, c, func(s *stores.Bolt) (taskstore.Begun, error) { return s.Begin(ctx, id, chunk, upto) })
 }
 
 func (c *client) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
@@ -233,6 +233,14 @@ func (c *client) CancelItems(ctx context.Context, id procfleet.TaskID, items []t
 	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) {
 		return s.CancelItems(ctx, id, items, mode, reason, seq)
 	})
+}
+
+func (c *client) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+	return write(ctx, c, func(s *stores.Bolt) (taskstore.Advanced, error) { return s.AdvanceRollout(ctx, id, all) })
+}
+
+func (c *client) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error) {
+	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.EndHold(ctx, id, kind, failures, seq) })
 }
 
 func (c *client) ItemCancels(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.CanceledItems, error) {

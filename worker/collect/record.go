@@ -21,6 +21,7 @@ type Recorder struct {
 	store    Store
 	calls    storecall.Policy
 	notifier *notify.Notifier
+	rollouts Rollouts
 	metrics  *metrics.Metrics
 
 	mu sync.Mutex
@@ -33,9 +34,12 @@ type Recorder struct {
 
 const maxDirty = 10_000
 
+// Rollouts advances rollouts whose units have ended.
+type Rollouts interface{ Soon(id procfleet.TaskID) }
+
 // NewRecorder returns a recorder.
-func NewRecorder(store Store, calls storecall.Policy, notifier *notify.Notifier, hints *Hints, m *metrics.Metrics) *Recorder {
-	return &Recorder{Hints: hints, store: store, calls: calls, notifier: notifier, metrics: m, dirty: map[procfleet.TaskID]bool{}}
+func NewRecorder(store Store, calls storecall.Policy, notifier *notify.Notifier, rollouts Rollouts, hints *Hints, m *metrics.Metrics) *Recorder {
+	return &Recorder{Hints: hints, store: store, calls: calls, notifier: notifier, rollouts: rollouts, metrics: m, dirty: map[procfleet.TaskID]bool{}}
 }
 
 // Record stores results of one task and retries while the store is unavailable.
@@ -64,6 +68,9 @@ func (r *Recorder) Attempt(ctx context.Context, batches []taskstore.Batch) ([]ta
 		applied += recorded[i].Applied
 		r.metrics.Results(ctx, batches[i].Results)
 		r.Hints.recorded(task, recorded[i])
+		if recorded[i].UnitsEnded && !recorded[i].Completed {
+			r.rollouts.Soon(task)
+		}
 		if recorded[i].Completed {
 			r.metrics.Completed.Add(ctx, 1)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker/agentlink"
 )
 
@@ -24,15 +25,16 @@ type commands struct {
 	first int
 	items []procfleet.Item
 	specs []json.RawMessage
-	// deadline of the task; agents start no item later.
+	// deadline of the items; agents start none later.
 	deadline time.Time
 }
 
-func newCommands(task *procfleet.Task, chunk *procfleet.Chunk) (*commands, error) {
+func newCommands(begun *taskstore.Begun) (*commands, error) {
+	task, chunk := &begun.Task, &begun.Chunk
 	c := &commands{
 		task: string(task.ID), lane: bus.ResultLane(task.Lane), fence: int64(task.Number),
 		first: chunk.First, items: chunk.Items, specs: make([]json.RawMessage, len(chunk.Specs)),
-		deadline: task.Deadline,
+		deadline: begun.Deadline,
 	}
 	for i := range chunk.Specs {
 		var err error

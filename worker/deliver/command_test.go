@@ -10,6 +10,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker/agentlink"
 )
 
@@ -33,7 +34,7 @@ func TestCommandsReadAsWritten(t *testing.T) {
 				Spec:   rapid.IntRange(0, len(chunk.Specs)-1).Draw(t, "spec"),
 			})
 		}
-		commands, err := newCommands(&task, &chunk)
+		commands, err := newCommands(&taskstore.Begun{Task: task, Chunk: chunk, Deadline: task.Deadline})
 		if err != nil {
 			t.Fatal(err)
 		}

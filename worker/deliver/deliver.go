@@ -26,7 +26,7 @@ import (
 
 // Store has the calls to a task store that this package uses.
 type Store interface {
-	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error)
+	Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error)
 	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
 	ItemCancels(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.CanceledItems, error)
 	ItemsCanceled(ctx context.Context, id procfleet.TaskID, chunk, seq int) error
@@ -51,6 +51,7 @@ type Config struct {
 	Store       Store
 	Claims      *agentlink.IDClaims
 	Recorder    *collect.Recorder
+	Rollouts    Rollouts
 	Timing      Timing
 	Pull        time.Duration      // time that one pull request for chunks waits at the server
 	SmallChunks int                // chunks of small tasks in flight
@@ -58,6 +59,11 @@ type Config struct {
 	Items       int                // items in flight, for small and for big tasks each
 	Parked      int                // items of parked chunks, plus 16 per chunk
 	Log         logrus.FieldLogger // parent logger; New adds the component "worker.deliver"
+}
+
+// Rollouts releases the items of rollouts and publishes them.
+type Rollouts interface {
+	Advance(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error)
 }
 
 // Deliverer delivers chunks. [New] returns one.
@@ -143,8 +149,14 @@ func (d *Deliverer) deliver(ctx context.Context, msg jetstream.Msg, s *slot) {
 
 // deliverChunk returns nil if the chunk needs no further delivery.
 func (d *Deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, s *slot) error {
-	if ref.Cancels {
+	switch {
+	case ref.Cancels:
 		return d.cancelItems(ctx, ref)
+	case ref.Advances:
+		return d.cfg.Calls.Retry(ctx, func(ctx context.Context) error {
+			_, err := d.cfg.Rollouts.Advance(ctx, ref.Task, false)
+			return err
+		})
 	}
 	begun, err := d.begin(ctx, ref)
 	switch {
@@ -194,7 +206,7 @@ func (d *Deliverer) storeDone(ctx context.Context, ref bus.ChunkRef) error {
 func (d *Deliverer) begin(ctx context.Context, ref bus.ChunkRef) (*taskstore.Begun, error) {
 	var begun taskstore.Begun
 	err := d.cfg.Calls.Retry(ctx, func(ctx context.Context) (err error) {
-		begun, err = d.cfg.Store.Begin(ctx, ref.Task, ref.Chunk)
+		begun, err = d.cfg.Store.Begin(ctx, ref.Task, ref.Chunk, ref.Upto)
 		return err
 	})
 	if err != nil {

@@ -49,7 +49,7 @@ type delivery struct {
 const storeWithin = 150 * time.Millisecond
 
 func (d *Deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *taskstore.Begun, s *slot) (*delivery, error) {
-	commands, err := newCommands(&begun.Task, &begun.Chunk)
+	commands, err := newCommands(begun)
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +133,8 @@ func (dl *delivery) request(h *hostRequest, now time.Time) {
 	h.part = dl.commands.fit(h.todo)
 	h.try++
 	acceptBefore := dl.leased.Add(dl.cfg.Timing.AcceptWindow)
-	if acceptBefore.After(dl.begun.Task.Deadline) {
-		acceptBefore = dl.begun.Task.Deadline
+	if acceptBefore.After(dl.begun.Deadline) {
+		acceptBefore = dl.begun.Deadline
 	}
 	id := dl.batch.ReplySubject(h.index, h.try)
 	data, err := dl.commands.encode(h, h.todo[:h.part], id, now, acceptBefore)

@@ -47,7 +47,7 @@ func (dl *delivery) gather(ctx context.Context) error {
 // results, and retries the hosts that are due or gives them up.
 func (dl *delivery) onTimer(ctx context.Context) error {
 	now := dl.cfg.Clock.Now()
-	if !now.Before(dl.begun.Task.Deadline) {
+	if !now.Before(dl.begun.Deadline) {
 		return errOverdue
 	}
 	if !now.Before(dl.lastReply.Add(idleAfter)) {
@@ -137,7 +137,7 @@ func (dl *delivery) retryHost(h *hostRequest, now time.Time) {
 
 // schedule sets wake to the earliest of all pending timers.
 func (dl *delivery) schedule() {
-	dl.wake = dl.begun.Task.Deadline
+	dl.wake = dl.begun.Deadline
 	if !dl.slot.parked {
 		dl.wakeBy(dl.lastReply.Add(dl.cfg.Timing.ParkAfter))
 	}

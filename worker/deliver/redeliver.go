@@ -42,7 +42,7 @@ func (d *Deliverer) recoverPanic(msg jetstream.Msg) {
 // isolate ends the open items of a chunk that was delivered too often, so that the
 // chunk is not redelivered forever.
 func (d *Deliverer) isolate(ctx context.Context, ref bus.ChunkRef, msg jetstream.Msg) error {
-	if ref.Cancels { // the sweep publishes it again until the task ends
+	if ref.Cancels || ref.Advances { // the sweep does it until the task ends
 		return msg.TermWithReason("delivered too often")
 	}
 	log := d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})
@@ -110,7 +110,7 @@ func (d *Deliverer) republish(ctx context.Context, data []byte) error {
 	}
 	// The time gives the message a new id: the stream drops duplicate ids.
 	sequences, err := d.cfg.Bus.PublishChunks(ctx, []bus.ChunkRef{ref}, strconv.FormatInt(d.cfg.Clock.Now().UnixMilli(), 10))
-	if err != nil || ref.Cancels {
+	if err != nil || ref.Cancels || ref.Advances || ref.Upto > 0 {
 		return err
 	}
 	if err := d.cfg.Store.Republished(ctx, ref.Task, ref.Chunk, sequences[0]); err != nil {

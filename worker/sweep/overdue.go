@@ -132,11 +132,13 @@ func (s *Sweeper) pending(ctx context.Context, task *procfleet.Task, chunk int) 
 }
 
 func (s *Sweeper) endDelivered(ctx context.Context, task *procfleet.Task) error {
-	return s.endAll(ctx, task, procfleet.StateDelivered, func(item *procfleet.ItemResult) procfleet.Result {
-		return agentlink.ServerResult(item.Index, procfleet.CodeFailed, procfleet.ReasonTimedOut,
-			fmt.Sprintf("%s: timed out after %v, agent of host %s accepted, no result: query the status to see whether it happened",
-				item.Item.Action, allowed(task), item.Item.Target.Key()), s.cfg.Clock.Now())
-	})
+	return s.endAll(ctx, task, procfleet.StateDelivered, func(item *procfleet.ItemResult) procfleet.Result { return s.timedOut(task, item) })
+}
+
+func (s *Sweeper) timedOut(task *procfleet.Task, item *procfleet.ItemResult) procfleet.Result {
+	message := fmt.Sprintf("%s: timed out after %v, agent of host %s accepted, no result: query the status to see whether it happened",
+		item.Item.Action, allowed(task), item.Item.Target.Key())
+	return agentlink.ServerResult(item.Index, procfleet.CodeFailed, procfleet.ReasonTimedOut, message, s.cfg.Clock.Now())
 }
 
 // endPending ends all pending items with the reason unreachable. The message of an item is

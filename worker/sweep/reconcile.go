@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker/metrics"
+	"github.com/procfleet/procfleet/worker/release"
 )
 
 // ageOf returns the age of a task. If the store's clock stepped back and the task was
@@ -190,12 +190,7 @@ func (s *Sweeper) cloud(ctx context.Context, id procfleet.TaskID, chunk int) (pr
 	if err != nil {
 		return 0, fmt.Errorf("read chunk %d: %w", chunk, err)
 	}
-	for i := range items {
-		if host := items[i].Item.Target.Host; !host.IsZero() {
-			return host.Cloud, nil
-		}
-	}
-	return 0, nil
+	return release.CloudOf(items), nil
 }
 
 // register stores the registrations of a task, because its dispatcher may have died
@@ -209,7 +204,7 @@ func (s *Sweeper) register(ctx context.Context, task *procfleet.Task) error {
 		if err != nil {
 			return fmt.Errorf("read chunk %d: %w", chunk, err)
 		}
-		ds := definitions(items, task.Number.Time())
+		ds := release.Definitions(items, task.Number.Time())
 		if len(ds) == 0 {
 			continue
 		}
@@ -218,24 +213,4 @@ func (s *Sweeper) register(ctx context.Context, task *procfleet.Task) error {
 		}
 	}
 	return nil
-}
-
-// definitions returns the specs that items register, as requested at the time asked.
-// Later items come first: of several specs for one process, the store uses the first.
-func definitions(items []procfleet.ItemResult, asked time.Time) []catalog.Definition {
-	var ds []catalog.Definition
-	var last *procfleet.ProcessSpec // last spec in ds
-	for _, it := range slices.Backward(items) {
-		spec, host := it.Spec, it.Item.Target.Host
-		if !it.Item.Action.Registers() || spec.Unregistered || spec.Namespace == "" || spec.Name == "" || host.IsZero() {
-			continue
-		}
-		if spec != last {
-			ds = append(ds, catalog.Definition{Spec: *spec, Asked: asked})
-			last = spec
-		}
-		d := &ds[len(ds)-1]
-		d.Hosts = append(d.Hosts, host)
-	}
-	return ds
 }

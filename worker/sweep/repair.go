@@ -19,7 +19,8 @@ import (
 type repair struct {
 	*progress
 	task   procfleet.Task
-	now    time.Time // store time at which the task was read
+	now    time.Time                // store time at which the task was read
+	grants []taskstore.GrantedItems // of a rollout: its grants with open items
 	weight int
 	do     func(ctx context.Context) error
 }
@@ -36,6 +37,16 @@ type progress struct {
 	// received them. moved is set if results of other items may still arrive.
 	denied map[int]bool
 	moved  bool
+}
+
+// began returns the time at which an item could begin at the earliest.
+func (r *repair) began(item int) time.Time {
+	for i := range r.grants {
+		if g := &r.grants[i]; item >= g.First && item < g.First+g.Grant.Upto-g.From {
+			return g.Grant.At
+		}
+	}
+	return r.task.CreatedAt
 }
 
 func (p *progress) empty() bool { return !p.begun && p.cursor == "" }

@@ -17,11 +17,11 @@ import (
 // isLost reports whether the result of a delivered item counts as lost: its action must
 // have ended by now, or its agent was first seen after the task was created, because the
 // agent may have been reinstalled.
-func isLost(task *procfleet.Task, now time.Time, item *procfleet.ItemResult, agent *taskstore.Presence) bool {
+func isLost(began, now time.Time, item *procfleet.ItemResult, agent *taskstore.Presence) bool {
 	if agent.Conflict {
 		return false // another instance than the one with the result may reply
 	}
-	return now.After(task.CreatedAt.Add(item.Spec.Budget(item.Item.Action))) || agent.Since.After(task.CreatedAt)
+	return now.After(began.Add(item.Spec.Budget(item.Item.Action))) || agent.Since.After(began)
 }
 
 const (
@@ -39,7 +39,7 @@ func (s *Sweeper) complete(ctx context.Context, tasks []procfleet.Task) map[proc
 	items := 0
 	for i := range tasks {
 		t := &tasks[i]
-		if t.Chunks == 1 && t.Dispatched && !t.State.Done() && items+t.Items <= resendPage && s.needsResults(t, ageOf(t, now)) {
+		if t.Chunks == 1 && t.Rollout == nil && t.Dispatched && !t.State.Done() && items+t.Items <= resendPage && s.needsResults(t, ageOf(t, now)) {
 			small, items = append(small, *t), items+t.Items
 		}
 	}
@@ -57,7 +57,7 @@ func (s *Sweeper) complete(ctx context.Context, tasks []procfleet.Task) map[proc
 	complete := make(map[procfleet.TaskID]bool, len(small))
 	for i := range small {
 		complete[small[i].ID] = !slices.ContainsFunc(delivered[i], func(item procfleet.ItemResult) bool {
-			return isLost(&small[i], now, &item, agents[item.Item.Target.Host])
+			return isLost(small[i].CreatedAt, now, &item, agents[item.Item.Target.Host])
 		})
 	}
 	return complete
@@ -91,7 +91,7 @@ func (s *Sweeper) resendOf(ctx context.Context, r *repair, page []procfleet.Item
 	}
 	task := &r.task
 	hosts := byHost(slices.DeleteFunc(page, func(item procfleet.ItemResult) bool {
-		return !all && !isLost(task, r.now, &item, agents[item.Item.Target.Host])
+		return !all && !isLost(r.began(item.Index), r.now, &item, agents[item.Item.Target.Host])
 	}))
 	if len(hosts) == 0 {
 		return nil
@@ -110,7 +110,7 @@ func (s *Sweeper) resendOf(ctx context.Context, r *repair, page []procfleet.Item
 			Warn("delivered items unknown to the agent")
 		for _, item := range reply.unknown {
 			results = append(results, agentlink.ServerResult(item, procfleet.CodeFailed, procfleet.ReasonCommandFailed,
-				lostMessage(h.host, presence, task), s.cfg.Clock.Now()))
+				lostMessage(h.host, presence, r.began(item)), s.cfg.Clock.Now()))
 		}
 	}
 	if len(results) == 0 {
@@ -120,9 +120,9 @@ func (s *Sweeper) resendOf(ctx context.Context, r *repair, page []procfleet.Item
 	return err
 }
 
-func lostMessage(host procfleet.Host, presence *taskstore.Presence, task *procfleet.Task) string {
+func lostMessage(host procfleet.Host, presence *taskstore.Presence, began time.Time) string {
 	cause := "lost the command after accepting it"
-	if presence.Since.After(task.CreatedAt) {
+	if presence.Since.After(began) {
 		cause = "was reinstalled after accepting the command"
 	}
 	return fmt.Sprintf("agent of host %s %s, outcome unknown: query the status, then repeat if needed", host, cause)

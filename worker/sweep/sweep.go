@@ -54,6 +54,7 @@ type Config struct {
 	Audit     *audit.Log // nil records nothing
 	Recorder  *collect.Recorder
 	Notifier  *notify.Notifier
+	Releaser  Releaser
 	Timing    Timing
 	Tasks     int // tasks visited in one round of a shard
 	Items     int // items of tasks being repaired

@@ -114,6 +114,10 @@ func (sh *shard) decide(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 		}
 		return
 	}
+	if task.Rollout != nil {
+		sh.visitRollout(p, task, now)
+		return
+	}
 	age := ageOf(task, now)
 	next := min(max(age/4, sh.cfg.Timing.RevisitMin), sh.cfg.Timing.RevisitMax)
 	if sh.needsRepair(task, age, now, p.complete[task.ID]) {

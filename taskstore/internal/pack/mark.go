@@ -117,6 +117,17 @@ func Remaining(items []int, cancels []taskstore.ItemCancel) []int {
 	})
 }
 
+// OpenItemsFrom returns what [OpenItems] returns, for marks of the items from first on.
+func OpenItemsFrom(marks []byte, first int) (open, delivered []int) {
+	open, delivered = OpenItems(marks)
+	for _, items := range [][]int{open, delivered} {
+		for n := range items {
+			items[n] += first
+		}
+	}
+	return open, delivered
+}
+
 // OpenItems returns the indexes of the marks that await a result, and, of these, the
 // indexes of items that an agent has accepted.
 func OpenItems(marks []byte) (open, delivered []int) {

@@ -1,0 +1,193 @@
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/audit"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker/metrics"
+)
+
+// Releaser moves rollouts on, and publishes their released items.
+type Releaser interface {
+	Advance(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error)
+	Publish(ctx context.Context, task *procfleet.Task, released []taskstore.GrantedItems) error
+}
+
+// visitRollout plans the repair of a rollout. Each visit has one, because what a rollout waits
+// for may end at any time.
+func (sh *shard) visitRollout(p *plan, task *procfleet.Task, now time.Time) {
+	p.later(task.ID, sh.cfg.Timing.RevisitMin)
+	if !sh.busAvailable(now) {
+		return
+	}
+	if r := sh.begin(task, now, false); r != nil {
+		r.do = func(ctx context.Context) error { return sh.repairRollout(ctx, r) }
+		p.repairs = append(p.repairs, r)
+	}
+}
+
+// repairRollout moves a rollout on, publishes released items that were lost, requests missing
+// results, and ends overdue items.
+func (s *Sweeper) repairRollout(ctx context.Context, r *repair) error {
+	task := &r.task
+	if !task.Dispatched {
+		if ageOf(task, r.now) < s.cfg.Timing.DispatchAfter {
+			return nil
+		}
+		if err := s.cfg.Audit.Require(ctx, audit.OfTask(audit.Accepted, task)); err != nil {
+			return err
+		}
+	}
+	a, err := s.cfg.Releaser.Advance(ctx, task.ID, true)
+	if err != nil {
+		return fmt.Errorf("advance the rollout: %w", err)
+	}
+	if !task.Dispatched {
+		if err := s.cfg.Store.Dispatched(ctx, task.ID, nil); err != nil {
+			return fmt.Errorf("store as dispatched: %w", err)
+		}
+		s.cfg.Metrics.SweepActions.Add(1, metrics.SweepDispatch)
+	}
+	r.task, r.grants = a.Task, a.Items
+	if s.needsCancels(&r.task, r.now) {
+		if err := s.requeueCancels(ctx, &r.task); err != nil {
+			return err
+		}
+	}
+	if err := s.requeueReleased(ctx, r); err != nil {
+		return err
+	}
+	return s.visitGrants(ctx, r)
+}
+
+// requeueReleased publishes the chunks of a canceled rollout, or the pending items of grants of
+// some time ago. The stream drops those that it received a short time ago.
+func (s *Sweeper) requeueReleased(ctx context.Context, r *repair) error {
+	switch {
+	case r.task.Canceled():
+		return s.requeue(ctx, &r.task, r.now)
+	case r.task.Held():
+		return nil
+	}
+	var lost []taskstore.GrantedItems
+	for _, g := range r.grants {
+		if !g.New && g.Pending > 0 && r.now.Sub(g.Grant.At) >= s.cfg.Timing.RequeueAfter && r.now.Before(g.Grant.Deadline) {
+			lost = append(lost, g)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	if err := s.cfg.Releaser.Publish(ctx, &r.task, lost); err != nil {
+		return err
+	}
+	s.cfg.Metrics.SweepActions.Add(len(lost), metrics.SweepRequeue)
+	return nil
+}
+
+// visitGrants requests the missing results of grants, and ends the open items of grants that are
+// overdue by longer than the last call.
+func (s *Sweeper) visitGrants(ctx context.Context, r *repair) error {
+	var rows, missing []procfleet.ItemResult
+	chunk, late := -1, false
+	for i := range r.grants {
+		g := &r.grants[i]
+		overdue := r.now.Sub(g.Grant.Deadline)
+		if g.New || overdue <= 0 && (g.Delivered == 0 || r.now.Sub(g.Grant.At) < s.cfg.Timing.ResendAfter) {
+			continue
+		}
+		if g.Chunk != chunk {
+			var err error
+			if rows, err = s.cfg.Store.Chunk(ctx, r.task.ID, g.Chunk); err != nil {
+				return fmt.Errorf("read chunk %d: %w", g.Chunk, err)
+			}
+			chunk = g.Chunk
+		}
+		open := openRows(rows[g.From:g.Grant.Upto])
+		switch {
+		case overdue <= 0:
+			missing = append(missing, open...)
+			continue
+		case overdue < s.cfg.Timing.LastCall:
+			if err := s.lastCallOfGrant(ctx, r, g, open); err != nil {
+				return err
+			}
+		default:
+			if err := s.endGrant(ctx, r, g, open); err != nil {
+				return err
+			}
+		}
+		late = true
+	}
+	if r.begun = late; !late {
+		r.denied = nil
+	}
+	for len(missing) > 0 {
+		page := missing[:min(len(missing), resendPage)]
+		missing = missing[len(page):]
+		if err := s.resendOf(ctx, r, onlyDelivered(page), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func openRows(rows []procfleet.ItemResult) (open []procfleet.ItemResult) {
+	for i := range rows {
+		if !rows[i].State.Final() {
+			open = append(open, rows[i])
+		}
+	}
+	return open
+}
+
+func onlyDelivered(rows []procfleet.ItemResult) (delivered []procfleet.ItemResult) {
+	for i := range rows {
+		if rows[i].State == procfleet.StateDelivered {
+			delivered = append(delivered, rows[i])
+		}
+	}
+	return delivered
+}
+
+// lastCallOfGrant requests the results of overdue items.
+func (s *Sweeper) lastCallOfGrant(ctx context.Context, r *repair, g *taskstore.GrantedItems, open []procfleet.ItemResult) error {
+	if r.denied == nil {
+		r.denied = map[int]bool{}
+	}
+	delivered := onlyDelivered(open)
+	if err := s.resendOf(ctx, r, delivered, true); err != nil {
+		return err
+	}
+	if g.Grant.Begun.IsZero() || len(open) == len(delivered) {
+		return nil
+	}
+	var pending []procfleet.ItemResult
+	for i := range open {
+		if open[i].State == procfleet.StatePending {
+			pending = append(pending, open[i])
+		}
+	}
+	return s.requestPendingOfChunk(ctx, r, g.Chunk, byHost(pending))
+}
+
+// endGrant ends overdue items. Those of a paused task that no agent has accepted remain open.
+func (s *Sweeper) endGrant(ctx context.Context, r *repair, g *taskstore.GrantedItems, open []procfleet.ItemResult) error {
+	allowed := r.task
+	allowed.CreatedAt, allowed.Deadline = g.Grant.At, g.Grant.Deadline
+	var results []procfleet.Result
+	for i := range open {
+		switch {
+		case open[i].State == procfleet.StateDelivered:
+			results = append(results, s.timedOut(&allowed, &open[i]))
+		case !r.task.Held():
+			results = append(results, s.unreachable(&allowed, &open[i], g.Grant.Begun.IsZero() || r.denied[open[i].Index]))
+		}
+	}
+	_, err := s.end(ctx, &r.task, results)
+	return err
+}
