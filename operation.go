@@ -66,6 +66,8 @@ type Submission struct {
 	Operations []Operation `json:"operations"`
 	// Timeout, if not zero, replaces the computed time limit; 1 s to 7 days.
 	Timeout time.Duration `json:"timeout,omitempty"`
+	// Rollout, if not nil, releases the hosts gradually. Timeout then applies to each host.
+	Rollout *RolloutPolicy `json:"rollout,omitempty"`
 	// Dialect is the published API call that received the submission; it defines
 	// the format of result keys. Application and Business identify the caller.
 	Dialect     string `json:"dialect,omitempty"`

@@ -68,6 +68,9 @@ func (s *Submission) Validate() error {
 	if s.Timeout != 0 {
 		errs = append(errs, within("timeout", Duration(s.Timeout), time.Second, MaxTimeout))
 	}
+	if s.Rollout != nil {
+		errs = append(errs, In("rollout", s.Rollout.Validate()))
+	}
 	if s.Callback != "" {
 		u, err := url.Parse(s.Callback)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {

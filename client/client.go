@@ -155,6 +155,9 @@ type (
 	Task             = v1.Task
 	TaskControl      = v1.TaskControl
 	TaskCancel       = v1.TaskCancel
+	TaskResume       = v1.TaskResume
+	TaskApproval     = v1.TaskApproval
+	Rollout          = v1.Rollout
 	TaskRetry        = v1.TaskRetry
 	Cancel           = v1.Cancel
 	Hold             = v1.Hold

@@ -77,10 +77,16 @@ func (c *Client) PauseTask(ctx context.Context, id procfleet.TaskID, control Tas
 	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/pause", control, &t)
 }
 
-// ResumeTask resumes a paused task. A task that is not paused does not change. Errors are
-// those of [Client.PauseTask].
-func (c *Client) ResumeTask(ctx context.Context, id procfleet.TaskID, control TaskControl) (t Task, err error) {
-	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/resume", control, &t)
+// ResumeTask ends a hold of a task: by default it resumes a paused task. A task without that hold
+// does not change. Errors are those of [Client.PauseTask].
+func (c *Client) ResumeTask(ctx context.Context, id procfleet.TaskID, resume TaskResume) (t Task, err error) {
+	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/resume", resume, &t)
+}
+
+// ApproveTask approves a stage of a rollout that has ended, so that the next stage begins. Errors
+// are those of [Client.PauseTask], also if another stage waits for an approval, or none.
+func (c *Client) ApproveTask(ctx context.Context, id procfleet.TaskID, approval TaskApproval) (t Task, err error) {
+	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/approve", approval, &t)
 }
 
 // CancelTask cancels an open task: items that no agent has begun do not run. Commands that

@@ -29,6 +29,8 @@ type Submission struct {
 	Business string
 	// Callback is a URL that is notified when the task ends.
 	Callback string
+	// Rollout releases the hosts gradually; nil delivers all operations at once.
+	Rollout *procfleet.RolloutPolicy
 	// IdempotencyKey makes repeated submissions safe, also from another process:
 	// until 7 days after the task's deadline, the same key refers to the same
 	// task. It has up to 255 printable ASCII characters; if empty, Submit
@@ -39,7 +41,7 @@ type Submission struct {
 // MarshalJSON encodes a [v1.TaskRequest]. The members of a single operation are
 // merged with the options, so that the server's errors name fields without an index.
 func (s Submission) MarshalJSON() ([]byte, error) {
-	body := v1.TaskRequest{TaskOptions: v1.TaskOptions{Timeout: s.Timeout, Business: s.Business, Callback: s.Callback}}
+	body := v1.TaskRequest{TaskOptions: v1.TaskOptions{Timeout: s.Timeout, Business: s.Business, Callback: s.Callback, Rollout: s.Rollout}}
 	if s.Lenient {
 		body.Strict = new(bool)
 	}

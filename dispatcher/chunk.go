@@ -36,6 +36,8 @@ type plan struct {
 	definitions []catalog.Definition
 	// longest is the time that the busiest host may need for all its items.
 	longest time.Duration
+	// rollout is nil without a policy. Its UnitTimeout is not set.
+	rollout *procfleet.RolloutPlan
 }
 
 // place is a destination whose items are executed in order: one host, or one target
@@ -62,8 +64,8 @@ type plannedItem struct {
 // cut divides operations into chunks. Each chunk belongs to one cloud area. All items
 // of one process on one host are in the same chunk, in request order, and so are all
 // items of one host if they fit. If one operation names a host twice in the same way,
-// the host counts once.
-func cut(operations []procfleet.Operation) (*plan, error) {
+// the host counts once. With a policy, each chunk belongs to one stage of the rollout.
+func cut(operations []procfleet.Operation, policy *procfleet.RolloutPolicy) (*plan, error) {
 	specs, err := distinctSpecs(operations)
 	if err != nil {
 		return nil, err
@@ -72,9 +74,15 @@ func cut(operations []procfleet.Operation) (*plan, error) {
 	c := cutter{specs: specs, open: make(map[area]*openChunk)}
 	works := c.byHost(operations)
 	for i := range works {
-		w := &works[i]
-		p.longest = max(p.longest, c.budget(w))
-		c.addHost(w)
+		p.longest = max(p.longest, c.budget(&works[i]))
+	}
+	if policy != nil && len(works) > 0 {
+		p.rollout, err = c.addStages(works, policy)
+	} else {
+		c.addHosts(works)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if c.bytesInAll > maxPlanBytes {
 		return nil, tooLarge("the process specs are too big for so many processes on hosts: more than %d MiB for all of them; divide the request", maxPlanBytes>>20)
@@ -205,6 +213,36 @@ func (w *hostWork) namedAgain(operation int, t procfleet.Target, named map[procf
 	_, again = named[t]
 	named[t] = struct{}{}
 	return again
+}
+
+func (c *cutter) addHosts(works []hostWork) {
+	for i := range works {
+		c.addHost(&works[i])
+	}
+}
+
+// maxRolloutChunks is the maximum number of chunks of a task with a rollout, whose store keeps
+// more for each.
+const maxRolloutChunks = 3000
+
+// addStages adds the hosts of each stage of a rollout to chunks of its own.
+func (c *cutter) addStages(works []hostWork, policy *procfleet.RolloutPolicy) (*procfleet.RolloutPlan, error) {
+	for i := range works {
+		if w := &works[i]; len(w.items) > procfleet.ChunkItems || c.bytes(w.items, nil) > chunkBytes {
+			return nil, tooLarge("%d processes on host %s in one rollout, at most %d are allowed; divide the request", len(w.items), w.place.host, procfleet.ChunkItems)
+		}
+	}
+	plan := policy.Plan(len(works), 0)
+	for i := range plan.Stages {
+		stage := &plan.Stages[i]
+		clear(c.open)
+		c.addHosts(works[:stage.Units])
+		works, stage.Chunks = works[stage.Units:], len(c.chunks)
+	}
+	if len(c.chunks) > maxRolloutChunks {
+		return nil, tooLarge("the rollout has %d parts by stage and cloud area, at most %d are allowed; divide the request by areas", len(c.chunks), maxRolloutChunks)
+	}
+	return &plan, nil
 }
 
 // addHost adds the items of one place to one chunk. If they are too many or too big, it

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -23,6 +24,9 @@ func (e *exchange) controllableTask(ctx context.Context, q *dialect.TaskControl)
 	actions := make([]string, len(task.Actions))
 	for i, action := range task.Actions {
 		actions[i] = string(action)
+	}
+	if q.Transition == dialect.ApproveTask {
+		actions = []string{apps.Approval}
 	}
 	return task, e.who.May(task.Business, actions...)
 }
@@ -42,7 +46,13 @@ func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task
 		return dialect.Controlled{}, err
 	}
 	transition := map[dialect.Transition]func(context.Context, *dialect.TaskControl) (procfleet.Task, error){
-		dialect.PauseTask: e.pauseTask, dialect.ResumeTask: e.resumeTask, dialect.CancelTask: e.cancelTask,
+		dialect.PauseTask: e.pauseTask, dialect.CancelTask: e.cancelTask,
+		dialect.ResumeTask: func(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
+			return e.resumeTask(ctx, q, task)
+		},
+		dialect.ApproveTask: func(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
+			return e.approveTask(ctx, q, task)
+		},
 		dialect.RetryTask: func(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
 			return e.retryTask(ctx, q, task)
 		},
@@ -82,14 +92,55 @@ func (e *exchange) pauseTask(ctx context.Context, q *dialect.TaskControl) (procf
 	return task, err
 }
 
-// resumeTask resumes a task and makes its next visit due, in which the sweep publishes the
-// chunks that workers dropped. If setting the visit fails, the task's regular visit does.
-func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
-	task, err := e.api.store.Resume(ctx, q.Task, seqOf(q))
+// resumeTask ends a hold of a task and makes its next visit due, in which the sweep publishes the
+// chunks that workers dropped, or releases further hosts. If setting the visit fails, the task's
+// regular visit does.
+func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (procfleet.Task, error) {
+	if q.Hold != procfleet.HoldOperator {
+		return e.endRolloutHold(ctx, q, task)
+	}
+	if r := task.Rollout; r != nil && !task.Held() && r.Hold.Kind != "" {
+		return *task, conflict(q, "the rollout has the hold %s, not operator: end it by name", r.Hold.Kind)
+	}
+	resumed, err := e.api.store.Resume(ctx, q.Task, seqOf(q))
 	if err == nil {
 		e.visitSoon(ctx, q.Task)
 	}
-	return task, err
+	return resumed, err
+}
+
+// approveTask approves the stage of a rollout that has ended.
+func (e *exchange) approveTask(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (procfleet.Task, error) {
+	if r := task.Rollout; r == nil || r.Hold.Kind != procfleet.HoldApproval || r.Stage+1 != q.Stage {
+		return *task, conflict(q, "stage %d of the task does not wait for an approval", q.Stage)
+	}
+	if q.IfSeq == nil {
+		q.IfSeq = &task.Seq // approves this stage, and no later one
+	}
+	q.Hold = procfleet.HoldApproval
+	return e.endRolloutHold(ctx, q, task)
+}
+
+func (e *exchange) endRolloutHold(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (procfleet.Task, error) {
+	if task.Rollout == nil {
+		return *task, conflict(q, "the task has no rollout")
+	}
+	failures := q.MaxFailures.Of(task.Rollout.Plan.Units())
+	changed, err := e.api.store.EndHold(ctx, q.Task, q.Hold, failures, seqOf(q))
+	if errors.Is(err, taskstore.ErrFailures) {
+		return changed, &dialect.Error{
+			Kind: dialect.InvalidField, Field: "max_failures", Task: q.Task,
+			Problem: fmt.Sprintf("is %d hosts, but %d have failed", failures, changed.Rollout.Failed),
+		}
+	}
+	if err == nil {
+		e.visitSoon(ctx, q.Task)
+	}
+	return changed, err
+}
+
+func conflict(q *dialect.TaskControl, format string, args ...any) error {
+	return &dialect.Error{Kind: dialect.Conflict, Task: q.Task, Problem: fmt.Sprintf(format, args...)}
 }
 
 // cancelTask cancels a task and publishes the chunks that were begun. It makes the next visit

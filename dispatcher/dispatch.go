@@ -19,12 +19,21 @@ import (
 // the same round, so that the stream drops the duplicates.
 const firstRound = "0"
 
+// chunkRefs returns what acceptance publishes: all chunks, or the request to release the first
+// units of a rollout.
 func chunkRefs(id procfleet.TaskID, draft drafted) []bus.ChunkRef {
+	if draft.Rollout != nil {
+		return advance(id)
+	}
 	refs := make([]bus.ChunkRef, len(draft.Chunks))
 	for i := range draft.Chunks {
 		refs[i] = bus.ChunkRef{Task: id, Chunk: i, Lane: draft.Lane, Cloud: draft.Chunks[i].Cloud}
 	}
 	return refs
+}
+
+func advance(id procfleet.TaskID) []bus.ChunkRef {
+	return []bus.ChunkRef{{Task: id, Lane: procfleet.LaneSmall, Advances: true}}
 }
 
 // dispatch audits a new task, registers its specs, queues its chunks and marks it as
@@ -120,16 +129,9 @@ func (s *submitter) again(ctx context.Context, task procfleet.Task, draft drafte
 	if err := s.register(ctx, draft.definitions, task.Number.Time()); err != nil {
 		return &OutcomeUnknownError{Task: task.ID, Err: err}
 	}
-	refs := make([]bus.ChunkRef, task.Chunks)
-	for i := range refs {
-		items, err := s.store.Chunk(ctx, task.ID, i)
-		if err != nil {
-			return &OutcomeUnknownError{Task: task.ID, Err: fmt.Errorf("read chunk %d: %w", i, err)}
-		}
-		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: i, Lane: task.Lane}
-		if len(items) > 0 {
-			refs[i].Cloud = items[0].Item.Target.Host.Cloud
-		}
+	refs, err := s.storedRefs(ctx, &task)
+	if err != nil {
+		return &OutcomeUnknownError{Task: task.ID, Err: err}
 	}
 	sequences, err := s.enqueue(ctx, refs)
 	if err == nil {
@@ -142,6 +144,25 @@ func (s *submitter) again(ctx context.Context, task procfleet.Task, draft drafte
 		return &OutcomeUnknownError{Task: task.ID, Err: err}
 	}
 	return nil
+}
+
+// storedRefs returns the [chunkRefs] of a stored task.
+func (s *submitter) storedRefs(ctx context.Context, task *procfleet.Task) ([]bus.ChunkRef, error) {
+	if task.Rollout != nil {
+		return advance(task.ID), nil
+	}
+	refs := make([]bus.ChunkRef, task.Chunks)
+	for i := range refs {
+		items, err := s.store.Chunk(ctx, task.ID, i)
+		if err != nil {
+			return nil, fmt.Errorf("read chunk %d: %w", i, err)
+		}
+		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: i, Lane: task.Lane}
+		if len(items) > 0 {
+			refs[i].Cloud = items[0].Item.Target.Host.Cloud
+		}
+	}
+	return refs, nil
 }
 
 // marks writes the dispatched marks of accepted tasks in the background. If a write

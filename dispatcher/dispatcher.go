@@ -36,6 +36,7 @@ import (
 type Store interface {
 	taskstore.Acceptance
 	taskstore.Control
+	EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error)
 	taskstore.Queries
 	taskstore.Clock
 	catalog.Registrations

@@ -23,7 +23,7 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, er
 	if err != nil {
 		return nil, err
 	}
-	cut, err := s.cut(ctx, operations)
+	cut, err := s.cut(ctx, operations, sub.Rollout)
 	if err != nil {
 		return nil, err
 	}

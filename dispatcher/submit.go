@@ -203,7 +203,7 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		}
 		operations, t.notAfter = slices.DeleteFunc(slices.Clone(sub.Operations), indirect), never
 	}
-	p, err := s.cut(ctx, operations)
+	p, err := s.cut(ctx, operations, sub.Rollout)
 	if err != nil {
 		return drafted{}, err
 	}
@@ -213,10 +213,16 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	if t.unregistered {
 		p.definitions = nil
 	}
+	limit := timeout(sub.Timeout, p.longest, s.cfg.Slack)
+	if p.rollout != nil {
+		p.definitions = nil // workers register the specs of the hosts that they release
+		p.rollout.UnitTimeout, limit = limit, max(limit, sub.Rollout.TaskTimeout())
+	}
 	return drafted{definitions: p.definitions, refusal: refusal, Draft: taskstore.Draft{
 		Chunks:         p.chunks,
 		Lane:           s.lane(ctx, p.items),
-		Timeout:        timeout(sub.Timeout, p.longest, s.cfg.Slack),
+		Timeout:        limit,
+		Rollout:        p.rollout,
 		Retention:      s.cfg.Retention,
 		Actions:        p.actions,
 		Dialect:        sub.Dialect,

@@ -31,6 +31,9 @@ type TaskOptions struct {
 	Timeout  procfleet.Duration `json:"timeout,omitempty"`
 	Business string             `json:"business,omitempty"`
 	Callback string             `json:"callback,omitempty"` // URL to notify when the task ends
+	// Rollout releases the hosts gradually; nil delivers all operations at once. Timeout
+	// then counts for each host from its release.
+	Rollout *procfleet.RolloutPolicy `json:"rollout,omitempty"`
 }
 
 // Operation is one action on one process across a set of hosts. It needs Hosts
@@ -81,6 +84,8 @@ type Task struct {
 	Hold *Hold `json:"hold"`
 	// Cancel is nil unless the task was canceled.
 	Cancel *Cancel `json:"cancel"`
+	// Rollout is nil unless the hosts are released gradually.
+	Rollout *Rollout `json:"rollout,omitempty"`
 	// RetryOf is the task whose items this task repeats; empty if it is no retry.
 	RetryOf procfleet.TaskID `json:"retry_of,omitempty"`
 	// RetriedBy lists the retries of the task, in their order.
@@ -96,6 +101,46 @@ func (t *Task) Done() bool { return t.State.Done() }
 // Succeeded reports whether the task is finished and no item failed.
 func (t *Task) Succeeded() bool {
 	return t.State == procfleet.TaskFinished && t.Counts.Failed() == 0
+}
+
+// Rollout is the progress of a task whose hosts are released gradually; see
+// [procfleet.Rollout].
+type Rollout struct {
+	Window      int                    `json:"window"`       // maximum number of hosts at work
+	MaxFailures *int                   `json:"max_failures"` // failed hosts that are tolerated; nil = all
+	Hosts       int                    `json:"hosts"`
+	Released    int                    `json:"released"` // hosts that were released
+	Active      int                    `json:"active"`   // released hosts with open items
+	Failed      int                    `json:"failed"`   // failed hosts
+	Stages      []RolloutStage         `json:"stages"`   // never empty
+	Stage       int                    `json:"stage"`    // number of the current stage, from 1
+	Phase       procfleet.RolloutPhase `json:"phase"`    // phase of the current stage
+	Since       time.Time              `json:"since"`    // begin of the phase
+	OnFailure   procfleet.OnFailure    `json:"on_failure"`
+	// Hold is nil unless the rollout waits for a caller: it releases no hosts.
+	Hold *Hold `json:"hold"`
+}
+
+// RolloutStage is one stage of a [Rollout].
+type RolloutStage struct {
+	Hosts int `json:"hosts"`
+}
+
+// TaskResume is the optional body of POST /v1/tasks/{id}/resume.
+type TaskResume struct {
+	// Hold is the kind of the hold that ends: operator by default, or budget or stalled of a
+	// rollout.
+	Hold procfleet.HoldKind `json:"hold,omitempty"`
+	// MaxFailures is the number of failed hosts to tolerate from now on. The hold budget needs
+	// it.
+	MaxFailures procfleet.Amount `json:"max_failures,omitzero"`
+	TaskControl
+}
+
+// TaskApproval is the body of POST /v1/tasks/{id}/approve.
+type TaskApproval struct {
+	Stage int `json:"stage"` // number of the stage that has ended, from 1
+	TaskControl
 }
 
 // Hold suspends the delivery of a task; see [procfleet.Hold].

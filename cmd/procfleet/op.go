@@ -32,12 +32,14 @@ type submissionFlags struct {
 	timeout time.Duration
 	plan    bool
 	yes     bool
+	rollout rolloutFlags
 }
 
 func (f *submissionFlags) register(flags *pflag.FlagSet) {
 	planFlags(flags, &f.plan, "preview without a task")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "no confirmation of a stop, kill or release on many hosts")
 	flags.DurationVar(&f.timeout, "timeout", 0, "time limit for hosts that do not reply (default: computed)")
+	f.rollout.register(flags)
 	flags.StringVar(&f.key, "idempotency-key", "", "key that prevents a second task on repetition (default: new)")
 }
 
@@ -98,8 +100,13 @@ func (f *opFlags) submit(cmd *cobra.Command, operation client.Operation) error {
 	if err != nil {
 		return err
 	}
+	rollout, err := f.submission.rollout.policy()
+	if err != nil {
+		return err
+	}
 	submission := client.Submission{
 		Operations:     []client.Operation{operation},
+		Rollout:        rollout,
 		Timeout:        procfleet.Duration(f.submission.timeout),
 		IdempotencyKey: f.submission.key,
 		Business:       business,

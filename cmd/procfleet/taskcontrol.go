@@ -25,9 +25,50 @@ fail as unreachable.`
 }
 
 func newTaskResume(f *taskFlags) *cobra.Command {
-	cmd := newTaskControl(f, (*client.Client).ResumeTask, f.planControl("resumed"), always("resumed"))
-	cmd.Use, cmd.Short = "resume ID...", "Resume paused tasks"
-	cmd.Example = "  procfleet task resume GSETASK:20260102030405:6789"
+	var hold, maxFailures string
+	resume := func(c *client.Client, ctx context.Context, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		r := client.TaskResume{Hold: procfleet.HoldKind(hold), TaskControl: control}
+		var err error
+		if maxFailures != "" {
+			if r.MaxFailures, err = procfleet.ParseAmount(maxFailures); err != nil {
+				return client.Task{}, command.Usagef("--max-failures: %w", err)
+			}
+		}
+		return c.ResumeTask(ctx, id, r)
+	}
+	cmd := newTaskControl(f, resume, f.planControl("resumed"), always("resumed"))
+	cmd.Use, cmd.Short = "resume ID...", "Resume paused tasks, or end a hold of a rollout"
+	cmd.Long = `Resume paused tasks. With --hold, end a hold of rollouts: budget after too many failures, with a higher --max-failures, or
+stalled after a time without progress. A rollout that waits for an approval goes on with "procfleet task approve".`
+	cmd.Example = `  procfleet task resume GSETASK:20260102030405:6789
+  procfleet task resume GSETASK:20260102030405:6789 --hold budget --max-failures 5%`
+	cmd.Flags().StringVar(&hold, "hold", "", "hold to end: operator, budget or stalled (default operator)")
+	cmd.Flags().StringVar(&maxFailures, "max-failures", "", "failed hosts to tolerate, as a number or percentage")
+	return cmd
+}
+
+func newTaskApprove(f *taskFlags) *cobra.Command {
+	var stage int
+	approve := func(c *client.Client, ctx context.Context, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		number := stage
+		if number == 0 {
+			task, err := c.Task(ctx, id)
+			if err != nil {
+				return task, err
+			}
+			if task.Rollout == nil {
+				return task, errors.New("the task has no rollout")
+			}
+			number, control.IfSeq = task.Rollout.Stage, &task.Seq
+		}
+		return c.ApproveTask(ctx, id, client.TaskApproval{Stage: number, TaskControl: control})
+	}
+	cmd := newTaskControl(f, approve, f.planControl("approved"), always("approved"))
+	cmd.Use, cmd.Short = "approve ID...", "Approve the ended stage of rollouts"
+	cmd.Long = `Approve the stage of rollouts that has ended, so that the next stage begins. The rollout must wait for an approval, see
+--approve of the commands that operate processes.`
+	cmd.Example = `  procfleet task approve GSETASK:20260102030405:6789 --reason "the canary is healthy"`
+	cmd.Flags().IntVar(&stage, "stage", 0, "number of the stage, from 1 (default: the current one)")
 	return cmd
 }
 

@@ -26,14 +26,17 @@ const (
 // Reading is the action that every read-only call requires.
 const Reading = string(procfleet.ActionStatus)
 
+// Approval is the action of a caller that approves the stages of rollouts.
+const Approval = "approve"
+
 // Actions returns the names of all actions that an application can be limited to: the
-// process operations, [Registration], [Catalogue] and [Output].
+// process operations, [Registration], [Catalogue], [Output] and [Approval].
 func Actions() []string {
 	var names []string
 	for _, a := range procfleet.Actions() {
 		names = append(names, string(a))
 	}
-	return append(names, Registration, Catalogue, Output)
+	return append(names, Registration, Catalogue, Output, Approval)
 }
 
 // Application is a caller of the dispatcher, with its credentials and permissions.

@@ -132,15 +132,17 @@ type Transition string
 
 // Transitions of a task.
 const (
-	PauseTask  Transition = "pause"
-	ResumeTask Transition = "resume"
-	CancelTask Transition = "cancel"
-	RetryTask  Transition = "retry"
+	PauseTask   Transition = "pause"
+	ResumeTask  Transition = "resume"
+	ApproveTask Transition = "approve"
+	CancelTask  Transition = "cancel"
+	RetryTask   Transition = "retry"
 )
 
 // TaskControl requests a transition of a task. IfSeq is the expected
 // [procfleet.Task.Seq]; nil accepts any. Mode is set for [CancelTask] only, Hosts for [CancelTask]
-// and [RetryTask], States and Planned for [RetryTask]; empty Hosts means all.
+// and [RetryTask], States and Planned for [RetryTask]; empty Hosts means all. Hold and MaxFailures
+// are set for [ResumeTask] only, Stage for [ApproveTask].
 type TaskControl struct {
 	Task       procfleet.TaskID
 	Transition Transition
@@ -148,8 +150,12 @@ type TaskControl struct {
 	States     []procfleet.State
 	Hosts      []procfleet.Host
 	Planned    bool // only the plan of the retry is requested
-	Reason     string
-	IfSeq      *int
+	Hold       procfleet.HoldKind
+	// MaxFailures is the number of failed hosts that a rollout tolerates from now on.
+	MaxFailures procfleet.Amount
+	Stage       int // number of the stage that is approved, from 1
+	Reason      string
+	IfSeq       *int
 }
 
 // Watch is the endpoint that streams the changes of one task as server-sent events until

@@ -8,12 +8,39 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// decodeTaskControl returns the decoder of a pause or resume. The body may be empty.
-func decodeTaskControl(transition Transition) func(*Request) (TaskControl, error) {
-	return func(r *Request) (TaskControl, error) {
-		var body v1.TaskControl
-		return decodeControl(r, transition, &body, &body)
+// decodeTaskPause decodes a pause. The body may be empty.
+func decodeTaskPause(r *Request) (TaskControl, error) {
+	var body v1.TaskControl
+	return decodeControl(r, PauseTask, &body, &body)
+}
+
+// decodeTaskResume decodes a resume. The body may be empty.
+func decodeTaskResume(r *Request) (TaskControl, error) {
+	var body v1.TaskResume
+	q, err := decodeControl(r, ResumeTask, &body, &body.TaskControl)
+	q.Hold, q.MaxFailures = body.Hold, body.MaxFailures
+	switch {
+	case q.Hold == procfleet.HoldApproval:
+		err = errors.Join(err, invalid("hold", "is approval, which ends with an approval of the stage"))
+	case q.Hold == "":
+		q.Hold = procfleet.HoldOperator
+	case q.Hold != procfleet.HoldOperator && q.Hold != procfleet.HoldBudget && q.Hold != procfleet.HoldStalled:
+		err = errors.Join(err, invalid("hold", "is not operator, budget or stalled"))
 	}
+	if q.MaxFailures.Given() != (q.Hold == procfleet.HoldBudget) {
+		err = errors.Join(err, invalid("max_failures", "is for the hold budget, which needs it"))
+	}
+	return q, err
+}
+
+// decodeTaskApproval decodes an approval.
+func decodeTaskApproval(r *Request) (TaskControl, error) {
+	var body v1.TaskApproval
+	q, err := decodeControl(r, ApproveTask, &body, &body.TaskControl)
+	if q.Stage = body.Stage; q.Stage < 1 && err == nil {
+		err = invalid("stage", "is not the number of a stage, from 1")
+	}
+	return q, err
 }
 
 // decodeTaskCancel decodes a cancel. The body may be empty.

@@ -50,9 +50,30 @@ func newNativeTask(t *procfleet.Task) v1.Task {
 	if t.Held() {
 		n.Hold = &v1.Hold{Kind: t.Hold.Kind, Reason: t.Hold.Reason, Since: t.Hold.Since}
 	}
+	n.Rollout = newNativeRollout(t.Rollout)
 	n.RetryOf, n.RetriedBy = t.RetryOf, t.RetriedBy
 	if t.Canceled() {
 		n.Cancel = &v1.Cancel{Mode: t.Cancel.Mode, Reason: t.Cancel.Reason, Since: t.Cancel.Since}
+	}
+	return n
+}
+
+func newNativeRollout(r *procfleet.Rollout) *v1.Rollout {
+	if r == nil {
+		return nil
+	}
+	n := &v1.Rollout{
+		Window: r.Window, Hosts: r.Plan.Units(), Released: r.Released, Active: r.Active, Failed: r.Failed,
+		Stage: r.Stage + 1, Phase: r.Phase, Since: r.Since, OnFailure: cmp.Or(r.Plan.OnFailure, procfleet.OnFailureHold),
+	}
+	if r.Failures != procfleet.AnyFailures {
+		n.MaxFailures = &r.Failures
+	}
+	for _, s := range r.Plan.Stages {
+		n.Stages = append(n.Stages, v1.RolloutStage{Hosts: s.Units})
+	}
+	if r.Hold.Kind != "" {
+		n.Hold = &v1.Hold{Kind: r.Hold.Kind, Since: r.Hold.Since}
 	}
 	return n
 }

@@ -39,7 +39,7 @@ func (l *Load) pause(submitting, working context.Context, c *client.Client, id p
 	_ = rest(submitting, pauseFor)
 	p.Resumed.From = time.Now()
 	for working.Err() == nil {
-		if _, err := c.ResumeTask(working, id, client.TaskControl{}); err == nil || ended(err) {
+		if _, err := c.ResumeTask(working, id, client.TaskResume{}); err == nil || ended(err) {
 			break
 		}
 		_ = rest(working, l.cfg.Between)
