@@ -63,6 +63,7 @@ type Amount struct {
 	Number  float64
 	Percent bool
 	given   bool
+	problem string // of an amount that could not be decoded
 }
 
 // ParseAmount reads an amount: an integer, or a number up to 100 before a percent sign.
@@ -91,16 +92,29 @@ func (a Amount) String() string {
 	return text
 }
 
-// UnmarshalJSON reads a number or a string.
-func (a *Amount) UnmarshalJSON(data []byte) (err error) {
+// UnmarshalJSON reads a number or a string. It keeps an error for [Amount.Validate], which names
+// the field.
+func (a *Amount) UnmarshalJSON(data []byte) error {
 	text := string(data)
 	if text != "" && text[0] == '"' {
 		if err := json.Unmarshal(data, &text); err != nil {
 			return err
 		}
 	}
-	*a, err = ParseAmount(text)
-	return err
+	read, err := ParseAmount(text)
+	if err != nil {
+		read = Amount{given: true, problem: err.Error()}
+	}
+	*a = read
+	return nil
+}
+
+// Validate returns a [FieldError] for an amount that could not be decoded.
+func (a Amount) Validate(field string) error {
+	if a.problem == "" {
+		return nil
+	}
+	return &FieldError{field, a.problem}
 }
 
 // MarshalJSON writes a string.
@@ -131,8 +145,15 @@ func (p *RolloutPolicy) Validate() error {
 			errs = append(errs, &FieldError{field, fmt.Sprintf(format, args...)})
 		}
 	}
+	errs = append(errs, p.MaxConcurrency.Validate("max_concurrency"))
+	if p.MaxFailures != nil {
+		errs = append(errs, p.MaxFailures.Validate("max_failures"))
+	}
 	wrong(p.Max < 0, "max", "is negative")
 	wrong(len(p.Ramp) > MaxRamp, "ramp", "has %d stages, at most %d are allowed", len(p.Ramp), MaxRamp)
+	for _, upto := range p.Ramp {
+		errs = append(errs, upto.Validate("ramp"))
+	}
 	for i := 1; i < len(p.Ramp); i++ {
 		before, next := p.Ramp[i-1], p.Ramp[i]
 		wrong(next.Percent == before.Percent && next.Number <= before.Number, "ramp", "%s does not exceed %s before it", next, before)

@@ -30,7 +30,7 @@ func spec(name string) procfleet.ProcessSpec {
 }
 
 func mustCut(t interface{ Fatal(...any) }, ops []procfleet.Operation) *plan {
-	p, err := cut(ops)
+	p, err := cut(ops, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestCutBoundsTheBytesOfAChunk(t *testing.T) {
 	}
 	huge := spec("huge")
 	huge.Control.Environment = map[string]string{"A": strings.Repeat("x", chunkBytes)}
-	_, err := cut([]procfleet.Operation{{Action: procfleet.ActionStart, Process: huge, Targets: ops[0].Targets}})
+	_, err := cut([]procfleet.Operation{{Action: procfleet.ActionStart, Process: huge, Targets: ops[0].Targets}}, nil)
 	if f, ok := errors.AsType[*dialect.Error](err); !ok || f.Kind != dialect.TooLarge {
 		t.Errorf("a spec above the size of a chunk: %v", err)
 	}
@@ -255,7 +255,7 @@ func TestASmallRequestThatComesToVeryMuchIsRefused(t *testing.T) {
 		fmt.Sprintf("are in %d cloud areas", maxChunks+1): {{Action: procfleet.ActionStatus, Process: spec("p"), Targets: areas}},
 	} {
 		var large *dialect.Error
-		if _, err := cut(operations); !errors.As(err, &large) || !strings.Contains(large.Problem, want) {
+		if _, err := cut(operations, nil); !errors.As(err, &large) || !strings.Contains(large.Problem, want) {
 			t.Errorf("%v, want an error that says %q", err, want)
 		}
 	}

@@ -85,7 +85,7 @@ type Task struct {
 	// Cancel is nil unless the task was canceled.
 	Cancel *Cancel `json:"cancel"`
 	// Rollout is nil unless the hosts are released gradually.
-	Rollout *Rollout `json:"rollout,omitempty"`
+	Rollout *Rollout `json:"rollout"`
 	// RetryOf is the task whose items this task repeats; empty if it is no retry.
 	RetryOf procfleet.TaskID `json:"retry_of,omitempty"`
 	// RetriedBy lists the retries of the task, in their order.

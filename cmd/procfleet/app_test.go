@@ -95,7 +95,7 @@ func TestAppAddRefusesWhatNobodyWouldUnderstand(t *testing.T) {
 	}{
 		{[]string{"shop"}, "name the file with --apps"},
 		{[]string{"a.b", "--apps", file}, "letters, digits, - and _"},
-		{[]string{"shop", "--actions", "start,fly", "--apps", file}, "start, stop, status, supervise, release, restart, reload, kill, registration, catalogue, output, and * for all"},
+		{[]string{"shop", "--actions", "start,fly", "--apps", file}, "start, stop, status, supervise, release, restart, reload, kill, registration, catalogue, output, approve, and * for all"},
 		{[]string{"shop", "--actions", "", "--apps", file}, "--actions: is empty"},
 		{[]string{"shop", "--biz", "1,*", "--apps", file}, "--biz: * includes every name"},
 		{[]string{"shop", "--secret", "two words", "--apps", file}, "--secret: "},

@@ -27,6 +27,7 @@ func decodeTaskResume(r *Request) (TaskControl, error) {
 	case q.Hold != procfleet.HoldOperator && q.Hold != procfleet.HoldBudget && q.Hold != procfleet.HoldStalled:
 		err = errors.Join(err, invalid("hold", "is not operator, budget or stalled"))
 	}
+	err = errors.Join(err, q.MaxFailures.Validate("max_failures"))
 	if q.MaxFailures.Given() != (q.Hold == procfleet.HoldBudget) {
 		err = errors.Join(err, invalid("max_failures", "is for the hold budget, which needs it"))
 	}

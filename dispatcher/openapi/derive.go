@@ -16,7 +16,7 @@ import (
 // determines the properties, their types and whether they are required; the schema in
 // the file adds descriptions and constraints.
 var goTypes = typesByName(
-	v1.TaskRequest{}, v1.Operation{}, v1.TaskCreated{}, v1.TaskPage{}, v1.Task{}, v1.ResultPage{}, v1.Result{}, v1.Plan{}, v1.Failure{},
+	v1.TaskRequest{}, v1.Operation{}, v1.TaskCreated{}, v1.TaskResume{}, v1.TaskApproval{}, v1.TaskPage{}, v1.Task{}, v1.ResultPage{}, v1.Result{}, v1.Plan{}, v1.Failure{},
 	v1.Targets{}, v1.RegisterRequest{}, v1.ProcessRequest{}, v1.Identity{}, v1.Outcomes{},
 	v1.Process{}, v1.ProcessPage{}, v1.ProcessList{}, v1.Reported{}, v1.GroupsRequest{}, v1.GroupsQuery{}, v1.Group{}, v1.HostGroupsList{},
 	v1.HostPage{}, v1.FleetProcessPage{}, v1.AuditPage{}, v1.OutputPage{}, v1.Agent{}, v1.AgentList{}, v1.BindRequest{}, v1.BindingList{},
@@ -45,6 +45,7 @@ type deriver struct {
 var requestSchemas = deriver{closed: true, components: map[reflect.Type]string{
 	reflect.TypeFor[procfleet.Host]():        "Host",
 	reflect.TypeFor[procfleet.Duration]():    "Duration",
+	reflect.TypeFor[procfleet.Amount]():      "Amount",
 	reflect.TypeFor[procfleet.ProcessSpec](): "ProcessRequest",
 	reflect.TypeFor[v1.Identity]():           "Identity",
 	reflect.TypeFor[v1.Operation]():          "OperationRequest",

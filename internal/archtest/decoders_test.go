@@ -38,6 +38,7 @@ const ownRecord = "a record of this agent's journal, behind a checksum: agent/jo
 // with its package, or "-" and the reason why no fuzz target is needed. The search finds only functions
 // that use a library; hand-written parsers are added by hand.
 var decoders = map[string]string{
+	".Amount.UnmarshalJSON":   "dispatcher/dialect.FuzzDecode",
 	".Duration.UnmarshalJSON": "dispatcher/dialect.FuzzDecode catalog/internal/pack.FuzzReadSpec",
 	".Host.UnmarshalText":     "dispatcher/dialect.FuzzDecode",
 	".ParseHost":              ".FuzzParseHost",
@@ -150,6 +151,7 @@ var decoders = map[string]string{
 	"taskstore/internal/pack.Page":       "taskstore/internal/pack.FuzzPage",
 
 	"taskstore/redisstore.readHead":         "taskstore/redisstore.FuzzReadTask",
+	"taskstore/redisstore.readRelease":      "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readItemCancels":  "taskstore/redisstore.FuzzReadItemCancels",
 	"taskstore/redisstore.readHold":         "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readLayout":       "taskstore/redisstore.FuzzReadTask",

@@ -54,8 +54,9 @@ var allowed = map[string][]string{
 	"worker/notify":                  {"", "taskstore", "internal/audit", "internal/bus", "internal/tlsfiles", "internal/tracecontext", "worker/metrics", "worker/storecall"},
 	"worker/collect":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/metrics", "worker/notify", "worker/storecall"},
 	"worker/deliver":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/storecall"},
-	"worker/sweep":                   {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/notify", "worker/storecall"},
-	"worker":                         {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tlsfiles", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/deliver", "worker/hosts", "worker/metrics", "worker/notify", "worker/storecall", "worker/sweep"},
+	"worker/release":                 {"", "catalog", "taskstore", "internal/bus", "worker/agentlink"},
+	"worker/sweep":                   {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/notify", "worker/release", "worker/storecall"},
+	"worker":                         {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tlsfiles", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/deliver", "worker/hosts", "worker/metrics", "worker/notify", "worker/release", "worker/storecall", "worker/sweep"},
 
 	"agent/proc":      {},
 	"agent/limits":    {},
@@ -170,7 +171,7 @@ var implementations = map[string][]string{
 // catalogUsers lists the packages that may import the contract of the catalog, besides
 // the catalog itself: the CMDB shape, what registers and selects processes, and what
 // stores reports of agents.
-var catalogUsers = []string{"dispatcher", "dispatcher/dialect", "worker/hosts", "worker/sweep", "internal/stores", "cmd/procfleet", "cmd/internal/bench"}
+var catalogUsers = []string{"dispatcher", "dispatcher/dialect", "worker/hosts", "worker/release", "worker/sweep", "internal/stores", "cmd/procfleet", "cmd/internal/bench"}
 
 // absent lists what a binary must not link: the agent runs on every host, and
 // a first build of procfleet compiles everything that it links.

@@ -72,6 +72,9 @@ type ChunkRef struct {
 	Cloud procfleet.CloudArea `json:"cloud"`
 	// Upto selects the items of the grant of a rollout with this end; 0 selects all items.
 	Upto int `json:"upto,omitempty"`
+	// Granted is the time of the grant in microseconds: a grant that a fail-over of the store
+	// lost is made again, and the stream must not drop it.
+	Granted int64 `json:"granted,omitempty"`
 	// Cancels: carry out the cancels of items of the chunk, and deliver nothing.
 	Cancels bool `json:"cancels,omitempty"`
 	// Advances: move the rollout of the task on, and deliver nothing.
@@ -155,7 +158,7 @@ func (r ChunkRef) message(ctx context.Context, round string) (*nats.Msg, error) 
 	case r.Advances:
 		round += "/advances"
 	case r.Upto > 0:
-		round += "/" + strconv.Itoa(r.Upto)
+		round += "/" + strconv.Itoa(r.Upto) + "/" + strconv.FormatInt(r.Granted, 10)
 	}
 	msg.Header.Set(jetstream.MsgIDHeader, string(r.Task)+"/"+strconv.Itoa(r.Chunk)+"/"+round)
 	tracecontext.Inject(ctx, msg.Header)

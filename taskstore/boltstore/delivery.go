@@ -33,7 +33,7 @@ func (t *tx) begin(id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error
 		return taskstore.Begun{}, err
 	}
 	from, to, grant := l.part(r, upto)
-	b := taskstore.Begun{Gate: t.gate(r, l, l.Marks[from:to]), Now: t.Now, Deadline: r.Deadline}
+	b := taskstore.Begun{Gate: t.gate(r, l, l.Marks[from:to]), Now: t.Now}
 	if grant != nil && b.Gate == taskstore.GateOpen && !t.Now.Before(grant.Deadline) {
 		b.Gate = taskstore.GateOverdue
 	}
@@ -41,9 +41,9 @@ func (t *tx) begin(id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error
 		return b, nil
 	}
 	begun := &l.Begun
+	b.Deadline = r.Deadline
 	if grant != nil {
-		begun = &grant.Begun
-		b.Deadline = earlier(b.Deadline, grant.Deadline)
+		begun, b.Deadline = &grant.Begun, earlier(r.Deadline, grant.Deadline)
 	}
 	if begun.IsZero() && b.Gate == taskstore.GateOpen {
 		*begun, r.State = t.Now, procfleet.TaskRunning

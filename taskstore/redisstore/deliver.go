@@ -71,7 +71,7 @@ if not begun and not h[6] then
     redis.call('HSET', KEYS[1], 'grants:' .. k, string.sub(grants, 2))
   end
 end
-return {h[6] and 'canceled' or 'open', time, begun or '', deadline, from, marks, h[7] or '', chunk, {unpack(h, 9, 6 + #ARGV)}}
+return {h[6] and 'canceled' or 'open', time, begun or '', deadline, tostring(from), marks, h[7] or '', chunk, {unpack(h, 9, 6 + #ARGV)}}
 `)
 
 // luaWriteMarks writes changed marks. It writes marks that are close to each other with

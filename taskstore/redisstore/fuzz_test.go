@@ -17,7 +17,9 @@ const fuzzTask procfleet.TaskID = "GSETASK:20261121053522:123456"
 
 // fuzzHead is a head as [layoutFields] has it, its values separated by lines.
 const fuzzHead = "running\ns\n2\n1\n1790000000000000\n1790000060000000\n1790604800000000\n\n1\n0\n\n\n" +
-	`1` + "\n" + `1790000010000000 {"k":"operator"}` + "\n\n1\n\n" + `{"a":["start"],"d":"native","o":{}}`
+	`1` + "\n" + `1790000010000000 {"k":"operator"}` + "\n\n1\n\n" +
+	`{"s":0,"p":"baking","t":"1790000010000000","w":2,"f":-1,"r":2,"a":0,"x":0,"h":"budget","ht":"1790000010000000","m":"0","c":"fF"}` + "\n" +
+	`{"a":["start"],"d":"native","o":{},"g":{"w":2,"f":-1,"c":["failed"],"s":[{"u":2,"c":1}],"t":60000000000}}`
 
 // headValues returns the values as the server replies them: a missing field is nil.
 func headValues(text string) []any {

@@ -454,6 +454,9 @@ func nativeTaskRows() map[string]row {
 		"native.retry":  func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // no item failed
 		"native.pause":  func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // the task is finished
 		"native.resume": func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) },
+		"native.approve": func(s *scene, r route) {
+			s.nativeOf(r, map[string]any{"stage": 1}, http.StatusConflict, new(any)) // the task has no rollout
+		},
 		"native.events": func(s *scene, r route) {
 			status, text, ok := s.call(r.method, r.path, "", nil)
 			if !ok || status != http.StatusOK || !bytes.Contains(text, []byte(`"state":"finished"`)) || !bytes.Contains(text, []byte("data: {")) {

@@ -167,7 +167,7 @@ func (r *Releaser) Publish(ctx context.Context, task *procfleet.Task, released [
 		if err != nil {
 			return err
 		}
-		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: g.Chunk, Lane: task.Lane, Cloud: cloud, Upto: g.Grant.Upto}
+		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: g.Chunk, Lane: task.Lane, Cloud: cloud, Upto: g.Grant.Upto, Granted: g.Grant.At.UnixMicro()}
 	}
 	if _, err := r.cfg.Bus.PublishChunks(ctx, refs, bus.GrantRound(task)); err != nil {
 		return fmt.Errorf("publish %d grants: %w", len(refs), err)
