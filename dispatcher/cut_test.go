@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -261,4 +262,54 @@ func TestASmallRequestThatComesToVeryMuchIsRefused(t *testing.T) {
 	}
 	mustCut(t, []procfleet.Operation{big("one")})
 	mustCut(t, []procfleet.Operation{{Action: procfleet.ActionStatus, Process: spec("p"), Targets: areas[1:]}})
+}
+
+func TestAChunkOfARolloutBelongsToOneStage(t *testing.T) {
+	t.Parallel()
+	var targets []procfleet.Target
+	for i := range 600 {
+		targets = append(targets, procfleet.Target{Host: host(t, fmt.Sprintf("%d:10.0.%d.%d", i%2, i/200, i%200+1))})
+	}
+	ops := []procfleet.Operation{
+		{Action: procfleet.ActionStart, Process: spec("a"), Targets: targets},
+		{Action: procfleet.ActionStart, Process: spec("b"), Targets: targets},
+	}
+	one, half := procfleet.Amount{}, procfleet.Amount{}
+	for text, amount := range map[string]*procfleet.Amount{"1": &one, "50%": &half} {
+		var err error
+		if *amount, err = procfleet.ParseAmount(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := cut(ops, &procfleet.RolloutPolicy{Ramp: []procfleet.Amount{one, half}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[procfleet.Host]bool{}
+	chunk := 0
+	for n, stage := range p.rollout.Stages {
+		hosts := map[procfleet.Host]bool{}
+		for ; chunk < stage.Chunks; chunk++ {
+			for _, it := range p.chunks[chunk].Items {
+				if it.Target.Host.Cloud != p.chunks[chunk].Cloud || seen[it.Target.Host] {
+					t.Fatalf("chunk %d of stage %d has %s", chunk, n, it.Target.Host)
+				}
+				hosts[it.Target.Host] = true
+			}
+		}
+		if len(hosts) != stage.Units || stage.Units != []int{1, 299, 300}[n] {
+			t.Errorf("stage %d has %d hosts, says %d", n, len(hosts), stage.Units)
+		}
+		maps.Copy(seen, hosts)
+	}
+	if chunk != len(p.chunks) || len(seen) != 600 {
+		t.Errorf("%d of %d chunks, %d hosts", chunk, len(p.chunks), len(seen))
+	}
+	huge := slices.Repeat([]procfleet.Operation{ops[0]}, procfleet.ChunkItems+1)
+	for i := range huge {
+		huge[i].Process = spec(fmt.Sprint("p", i))
+	}
+	if _, err := cut(huge, &procfleet.RolloutPolicy{}); failure(err).Kind != dialect.TooLarge {
+		t.Errorf("more processes on a host than fit into a chunk: %v", err)
+	}
 }

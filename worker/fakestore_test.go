@@ -158,6 +158,7 @@ func (s *fakeStore) Begin(_ context.Context, id procfleet.TaskID, chunk, _ int) 
 		return b, nil
 	}
 	c := f.chunks[chunk]
+	b.Deadline = f.task.Deadline
 	for i := range c.Items {
 		if !f.states[c.First+i].Final() {
 			b.Open = append(b.Open, i)

@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,14 +52,7 @@ func (r *taskRecord) undone(l *leg) bool {
 	return open(l.Marks)
 }
 
-func open(marks []byte) bool {
-	for _, m := range marks {
-		if openMark(m) {
-			return true
-		}
-	}
-	return false
-}
+func open(marks []byte) bool { return slices.ContainsFunc(marks, openMark) }
 
 // unit is a unit of a rollout, with its state before results are applied.
 type unit struct {
@@ -329,6 +323,7 @@ func (s *Store) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet
 		case procfleet.HoldApproval:
 			r.Seq-- // control counts the transition
 			t.nextStage(r)
+		case procfleet.HoldStalled, procfleet.HoldOperator:
 		}
 		return nil
 	})

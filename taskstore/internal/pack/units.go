@@ -40,11 +40,11 @@ func UnitEnd(units string, i int) int {
 
 // CountedMarks returns the marks of the states that make a unit of a rollout a failed one.
 func CountedMarks(p *procfleet.RolloutPlan) string {
-	marks := ""
+	var marks strings.Builder
 	for _, s := range p.Count {
-		marks += Marks(s)
+		marks.WriteString(Marks(s))
 	}
-	return marks
+	return marks.String()
 }
 
 // NewRollout returns a rollout at its begin.
