@@ -158,6 +158,7 @@ type (
 	TaskResume       = v1.TaskResume
 	TaskApproval     = v1.TaskApproval
 	Rollout          = v1.Rollout
+	PlannedRollout   = v1.PlannedRollout
 	TaskRetry        = v1.TaskRetry
 	Cancel           = v1.Cancel
 	Hold             = v1.Hold

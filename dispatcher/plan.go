@@ -7,6 +7,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
 // plan runs the steps of acceptance that precede storing the task, and stores nothing.
@@ -28,7 +29,7 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, er
 		return nil, err
 	}
 	if p.Refusal == "" {
-		p.Items = cut.items
+		p.Items, p.Rollout = cut.items, dialect.PlannedRollout(cut.rollout)
 	}
 	return p, a.addAgents(ctx, p)
 }

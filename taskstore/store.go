@@ -182,7 +182,7 @@ type Rollouts interface {
 	// EndHold ends the hold of the given kind, as the calls of [Control] do. It succeeds and
 	// changes nothing if the rollout has no such hold. A hold of a gate ends its stage. The
 	// end of [procfleet.HoldBudget] sets Failures; if more units have failed, EndHold returns
-	// [ErrFailures] and changes nothing.
+	// the unchanged task and [ErrFailures].
 	EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error)
 }
 

@@ -106,17 +106,15 @@ func (t *Task) Succeeded() bool {
 // Rollout is the progress of a task whose hosts are released gradually; see
 // [procfleet.Rollout].
 type Rollout struct {
-	Window      int                    `json:"window"`       // maximum number of hosts at work
-	MaxFailures *int                   `json:"max_failures"` // failed hosts that are tolerated; nil = all
-	Hosts       int                    `json:"hosts"`
-	Released    int                    `json:"released"` // hosts that were released
-	Active      int                    `json:"active"`   // released hosts with open items
-	Failed      int                    `json:"failed"`   // failed hosts
-	Stages      []RolloutStage         `json:"stages"`   // never empty
-	Stage       int                    `json:"stage"`    // number of the current stage, from 1
-	Phase       procfleet.RolloutPhase `json:"phase"`    // phase of the current stage
-	Since       time.Time              `json:"since"`    // begin of the phase
-	OnFailure   procfleet.OnFailure    `json:"on_failure"`
+	PlannedRollout
+	Hosts     int                    `json:"hosts"`
+	Released  int                    `json:"released"` // hosts that were released
+	Active    int                    `json:"active"`   // released hosts with open items
+	Failed    int                    `json:"failed"`   // failed hosts
+	Stage     int                    `json:"stage"`    // number of the current stage, from 1
+	Phase     procfleet.RolloutPhase `json:"phase"`    // phase of the current stage
+	Since     time.Time              `json:"since"`    // begin of the phase
+	OnFailure procfleet.OnFailure    `json:"on_failure"`
 	// Hold is nil unless the rollout waits for a caller: it releases no hosts.
 	Hold *Hold `json:"hold"`
 }
@@ -238,6 +236,15 @@ type Plan struct {
 	// Problems are never nil.
 	Operations []PlannedOperation `json:"operations"`
 	Problems   []PlanProblem      `json:"problems"`
+	// Rollout is nil unless the hosts would be released gradually.
+	Rollout *PlannedRollout `json:"rollout,omitempty"`
+}
+
+// PlannedRollout has the limits and stages of a [Rollout] that would begin.
+type PlannedRollout struct {
+	Window      int            `json:"window"`       // maximum number of hosts at work
+	MaxFailures *int           `json:"max_failures"` // failed hosts that are tolerated; nil = all
+	Stages      []RolloutStage `json:"stages"`       // never empty
 }
 
 // PlannedOperation is one action on one process.

@@ -48,6 +48,10 @@ func (f *opFlags) showPlan(cmd *cobra.Command, s client.Submission) error {
 // writePlan writes the totals, then processes, hosts and problems.
 func writePlan(out io.Writer, p *client.Plan) error {
 	_, err := fmt.Fprintf(out, "planned: %d items on %d hosts, %d of them without an agent\n", p.Items, p.Hosts, p.WithoutAgent)
+	if p.Rollout != nil {
+		_, wrote := fmt.Fprintln(out, "rollout: "+plannedRolloutText(p.Rollout))
+		err = errors.Join(err, wrote)
+	}
 	if len(p.Operations) > 0 {
 		err = errors.Join(err, writePlannedProcesses(out, p.Operations), writePlannedHosts(out, p.Operations))
 	}
@@ -55,6 +59,19 @@ func writePlan(out io.Writer, p *client.Plan) error {
 		err = errors.Join(err, writeProblems(out, p.Problems))
 	}
 	return err
+}
+
+// plannedRolloutText returns a text like "at most 20 hosts at work, 4 failed hosts tolerated, hosts by stage: 1, 9, 190".
+func plannedRolloutText(r *client.PlannedRollout) string {
+	failures := "all failures"
+	if r.MaxFailures != nil {
+		failures = fmt.Sprintf("%d failed hosts", *r.MaxFailures)
+	}
+	var stages []string
+	for _, s := range r.Stages {
+		stages = append(stages, fmt.Sprint(s.Hosts))
+	}
+	return fmt.Sprintf("at most %d hosts at work, %s tolerated, hosts by stage: %s", r.Window, failures, strings.Join(stages, ", "))
 }
 
 func writePlannedProcesses(out io.Writer, operations []client.PlannedOperation) error {

@@ -109,15 +109,18 @@ func countsText(t client.Task) string {
 	if len(parts) > 0 {
 		text += ": " + strings.Join(parts, ", ")
 	}
-	return text + rolloutText(t.Rollout)
+	if t.Rollout != nil {
+		text += "; " + rolloutText(t.Rollout)
+	}
+	return text
 }
 
-// rolloutText returns a text like "; stage 1/3, 5 of 20 hosts released, 2 at work, 1 failed (2 tolerated), held: budget".
+// rolloutText returns a text like "stage 1/3, 5 of 20 hosts released, 2 at work, 1 failed (2 tolerated), held: budget".
 func rolloutText(r *client.Rollout) string {
 	if r == nil {
 		return ""
 	}
-	text := fmt.Sprintf("; stage %d/%d, %d of %d hosts released, %d at work", r.Stage, len(r.Stages), r.Released, r.Hosts, r.Active)
+	text := fmt.Sprintf("stage %d/%d, %d of %d hosts released, %d at work", r.Stage, len(r.Stages), r.Released, r.Hosts, r.Active)
 	if r.MaxFailures != nil {
 		text += fmt.Sprintf(", %d failed (%d tolerated)", r.Failed, *r.MaxFailures)
 	}

@@ -5,6 +5,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/client"
 )
 
 func TestProgressInAPipeIsPlainLines(t *testing.T) {
@@ -61,5 +65,25 @@ func TestProgressFitsTheTerminal(t *testing.T) {
 		if got := fit(half, time.Second, width); got != want {
 			t.Errorf("%d: %q, want %q", width, got, want)
 		}
+	}
+}
+
+func TestProgressOfARolloutShowsStageWindowAndBudget(t *testing.T) {
+	t.Parallel()
+	failures := 2
+	r := client.Rollout{PlannedRollout: client.PlannedRollout{Window: 3, MaxFailures: &failures, Stages: []v1.RolloutStage{{Hosts: 1}, {Hosts: 19}}}, Hosts: 20, Released: 6, Active: 3, Failed: 1, Stage: 2}
+	if got, want := rolloutText(&r), "stage 2/2, 6 of 20 hosts released, 3 at work, 1 failed (2 tolerated)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	r.Stage, r.Phase, r.MaxFailures = 1, procfleet.PhaseBaking, nil
+	if got, want := rolloutText(&r), "stage 1/2, 6 of 20 hosts released, 3 at work, baking"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	r.Hold = &client.Hold{Kind: procfleet.HoldBudget}
+	if got := rolloutText(&r); !strings.HasSuffix(got, ", held: budget") {
+		t.Errorf("got %q", got)
+	}
+	if got, want := plannedRolloutText(&client.PlannedRollout{Window: 3, Stages: r.Stages}), "at most 3 hosts at work, all failures tolerated, hosts by stage: 1, 19"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -196,6 +196,7 @@ func writeTask(out io.Writer, t client.Task) error {
 		{"reason", t.RejectReason},
 		{"paused", holdText(t.Hold)},
 		{"canceled", cancelText(t.Cancel)},
+		{"rollout", rolloutText(t.Rollout)},
 		{"retry of", string(t.RetryOf)},
 		{"retried by", retriesText(&t)},
 	} {

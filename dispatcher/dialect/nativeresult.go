@@ -63,19 +63,34 @@ func newNativeRollout(r *procfleet.Rollout) *v1.Rollout {
 		return nil
 	}
 	n := &v1.Rollout{
-		Window: r.Window, Hosts: r.Plan.Units(), Released: r.Released, Active: r.Active, Failed: r.Failed,
+		PlannedRollout: *PlannedRollout(&r.Plan),
+		Hosts:          r.Plan.Units(), Released: r.Released, Active: r.Active, Failed: r.Failed,
 		Stage: r.Stage + 1, Phase: r.Phase, Since: r.Since, OnFailure: cmp.Or(r.Plan.OnFailure, procfleet.OnFailureHold),
 	}
-	if r.Failures != procfleet.AnyFailures {
-		n.MaxFailures = &r.Failures
-	}
-	for _, s := range r.Plan.Stages {
-		n.Stages = append(n.Stages, v1.RolloutStage{Hosts: s.Units})
-	}
+	n.Window, n.MaxFailures = r.Window, tolerated(r.Failures)
 	if r.Hold.Kind != "" {
 		n.Hold = &v1.Hold{Kind: r.Hold.Kind, Since: r.Hold.Since}
 	}
 	return n
+}
+
+// PlannedRollout returns the limits and stages of a rollout; nil without one.
+func PlannedRollout(p *procfleet.RolloutPlan) *v1.PlannedRollout {
+	if p == nil {
+		return nil
+	}
+	planned := &v1.PlannedRollout{Window: p.Window, MaxFailures: tolerated(p.Failures)}
+	for _, s := range p.Stages {
+		planned.Stages = append(planned.Stages, v1.RolloutStage{Hosts: s.Units})
+	}
+	return planned
+}
+
+func tolerated(failures int) *int {
+	if failures == procfleet.AnyFailures {
+		return nil
+	}
+	return &failures
 }
 
 func nativeShowTask(_ *procfleet.TaskID, t *procfleet.Task, _ string) Reply { return nativeEvent(t) }

@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/procfleet/procfleet"
@@ -107,7 +108,11 @@ func (s *Store) control(ctx context.Context, id procfleet.TaskID, seq int, alrea
 			refused = taskstore.ErrSeq
 			return taskOf(r), nil
 		}
-		if err := transition(t, r); err != nil {
+		switch err := transition(t, r); {
+		case errors.Is(err, taskstore.ErrFailures):
+			refused = err
+			return taskOf(r), nil
+		case err != nil:
 			return procfleet.Task{}, err
 		}
 		r.Seq++

@@ -312,13 +312,12 @@ func (s *Store) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet
 	}
 	return s.control(ctx, id, seq, other, func(t *tx, r *taskRecord) error {
 		p := r.Rollout
-		p.Hold = procfleet.Hold{}
-		r.Progressed = t.Now
+		if kind == procfleet.HoldBudget && failures != procfleet.AnyFailures && failures < p.Failed {
+			return taskstore.ErrFailures
+		}
+		p.Hold, r.Progressed = procfleet.Hold{}, t.Now
 		switch kind {
 		case procfleet.HoldBudget:
-			if failures != procfleet.AnyFailures && failures < p.Failed {
-				return taskstore.ErrFailures
-			}
 			p.Failures = failures
 		case procfleet.HoldApproval:
 			r.Seq-- // control counts the transition

@@ -190,9 +190,11 @@ func budgetStops(ctx context.Context, t T, s Subject) {
 	if a.Task.Seq <= task.Seq || a.Task.Rollout.Failed != 2 {
 		t.Errorf("seq %d, %d failed", a.Task.Seq, a.Task.Rollout.Failed)
 	}
-	if _, err := s.EndHold(ctx, task.ID, procfleet.HoldBudget, 1, taskstore.AnySeq); !errors.Is(err, taskstore.ErrFailures) {
+	refused, err := s.EndHold(ctx, task.ID, procfleet.HoldBudget, 1, taskstore.AnySeq)
+	if !errors.Is(err, taskstore.ErrFailures) {
 		t.Errorf("resumed with a budget that is used up: %v", err)
 	}
+	equal(t, "the task after a refusal", refused, a.Task)
 	if _, err := s.EndHold(ctx, task.ID, procfleet.HoldBudget, 2, a.Task.Seq+1); !errors.Is(err, taskstore.ErrSeq) {
 		t.Errorf("resumed with another seq: %v", err)
 	}
