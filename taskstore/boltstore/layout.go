@@ -45,6 +45,7 @@ type taskRecord struct {
 	Key   []byte    // key in bucketKeys; nil without an idempotency key
 	// Progressed is when a unit of a rollout was last released or ended.
 	Progressed time.Time `json:",omitzero"`
+	NextGrant  int       `json:",omitzero"` // first chunk of a rollout whose items are not all granted
 }
 
 // leg is the delivery state of a chunk.

@@ -245,11 +245,7 @@ func (t *tx) nextStage(r *taskRecord) {
 func (t *tx) grant(ls *legs) (released []taskstore.GrantedItems, ended bool, err error) {
 	r := ls.task
 	p := r.Rollout
-	begin := 0
-	if p.Stage > 0 {
-		begin = p.Plan.Stages[p.Stage-1].Chunks
-	}
-	for chunk := begin; chunk < p.Plan.Stages[p.Stage].Chunks; chunk++ {
+	for chunk := r.NextGrant; chunk < p.Plan.Stages[p.Stage].Chunks; chunk++ {
 		l, err := ls.leg(chunk)
 		if err != nil {
 			return nil, false, err
@@ -275,6 +271,7 @@ func (t *tx) grant(ls *legs) (released []taskstore.GrantedItems, ended bool, err
 		if upto < len(l.Units) {
 			return released, false, nil
 		}
+		r.NextGrant = chunk + 1
 	}
 	return released, p.Active == 0, nil
 }

@@ -30,6 +30,7 @@ type release struct {
 	HoldSince  string                 `json:"ht,omitempty"`
 	Progressed string                 `json:"m"` // when a unit was last released or ended
 	Counted    string                 `json:"c"` // see [pack.CountedMarks]
+	Next       int                    `json:"n"` // first chunk whose items are not all granted
 }
 
 // releaseText returns the progress of a new rollout.
@@ -152,7 +153,8 @@ end
 -- clock stepped back, and is dated back.
 local function openGrants()
   for k = 0, h[7] - 1 do
-    local grants = redis.call('HGET', KEYS[1], 'grants:' .. k)
+    local first, past = itemsOf(h[3], k)
+    local grants = string.find(redis.call('GETRANGE', KEYS[2], first, past - 1), '[pd]') and redis.call('HGET', KEYS[1], 'grants:' .. k)
     if grants then
       local from, dated = 0, ''
       for upto, at, deadline, begun in string.gmatch(grants, '(%d+) (%d+) (%d+) (%d+)\n') do
@@ -169,20 +171,14 @@ end
 -- grant releases as many units of the current stage as the window permits. It returns whether
 -- all units of the stage have ended.
 local function grant()
-  local begin = r.s > 0 and plan.s[r.s].c or 0
-  for k = begin, plan.s[r.s + 1].c - 1 do
+  for k = r.n, plan.s[r.s + 1].c - 1 do
     local f = redis.call('HMGET', KEYS[1], 'units:' .. k, 'granted:' .. k, 'grants:' .. k)
-    local from = tonumber(f[2] or 0)
-    local upto = from
-    if from < #f[1] then
-      local first, past = itemsOf(h[3], k)
-      local marks = redis.call('GETRANGE', KEYS[2], first, past - 1)
-      while upto < #f[1] and r.a < r.w do
-        local past = unitEnd(f[1], upto)
-        if string.find(string.sub(marks, upto + 1, past), '[pd]') then r.a = r.a + 1 end
-        r.r = r.r + 1
-        upto = past
-      end
+    local from, first, past = tonumber(f[2] or 0), itemsOf(h[3], k)
+    local upto, marks = from, redis.call('GETRANGE', KEYS[2], first, past - 1)
+    while upto < #f[1] and r.a < r.w do
+      local stop = unitEnd(f[1], upto)
+      if string.find(string.sub(marks, upto + 1, stop), '[pd]') then r.a = r.a + 1 end
+      r.r, upto = r.r + 1, stop
     end
     if upto > from then
       local at, deadline = text(time), text(time + plan.t / 1000)
@@ -191,6 +187,7 @@ local function grant()
       r.m = at
     end
     if upto < #f[1] then return false end
+    r.n = k + 1
   end
   return r.a == 0
 end

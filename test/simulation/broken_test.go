@@ -86,6 +86,25 @@ func TestTaskThatNeverEndsIsFound(t *testing.T) {
 	found(t, &defect{store: &storeDefect{created: created}}, check.RuleEnds)
 }
 
+// TestTooWideAWindowIsFound lets the store release one host more than the window of a rollout.
+func TestTooWideAWindowIsFound(t *testing.T) {
+	found(t, &defect{store: &storeDefect{plan: func(p *procfleet.RolloutPlan) { p.Window++ }}}, check.RuleWindow)
+}
+
+// TestDeliveryWithoutAReleaseIsFound lets workers deliver the items of a rollout that the store has
+// not released.
+func TestDeliveryWithoutAReleaseIsFound(t *testing.T) {
+	begun := func(b *taskstore.Begun) {
+		if b.Task.Rollout != nil {
+			b.Open = nil
+			for i := range b.Chunk.Items {
+				b.Open = append(b.Open, i)
+			}
+		}
+	}
+	found(t, &defect{store: &storeDefect{begun: begun}}, check.RuleWindow)
+}
+
 // TestSweepThatDoesNotKeepUpIsFound lets the sweep visit one task of a shard every
 // two minutes.
 func TestSweepThatDoesNotKeepUpIsFound(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"github.com/procfleet/procfleet/worker/collect"
 	"github.com/procfleet/procfleet/worker/deliver"
 	"github.com/procfleet/procfleet/worker/notify"
+	"github.com/procfleet/procfleet/worker/release"
 )
 
 // history is one run of a fleet from a seed.
@@ -245,6 +246,7 @@ func (h *history) one(of []*node) *node { return of[h.random.IntN(len(of))] }
 var points = map[check.Kind][]string{
 	check.Dispatcher: {dispatcher.PointStored, dispatcher.PointRegistered, dispatcher.PointPublished},
 	check.Worker: {
+		release.PointGranted, release.PointRegistered,
 		deliver.PointBegun, deliver.PointRequested, deliver.PointBeforeDone, deliver.PointAfterDone,
 		collect.PointCollecting, collect.PointCollected, notify.PointBeforeNotify,
 	},

@@ -109,6 +109,8 @@ type client struct {
 type storeDefect struct {
 	due     func([]taskstore.Visit, time.Time) []taskstore.Visit
 	created func(context.Context, taskstore.Store, procfleet.TaskID)
+	plan    func(*procfleet.RolloutPlan)
+	begun   func(*taskstore.Begun)
 }
 
 func (s *store) connect() *client { return &client{Bolt: s.current, of: s} }
@@ -183,6 +185,11 @@ type created struct {
 
 func (c *client) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
 	var made procfleet.Task
+	if c.defect != nil && c.defect.plan != nil && d.Rollout != nil {
+		plan := *d.Rollout
+		c.defect.plan(&plan)
+		d.Rollout = &plan
+	}
 	r, err := write(ctx, c, func(s *stores.Bolt) (created, error) {
 		t, is, err := s.Create(ctx, d)
 		made = t
@@ -206,7 +213,11 @@ func (c *client) Reject(ctx context.Context, id procfleet.TaskID, reason string)
 }
 
 func (c *client) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error) {
-	return write(ctx, c, func(s *stores.Bolt) (taskstore.Begun, error) { return s.Begin(ctx, id, chunk, upto) })
+	b, err := write(ctx, c, func(s *stores.Bolt) (taskstore.Begun, error) { return s.Begin(ctx, id, chunk, upto) })
+	if d := c.defect; d != nil && d.begun != nil && b.Gate == taskstore.GateOpen {
+		d.begun(&b)
+	}
+	return b, err
 }
 
 func (c *client) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {

@@ -118,6 +118,18 @@ func (w *world) refused(err error) *Submission {
 	return s
 }
 
+// gradual makes the first task a rollout, and adds a poll after its commands began and before its
+// hosts end.
+func (w *world) gradual(window, released, active int) *TaskPoll {
+	w.Submissions[0].Window = window
+	for i := range w.TaskPolls[starting] {
+		w.TaskPolls[starting][i].Task.Rollout = &client.Rollout{Released: 2}
+	}
+	l := &w.TaskPolls[starting][1]
+	l.Task.Rollout = &client.Rollout{Released: released, Active: active}
+	return l
+}
+
 // ends edits the final results of an item in all readings.
 func (w *world) ends(id procfleet.TaskID, item int, edit func(*client.Result)) {
 	for _, reading := range w.ResultsPolls[id] {
@@ -405,6 +417,11 @@ var defects = []struct {
 		w.pause(starting, 1, 30)
 		w.runsAt(starting, 20, 20)
 	}},
+
+	{"a rollout has no progress", RuleWindow, func(w *world) { w.gradual(1, 2, 0).Task.Rollout = nil }},
+	{"a rollout has more hosts at work than its window", RuleWindow, func(w *world) { w.gradual(1, 2, 2) }},
+	{"a command runs on a host that is not released", RuleWindow, func(w *world) { w.gradual(2, 1, 1) }},
+	{"commands run on more hosts than the window", RuleWindow, func(w *world) { w.gradual(1, 2, 1) }},
 
 	{"a task does not name its retry", RuleLinked, func(w *world) {
 		w.retry()

@@ -36,6 +36,8 @@ type Submission struct {
 	// key. Key is then only its business, by which the load finds its task in the
 	// list. It may have no task; then none of its commands may have run.
 	Keyless bool
+	// Window, if not 0, makes the task a rollout with at most this number of hosts at work.
+	Window int
 	// Callback states that it requested a callback for the end of the task.
 	Callback bool
 	// Task is the id that the client got in the end. If the client got none, it is

@@ -313,6 +313,9 @@ func (l *Load) request(s *Submission) client.Submission {
 	if s.Callback {
 		r.Callback = l.calls.url(s)
 	}
+	if s.Window > 0 {
+		r.Rollout = &procfleet.RolloutPolicy{Max: s.Window}
+	}
 	for _, a := range s.Operations {
 		r.Operations = append(r.Operations, client.Operation{Action: a.Action, Process: a.spec(l.cfg.Folder), Hosts: a.Hosts})
 	}

@@ -62,6 +62,9 @@ func (p *plan) next() *Submission {
 		s.Operations = []Operation{p.once(s, 0, p.some(1))}
 	case draw < 50:
 		s.Operations = []Operation{p.once(s, 0, p.hosts)}
+		if !s.Keyless {
+			s.Window = p.random.IntN(len(p.hosts))
+		}
 	case draw < 58:
 		s.Operations = []Operation{p.competing(s)}
 	case draw < 66 && len(p.absent) > 0:

@@ -113,7 +113,7 @@ func (h *History) acceptances() map[procfleet.TaskID]time.Time {
 // deadline returns the deadline of a submission's task, without the slack.
 // A pause moves it.
 func (j *judge) deadline(s *Submission) time.Time {
-	return j.accepted[s.Task].Add(s.Timeout + j.h.held(s.Task))
+	return j.accepted[s.Task].Add(s.timeLimit() + j.h.held(s.Task))
 }
 
 // due returns the time by which a submission's task must be done. Workers may measure the
@@ -127,7 +127,7 @@ func (j *judge) due(s *Submission) time.Time {
 		}
 	}
 	for _, at := range j.h.StepsBack {
-		after := at.Add(2*(s.Timeout+j.h.held(s.Task)) + Slack)
+		after := at.Add(2*(s.timeLimit()+j.h.held(s.Task)) + Slack)
 		if at.After(j.accepted[s.Task]) && at.Before(due) && after.After(due) {
 			due = after
 		}

@@ -42,6 +42,7 @@ const (
 	RulePaused   Rule = "a paused task begins nothing"
 	RuleCanceled Rule = "no command of a canceled item ever ran"
 	RuleLinked   Rule = "a task and its retries name each other, and a retry has the items that it repeats"
+	RuleWindow   Rule = "a rollout has no more hosts at work than its window"
 	// RuleExplained is linearizability of each process on each host.
 	RuleExplained Rule = "one order of its commands explains every result of a process"
 )
@@ -50,7 +51,7 @@ const (
 var rules = []Rule{
 	RuleAccepted, RuleExists, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleProgress, RuleResult,
 	RuleFinal, RuleTwice, RuleRequested, RuleTrue, RuleNotLost, RuleState,
-	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleExplained,
+	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleExplained,
 }
 
 // Violation is a violated rule with the observation.
@@ -116,6 +117,7 @@ func (h *History) judge(marks []Mark) *judge {
 	j.paused(marks)
 	j.canceled(marks)
 	j.linked()
+	j.windows(marks)
 	j.finalStates()
 	return j
 }

@@ -1,0 +1,85 @@
+package check
+
+import (
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+// timeLimit returns the time that a submission's task may take at most. The hosts of a rollout have
+// the timeout one after the other, as many at a time as its window permits.
+func (s *Submission) timeLimit() time.Duration {
+	if s.Window == 0 {
+		return s.Timeout
+	}
+	waves := (s.units() + s.Window - 1) / s.Window
+	return time.Duration(waves) * (s.Timeout + releaseSlack)
+}
+
+// releaseSlack is the time by which a host may be released later than its predecessor has ended, or
+// end later than its timeout, while roles are dead.
+const releaseSlack = 30 * time.Second
+
+func (s *Submission) units() int {
+	hosts := map[procfleet.Host]bool{}
+	for _, a := range s.Operations {
+		for _, h := range a.Hosts {
+			hosts[h] = true
+		}
+	}
+	return len(hosts)
+}
+
+// windows checks that no rollout had more hosts at work than its window: neither by its own counters
+// nor by the commands that ran. Hosts whose commands began before a poll, and that had not ended by
+// then, were at work at the begin of the poll.
+func (j *judge) windows(marks []Mark) {
+	begun := map[procfleet.TaskID]map[procfleet.Host]time.Time{}
+	for _, m := range marks {
+		if m.Operation == automatic {
+			continue
+		}
+		of := begun[m.task()]
+		if of == nil {
+			of = map[procfleet.Host]time.Time{}
+			begun[m.task()] = of
+		}
+		if first, known := of[m.Host]; !known || m.At.Before(first) {
+			of[m.Host] = m.At
+		}
+	}
+	for _, s := range j.h.Submissions {
+		if s.Window == 0 || s.Task == "" {
+			continue
+		}
+		polls := j.h.TaskPolls[s.Task]
+		for i := range polls {
+			if l := &polls[i]; !l.Missing {
+				j.window(s, l, begun[s.Task])
+			}
+		}
+	}
+}
+
+func (j *judge) window(s *Submission, l *TaskPoll, begun map[procfleet.Host]time.Time) {
+	r := l.Task.Rollout
+	if r == nil {
+		j.broken(RuleWindow, s.Task, "%s: it has no rollout", l)
+		return
+	}
+	if r.Active > s.Window {
+		j.broken(RuleWindow, s.Task, "%s: %d hosts at work, the window is %d", l, r.Active, s.Window)
+	}
+	before := 0
+	for _, at := range begun {
+		if at.Before(l.From) {
+			before++
+		}
+	}
+	if before > r.Released {
+		j.broken(RuleWindow, s.Task, "%s: commands began on %d hosts, %d are released", l, before, r.Released)
+	}
+	if ended := l.Task.Items - l.Task.Counts.Open(); len(s.Operations) == 1 && before-ended > s.Window {
+		j.broken(RuleWindow, s.Task, "%s: commands began on %d hosts, %d have ended, the window is %d", l, before, ended, s.Window)
+	}
+}
