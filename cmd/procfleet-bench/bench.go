@@ -17,7 +17,7 @@ import (
 func benchmarks() []*cobra.Command {
 	return []*cobra.Command{
 		newFanout(), newSafety(), newSmall(), newEmbedded(), newAccept(), newPoll(),
-		newReports(), newFair(), newWorkers(), newPresence(), newSweep(), newSupervise(), newCancel(), newFleet(),
+		newReports(), newFair(), newWorkers(), newPresence(), newSweep(), newSupervise(), newCancel(), newFleet(), newRollout(),
 	}
 }
 
@@ -247,6 +247,20 @@ processor time of each part of the system.`,
 	flags.IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, one simulated agent each")
 	workersFlag(flags, &m.Workers, 1, 2, 4)
 	flags.DurationSliceVar(&m.Latencies, "latency", []time.Duration{0, 100 * time.Millisecond, time.Second}, "agent latencies, comma-separated")
+	return cmd
+}
+
+func newRollout() *cobra.Command {
+	m := &bench.Rollout{}
+	cmd, flags := systemCommand(m, 3, &cobra.Command{
+		Use: "rollout", Short: "Measure gradual tasks",
+		Long: `Measure gradual status tasks on many simulated hosts with different windows: how much of the window is in use, how soon a free
+place is used again, and the whole rollout.`,
+		Example: "  procfleet-bench rollout --start --windows 100,1000 --latency 1s",
+	})
+	flags.IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, one simulated agent each")
+	flags.IntSliceVar(&m.Windows, "windows", []int{100, 1000}, "hosts at work at most, comma-separated")
+	flags.DurationVar(&m.Latency, "latency", time.Second, "latency of the agents")
 	return cmd
 }
 

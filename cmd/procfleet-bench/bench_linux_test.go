@@ -36,6 +36,7 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share 
 		{"poll --items 1,300 --samples 2", []int{12}, ratio{"ratio", "median", "floor"}},
 		{"fair --tasks 2 --hosts 300 --samples 3 --area 300", []int{3, 2, 5}, ratio{"ratio", "the slowest has, %", "when the first has, %"}},
 		{"workers --hosts 300 --workers 1,2 --latency 10ms", []int{2}, ratio{}},
+		{"rollout --hosts 60 --windows 10,30 --latency 100ms", []int{2}, ratio{"ratio", "path", "floor"}},
 		{"presence --hosts 1200 --areas 5 --tasks 100", []int{9}, ratio{}},
 		{"sweep --tasks 200 --workers 1", []int{2}, ratio{"ratio", "visits, ms", "floor, ms"}},
 		{"reports --agents 100 --every 1s --for 2s", []int{1}, ratio{"ratio", "all CPU", "floor CPU"}},

@@ -29,7 +29,7 @@ var flagGroups = []struct{ title, flags string }{
 	{"Rollout", "approve bake hold max-concurrency max-failures on-failure progress-deadline ramp stage"},
 	{"Behavior", "auto-register dry-run for force gone idempotency-key interrupt keep plan reason replaces start timeout wait yes"},
 	{"Workload", "action agents area areas beside connections every hosts in-flight items kills latency operations processes report-every runs " +
-		"samples tasks up-processes workers"},
+		"samples tasks up-processes windows workers"},
 	{"Limits", "big-chunks drain max-body max-items max-items-in-hand slack small-chunks"},
 	{"Telemetry", "log-format log-level otlp pprof status-http trace-ratio"},
 	{"Output", "cursor follow format json limit output tail watch"},
