@@ -22,6 +22,8 @@ type RolloutPolicy struct {
 	// Ramp has the hosts that are released up to the end of each stage, ascending. A last stage
 	// with all hosts may be omitted. A fraction rounds up.
 	Ramp []Amount `json:"ramp,omitempty"`
+	// Shuffle releases the hosts in a random order, by default in that of the request.
+	Shuffle bool `json:"shuffle,omitempty"`
 	// MaxFailures is the number of failed hosts that is tolerated; a fraction rounds down. Nil
 	// tolerates all.
 	MaxFailures *Amount `json:"max_failures,omitempty"`

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -231,6 +232,9 @@ func (c *cutter) addStages(works []hostWork, policy *procfleet.RolloutPolicy) (*
 		if w := &works[i]; len(w.items) > procfleet.ChunkItems || c.bytes(w.items, nil) > chunkBytes {
 			return nil, tooLarge("%d processes on host %s in one rollout, at most %d are allowed; divide the request", len(w.items), w.place.host, procfleet.ChunkItems)
 		}
+	}
+	if policy.Shuffle {
+		rand.Shuffle(len(works), func(i, j int) { works[i], works[j] = works[j], works[i] }) //nolint:gosec // the order is not secret
 	}
 	plan := policy.Plan(len(works), 0)
 	for i := range plan.Stages {

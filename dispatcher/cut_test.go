@@ -305,6 +305,13 @@ func TestAChunkOfARolloutBelongsToOneStage(t *testing.T) {
 	if chunk != len(p.chunks) || len(seen) != 600 {
 		t.Errorf("%d of %d chunks, %d hosts", chunk, len(p.chunks), len(seen))
 	}
+	mixed, err := cut(ops, &procfleet.RolloutPolicy{Shuffle: true})
+	if err != nil || mixed.items != p.items {
+		t.Fatalf("%d items of %d: %v", mixed.items, p.items, err)
+	}
+	if first := mixed.chunks[0].Items; slices.IsSortedFunc(first, func(a, b procfleet.Item) int { return a.Target.Host.Addr.Compare(b.Target.Host.Addr) }) {
+		t.Error("256 items of shuffled hosts are in order")
+	}
 	huge := slices.Repeat([]procfleet.Operation{ops[0]}, procfleet.ChunkItems+1)
 	for i := range huge {
 		huge[i].Process = spec(fmt.Sprint("p", i))

@@ -16,7 +16,7 @@ type rolloutFlags struct {
 	ramp             []string
 	bake             time.Duration
 	progressDeadline time.Duration
-	approve          bool
+	approve, shuffle bool
 	onFailure        string
 }
 
@@ -24,6 +24,7 @@ func (f *rolloutFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.maxConcurrency, "max-concurrency", "", "hosts at work at most, as a number or percentage")
 	flags.StringVar(&f.maxFailures, "max-failures", "", "failed hosts to tolerate, as a number or percentage")
 	flags.StringSliceVar(&f.ramp, "ramp", nil, "hosts released up to each stage, such as 1,5%,100%")
+	flags.BoolVar(&f.shuffle, "shuffle", false, "release the hosts in a random order")
 	flags.DurationVar(&f.bake, "bake", 0, "time between the stages of --ramp")
 	flags.BoolVar(&f.approve, "approve", false, "wait for \"task approve\" after each stage")
 	flags.DurationVar(&f.progressDeadline, "progress-deadline", 0, "time without an ended host that holds the rollout")
@@ -32,7 +33,7 @@ func (f *rolloutFlags) register(flags *pflag.FlagSet) {
 
 // policy returns the policy that the flags describe; nil if none is set.
 func (f *rolloutFlags) policy() (*procfleet.RolloutPolicy, error) {
-	p := &procfleet.RolloutPolicy{OnFailure: procfleet.OnFailure(f.onFailure), Stage: procfleet.RolloutGate{
+	p := &procfleet.RolloutPolicy{Shuffle: f.shuffle, OnFailure: procfleet.OnFailure(f.onFailure), Stage: procfleet.RolloutGate{
 		Bake: procfleet.Duration(f.bake), ProgressDeadline: procfleet.Duration(f.progressDeadline),
 	}}
 	if f.approve {
@@ -61,8 +62,8 @@ func (f *rolloutFlags) policy() (*procfleet.RolloutPolicy, error) {
 	switch {
 	case p.MaxConcurrency.Given(), p.MaxFailures != nil, len(p.Ramp) > 0, f.progressDeadline != 0:
 		return p, nil
-	case f.bake != 0, f.approve, f.onFailure != "":
-		return nil, command.Usagef("--bake, --approve and --on-failure need --ramp, --max-concurrency or --max-failures")
+	case f.bake != 0, f.approve, f.shuffle, f.onFailure != "":
+		return nil, command.Usagef("--bake, --approve, --shuffle and --on-failure need --ramp, --max-concurrency or --max-failures")
 	}
 	return nil, nil //nolint:nilnil // nil is the policy of a task without a rollout
 }

@@ -92,6 +92,7 @@ func overlap(t *testing.T, all []proc) (most int) {
 // TestARolloutKeepsItsWindowWhicheverRoleIsKilled kills the dispatcher, workers at each step of a
 // release, and Redis. The window is never exceeded, no host is left out, and no command runs twice.
 func TestARolloutKeepsItsWindowWhicheverRoleIsKilled(t *testing.T) {
+	t.Parallel()
 	const hosts, perHost, window = 10, 2, 3
 	f := newFleet(t, hosts)
 	dying, first := f.dispatcher("", "--submissions=false")
@@ -124,6 +125,7 @@ func TestARolloutKeepsItsWindowWhicheverRoleIsKilled(t *testing.T) {
 // first host runs it, and the registrations of the others remain as they were. A good spec goes on
 // after the approval of its canary.
 func TestABadSpecIsStoppedAtTheCanary(t *testing.T) {
+	t.Parallel()
 	const hosts, perHost = 20, 2
 	f := newFleet(t, hosts)
 	_, c := f.dispatcher("")
