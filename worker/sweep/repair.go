@@ -121,7 +121,12 @@ func (s *Sweeper) revisit(ctx context.Context, id procfleet.TaskID, after time.D
 	return nil
 }
 
-func (s *Sweeper) busAvailable(now time.Time) bool { return now.UnixNano() >= s.busAgain.Load() }
+// busAvailable reports whether JetStream may be used. A time further ahead than any pause was
+// stored before the clock stepped back.
+func (s *Sweeper) busAvailable(now time.Time) bool {
+	left := time.Duration(s.busAgain.Load() - now.UnixNano())
+	return left <= 0 || left > s.cfg.Timing.RevisitMin
+}
 
 // repairSlots bounds the repairs of a worker by the items that they have in memory.
 // Tasks that are not overdue use at most half of the slots, so that tasks with slow

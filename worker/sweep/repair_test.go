@@ -1,6 +1,9 @@
 package sweep
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestRepairsThatAreNotOverdueLeaveHalfOfTheSlots(t *testing.T) {
 	t.Parallel()
@@ -24,5 +27,27 @@ func TestRepairsThatAreNotOverdueLeaveHalfOfTheSlots(t *testing.T) {
 	s.release(1000)
 	if !s.reserve(1, true) {
 		t.Error("released slots are not free")
+	}
+}
+
+// After an outage of JetStream the sweep pauses its use for RevisitMin. When the store's clock then
+// stepped back, it did so for the size of the step.
+func TestJetStreamIsUsedSoonAfterTheStoresClockSteppedBack(t *testing.T) {
+	t.Parallel()
+	s := New(Config{Timing: Timing{}.WithDefaults()})
+	again := time.Unix(1_000_000, 0)
+	s.busAgain.Store(again.UnixNano())
+	for _, c := range []struct {
+		now  time.Time
+		want bool
+	}{
+		{again.Add(-time.Second), false},
+		{again, true},
+		{again.Add(time.Hour), true},
+		{again.Add(-time.Hour), true},
+	} {
+		if got := s.busAvailable(c.now); got != c.want {
+			t.Errorf("%v from the end of the pause: available is %v", c.now.Sub(again), got)
+		}
 	}
 }
