@@ -70,6 +70,8 @@ type Config struct {
 	// Loads in virtual time need this, because that time does not pass during a
 	// search.
 	Unexplained bool
+	// Rollouts makes rollouts of some tasks.
+	Rollouts bool
 	// Log receives progress messages; default none.
 	Log func(format string, args ...any)
 }

@@ -38,13 +38,14 @@ type plan struct {
 	absent []procfleet.Host // hosts without an agent
 	light  []procfleet.Host // hosts of simulated agents
 	calls  bool             // callbacks are requested
+	rolls  bool             // some tasks are rollouts
 	made   int
 }
 
 func newPlan(cfg *Config) *plan {
 	return &plan{
 		random: rand.New(rand.NewPCG(cfg.Seed, 0)),
-		run:    cfg.Run, hosts: cfg.Hosts, absent: cfg.Absent, light: cfg.Light, calls: cfg.Callbacks != "",
+		run:    cfg.Run, hosts: cfg.Hosts, absent: cfg.Absent, light: cfg.Light, calls: cfg.Callbacks != "", rolls: cfg.Rollouts,
 	}
 }
 
@@ -62,7 +63,7 @@ func (p *plan) next() *Submission {
 		s.Operations = []Operation{p.once(s, 0, p.some(1))}
 	case draw < 50:
 		s.Operations = []Operation{p.once(s, 0, p.hosts)}
-		if !s.Keyless {
+		if p.rolls && !s.Keyless {
 			s.Window = p.random.IntN(len(p.hosts))
 		}
 	case draw < 58:
