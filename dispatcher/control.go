@@ -100,7 +100,10 @@ func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl, task 
 		return e.endRolloutHold(ctx, q, task)
 	}
 	if r := task.Rollout; r != nil && !task.Held() && r.Hold.Kind != "" {
-		return *task, conflict(q, "the rollout has the hold %s, not operator: end it by name", r.Hold.Kind)
+		if r.Hold.Kind == procfleet.HoldApproval {
+			return *task, conflict(q, "the task is not paused: stage %d of its rollout waits for an approval", r.Stage+1)
+		}
+		return *task, conflict(q, "the task is not paused: its rollout has the hold %s; name it as hold to end it", r.Hold.Kind)
 	}
 	resumed, err := e.api.store.Resume(ctx, q.Task, seqOf(q))
 	if err == nil {
@@ -111,8 +114,13 @@ func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl, task 
 
 // approveTask approves the stage of a rollout that has ended.
 func (e *exchange) approveTask(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (procfleet.Task, error) {
-	if r := task.Rollout; r == nil || r.Hold.Kind != procfleet.HoldApproval || r.Stage+1 != q.Stage {
-		return *task, conflict(q, "stage %d of the task does not wait for an approval", q.Stage)
+	switch r := task.Rollout; {
+	case r == nil:
+		return *task, conflict(q, "the task has no rollout")
+	case r.Hold.Kind != "" && r.Hold.Kind != procfleet.HoldApproval:
+		return *task, conflict(q, "stage %d does not wait for an approval: the rollout has the hold %s", q.Stage, r.Hold.Kind)
+	case r.Hold.Kind == "" || r.Stage+1 != q.Stage:
+		return *task, conflict(q, "stage %d does not wait for an approval: the current stage is %d of %d, phase %s", q.Stage, r.Stage+1, len(r.Plan.Stages), r.Phase)
 	}
 	if q.IfSeq == nil {
 		q.IfSeq = &task.Seq // approves this stage, and no later one
@@ -130,7 +138,7 @@ func (e *exchange) endRolloutHold(ctx context.Context, q *dialect.TaskControl, t
 	if errors.Is(err, taskstore.ErrFailures) {
 		return changed, &dialect.Error{
 			Kind: dialect.InvalidField, Field: "max_failures", Task: q.Task,
-			Problem: fmt.Sprintf("is %d hosts, but %d have failed", failures, changed.Rollout.Failed),
+			Problem: fmt.Sprintf("is %d of %d hosts, but %d have failed already: tolerate at least as many", failures, task.Rollout.Plan.Units(), changed.Rollout.Failed),
 		}
 	}
 	if err == nil {

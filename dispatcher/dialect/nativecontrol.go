@@ -28,8 +28,11 @@ func decodeTaskResume(r *Request) (TaskControl, error) {
 		err = errors.Join(err, invalid("hold", "is not operator, budget or stalled"))
 	}
 	err = errors.Join(err, q.MaxFailures.Validate("max_failures"))
-	if q.MaxFailures.Given() != (q.Hold == procfleet.HoldBudget) {
-		err = errors.Join(err, invalid("max_failures", "is for the hold budget, which needs it"))
+	switch budget := q.Hold == procfleet.HoldBudget; {
+	case budget && !q.MaxFailures.Given():
+		err = errors.Join(err, invalid("max_failures", "is required to end the hold budget: the number of failed hosts to tolerate from now on"))
+	case !budget && q.MaxFailures.Given():
+		err = errors.Join(err, invalid("max_failures", "is only for the hold budget"))
 	}
 	return q, err
 }
