@@ -171,7 +171,8 @@ type Advanced struct {
 // Rollouts is the part of a store that releases the items of tasks with a
 // [procfleet.RolloutPlan], and that ends the holds of rollouts. The store releases units in
 // the order of the items: as many as the window permits, at most up to the end of the current
-// stage. It releases no unit while the task is held, or after it was canceled or has ended.
+// stage. It releases no unit while the task is held, after its deadline, or after it was canceled
+// or has ended.
 type Rollouts interface {
 	// AdvanceRollout moves a rollout on as far as time and results permit: it releases units, ends
 	// stages, and sets the holds of gates and of missing progress. It returns the items that

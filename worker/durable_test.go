@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,6 +141,36 @@ func TestWithADurableStore(t *testing.T) {
 		id := d.accepted(time.Minute, false, chunk(procfleet.ActionStart, host(1)))
 		if task := d.ended(id); task.Counts[procfleet.StateUnreachable] != 1 || !task.Dispatched {
 			t.Errorf("task is %+v", task)
+		}
+	})
+	t.Run("a host that a rollout has not released says so", func(t *testing.T) {
+		t.Parallel()
+		d := startDurable(t)
+		a, b := chunk(procfleet.ActionStart, host(1)), chunk(procfleet.ActionStart, host(2))
+		b.First = 1
+		task, _, err := d.bolt.Create(t.Context(), taskstore.Draft{
+			Chunks: []procfleet.Chunk{a, b}, Lane: procfleet.LaneSmall, Timeout: 4 * time.Second, Retention: time.Hour,
+			Rollout: &procfleet.RolloutPlan{
+				Window: 1, Failures: procfleet.AnyFailures, Approval: true, UnitTimeout: time.Minute,
+				Stages: []procfleet.RolloutStage{{Units: 1, Chunks: 1}, {Units: 1, Chunks: 2}},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Bus.PublishChunks(t.Context(), []bus.ChunkRef{{Task: task.ID, Lane: task.Lane, Advances: true}}, "0"); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.bolt.Dispatched(t.Context(), task.ID, nil); err != nil {
+			t.Fatal(err)
+		}
+		d.ended(task.ID)
+		rows, err := d.bolt.Chunk(t.Context(), task.ID, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if message := rows[0].Result.Message; !strings.Contains(message, "had not released host") || !strings.Contains(message, "(approval)") {
+			t.Errorf("the second host ended with %q", message)
 		}
 	})
 	t.Run("an overdue task ends", func(t *testing.T) {

@@ -196,7 +196,7 @@ func grantedItems(l *leg, chunk, from int, g taskstore.Grant) taskstore.GrantedI
 func (t *tx) advance(ls *legs) (released []taskstore.GrantedItems, err error) {
 	r := ls.task
 	p := r.Rollout
-	for !r.State.Done() && !r.Held() && !r.Canceled() && p.Hold.Kind == "" {
+	for !r.State.Done() && t.Now.Before(r.Deadline) && !r.Held() && !r.Canceled() && p.Hold.Kind == "" {
 		last := p.Stage == len(p.Plan.Stages)-1
 		switch {
 		case p.Phase == procfleet.PhaseReleasing:

@@ -134,7 +134,7 @@ end
 // The field "grants:" and the number of a chunk has a line for each grant: the item after its
 // last, its time, its deadline and its first begin or 0.
 var advanceScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + luaRollout + `
-local h = redis.call('HMGET', KEYS[1], 'release', 'about', 'directory', 'state', 'hold', 'cancel', 'chunks')
+local h = redis.call('HMGET', KEYS[1], 'release', 'about', 'directory', 'state', 'hold', 'cancel', 'chunks', 'deadline')
 if not h[1] then return {} end
 local r, plan, time = cjson.decode(h[1]), cjson.decode(h[2]).g, now()
 local list = {}
@@ -222,7 +222,7 @@ local function step()
 end
 
 if ARGV[1] == 'all' then openGrants() end
-local open = h[4] ~= 'finished' and h[4] ~= 'rejected'
+local open = h[4] ~= 'finished' and h[4] ~= 'rejected' and time < tonumber(h[8])
 if open and not h[5] and not h[6] and not r.h then
   while step() do end
   saveRelease(r)

@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"context"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
@@ -74,6 +75,19 @@ func (s pausesInsteadOfCancel) Cancel(ctx context.Context, id procfleet.TaskID, 
 	return s.Pause(ctx, id, reason, seq)
 }
 
+// lateDeadline creates rollouts whose deadline is later than that of the draft.
+type lateDeadline struct{ taskstore.Store }
+
+func (s lateDeadline) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	before := d.Timeout
+	if d.Rollout != nil {
+		d.Timeout += time.Hour
+	}
+	t, created, err := s.Store.Create(ctx, d)
+	t.Deadline = t.CreatedAt.Add(before)
+	return t, created, err
+}
+
 type listsNewGrantsOnly struct{ taskstore.Store }
 
 func (s listsNewGrantsOnly) AdvanceRollout(ctx context.Context, id procfleet.TaskID, _ bool) (taskstore.Advanced, error) {
@@ -129,6 +143,10 @@ func rolloutDefects() map[string]defect {
 		"it releases while it is paused": {
 			func(s taskstore.Store) taskstore.Store { return releasesPaused{s} },
 			[]string{"a paused rollout releases nothing and keeps its deadlines"},
+		},
+		"it knows no deadline": {
+			func(s taskstore.Store) taskstore.Store { return lateDeadline{s} },
+			[]string{"a rollout releases nothing after its deadline"},
 		},
 		"a cancel only pauses a rollout": {
 			func(s taskstore.Store) taskstore.Store { return pausesInsteadOfCancel{s} },

@@ -24,6 +24,7 @@ func rolloutChecks() []Check {
 		{Name: "a stage bakes before the next begins", Fn: stageBakes},
 		{Name: "a rollout without progress is held", Fn: stalledIsHeld},
 		{Name: "a paused rollout releases nothing and keeps its deadlines", Fn: pausedReleasesNothing},
+		{Name: "a rollout releases nothing after its deadline", Fn: overdueReleasesNothing},
 		{Name: "a cancel ends what a rollout has not released", Fn: cancelEndsUnreleased},
 		{Name: "grants with open items are listed with their deadlines", Fn: openGrantsListed},
 		{Name: "in any order of calls a rollout keeps its limits", Fn: rolloutKeepsLimits},
@@ -328,6 +329,25 @@ func pausedReleasesNothing(ctx context.Context, t T, s Subject) {
 	if moved := after.Deadline.Sub(before.Deadline); moved < least || moved != resumed.Deadline.Sub(held.Deadline) || !after.At.Equal(before.At) || !after.Begun.Equal(before.Begun) {
 		t.Errorf("a pause moves the deadline of a grant by %v, and its time by %v", moved, after.At.Sub(before.At))
 	}
+}
+
+func overdueReleasesNothing(ctx context.Context, t T, s Subject) {
+	d := rolloutDraft(1, 0, 3)
+	d.Timeout = 2 * s.span(time.Minute)
+	task := create(ctx, t, s, d)
+	advance(ctx, t, s, task.ID)
+	s.pass(ctx, t, d.Timeout, "the task is overdue", func() bool {
+		return beginGrant(ctx, t, s, task.ID, 0, 1).Gate == taskstore.GateOverdue && !now(ctx, t, s).Before(task.Deadline)
+	})
+	record(ctx, t, s, task.ID, succeeded(0)...)
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), none)
+}
+
+func now(ctx context.Context, t T, s Subject) time.Time {
+	t.Helper()
+	at, err := s.Now(ctx)
+	must(t, err, "read the clock")
+	return at
 }
 
 func cancelEndsUnreleased(ctx context.Context, t T, s Subject) {

@@ -14,6 +14,13 @@ import (
 // giveUp ends an overdue task. Its first call only requests resends of the missing
 // results and postpones the task to a later visit, which ends it.
 func (s *Sweeper) giveUp(ctx context.Context, r *repair, late time.Duration) error {
+	if r.task.Rollout != nil {
+		a, err := s.cfg.Releaser.Advance(ctx, r.task.ID, true)
+		if err != nil {
+			return fmt.Errorf("list the open grants: %w", err)
+		}
+		r.grants = a.Items
+	}
 	if late < s.cfg.Timing.LastCallMax {
 		left, err := s.lastCall(ctx, r)
 		if err != nil {
@@ -156,7 +163,7 @@ func (s *Sweeper) endPending(ctx context.Context, r *repair) error {
 		}
 		results := make([]procfleet.Result, len(rows))
 		for i := range rows {
-			results[i] = s.unreachable(&r.task, &rows[i], chunk.Begun.IsZero() || r.denied[rows[i].Index])
+			results[i] = s.undelivered(r, &rows[i], chunk.Begun.IsZero())
 		}
 		if _, err := s.end(ctx, &r.task, results); err != nil {
 			return err
@@ -164,8 +171,20 @@ func (s *Sweeper) endPending(ctx context.Context, r *repair) error {
 	}
 	// After a fail-over that lost writes, chunks that are done may have pending items.
 	return s.endAll(ctx, &r.task, procfleet.StatePending, func(item *procfleet.ItemResult) procfleet.Result {
-		return s.unreachable(&r.task, item, r.denied[item.Index])
+		return s.undelivered(r, item, false)
 	})
+}
+
+// undelivered returns the result of a pending item. never means that no worker has begun its chunk.
+func (s *Sweeper) undelivered(r *repair, item *procfleet.ItemResult, never bool) procfleet.Result {
+	if p := r.task.Rollout; p != nil && r.grantOf(item.Index) == nil {
+		message := fmt.Sprintf("the rollout ended %v after its acceptance and had not released host %s", allowed(&r.task), item.Item.Target.Key())
+		if p.Hold.Kind != "" {
+			message += fmt.Sprintf(": it was held since %s (%s)", p.Hold.Since.Format(time.RFC3339), p.Hold.Kind)
+		}
+		return agentlink.ServerResult(item.Index, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, message+"; repeat it", s.cfg.Clock.Now())
+	}
+	return s.unreachable(&r.task, item, never || r.denied[item.Index])
 }
 
 // end stores results made by the server and returns how many were applied.

@@ -39,12 +39,20 @@ type progress struct {
 	moved  bool
 }
 
-// began returns the time at which an item could begin at the earliest.
-func (r *repair) began(item int) time.Time {
+// grantOf returns the grant of an item that a rollout has released; nil for other items.
+func (r *repair) grantOf(item int) *taskstore.GrantedItems {
 	for i := range r.grants {
 		if g := &r.grants[i]; item >= g.First && item < g.First+g.Grant.Upto-g.From {
-			return g.Grant.At
+			return g
 		}
+	}
+	return nil
+}
+
+// began returns the time at which an item could begin at the earliest.
+func (r *repair) began(item int) time.Time {
+	if g := r.grantOf(item); g != nil {
+		return g.Grant.At
 	}
 	return r.task.CreatedAt
 }
