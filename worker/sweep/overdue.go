@@ -129,13 +129,7 @@ func (s *Sweeper) pending(ctx context.Context, task *procfleet.Task, chunk int) 
 	if err != nil {
 		return nil, fmt.Errorf("read chunk %d: %w", chunk, err)
 	}
-	pending := rows[:0]
-	for i := range rows {
-		if rows[i].State == procfleet.StatePending {
-			pending = append(pending, rows[i])
-		}
-	}
-	return pending, nil
+	return inState(rows, procfleet.StatePending), nil
 }
 
 func (s *Sweeper) endDelivered(ctx context.Context, task *procfleet.Task) error {

@@ -107,21 +107,19 @@ func (s *Sweeper) visitGrants(ctx context.Context, r *repair) error {
 			}
 			chunk = g.Chunk
 		}
-		open := openRows(rows[g.From:g.Grant.Upto])
-		switch {
-		case overdue <= 0:
-			missing = append(missing, open...)
+		delivered, pending := inState(rows[g.From:g.Grant.Upto], procfleet.StateDelivered), inState(rows[g.From:g.Grant.Upto], procfleet.StatePending)
+		if overdue <= 0 {
+			missing = append(missing, delivered...)
 			continue
-		case overdue < s.cfg.Timing.LastCall:
-			if err := s.lastCallOfGrant(ctx, r, g, open); err != nil {
-				return err
-			}
-		default:
-			if err := s.endGrant(ctx, r, g, open); err != nil {
-				return err
-			}
 		}
 		late = true
+		visit := s.endGrant
+		if overdue < s.cfg.Timing.LastCall {
+			visit = s.lastCallOfGrant
+		}
+		if err := visit(ctx, r, g, delivered, pending); err != nil {
+			return err
+		}
 	}
 	if r.begun = late; !late {
 		r.denied = nil
@@ -129,64 +127,49 @@ func (s *Sweeper) visitGrants(ctx context.Context, r *repair) error {
 	for len(missing) > 0 {
 		page := missing[:min(len(missing), resendPage)]
 		missing = missing[len(page):]
-		if err := s.resendOf(ctx, r, onlyDelivered(page), false); err != nil {
+		if err := s.resendOf(ctx, r, page, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func openRows(rows []procfleet.ItemResult) (open []procfleet.ItemResult) {
+func inState(rows []procfleet.ItemResult, state procfleet.State) (found []procfleet.ItemResult) {
 	for i := range rows {
-		if !rows[i].State.Final() {
-			open = append(open, rows[i])
+		if rows[i].State == state {
+			found = append(found, rows[i])
 		}
 	}
-	return open
-}
-
-func onlyDelivered(rows []procfleet.ItemResult) (delivered []procfleet.ItemResult) {
-	for i := range rows {
-		if rows[i].State == procfleet.StateDelivered {
-			delivered = append(delivered, rows[i])
-		}
-	}
-	return delivered
+	return found
 }
 
 // lastCallOfGrant requests the results of overdue items.
-func (s *Sweeper) lastCallOfGrant(ctx context.Context, r *repair, g *taskstore.GrantedItems, open []procfleet.ItemResult) error {
+func (s *Sweeper) lastCallOfGrant(ctx context.Context, r *repair, g *taskstore.GrantedItems, delivered, pending []procfleet.ItemResult) error {
 	if r.denied == nil {
 		r.denied = map[int]bool{}
 	}
-	delivered := onlyDelivered(open)
 	if err := s.resendOf(ctx, r, delivered, true); err != nil {
 		return err
 	}
-	if g.Grant.Begun.IsZero() || len(open) == len(delivered) {
+	if g.Grant.Begun.IsZero() || len(pending) == 0 {
 		return nil
-	}
-	var pending []procfleet.ItemResult
-	for i := range open {
-		if open[i].State == procfleet.StatePending {
-			pending = append(pending, open[i])
-		}
 	}
 	return s.requestPendingOfChunk(ctx, r, g.Chunk, byHost(pending))
 }
 
 // endGrant ends overdue items. Those of a paused task that no agent has accepted remain open.
-func (s *Sweeper) endGrant(ctx context.Context, r *repair, g *taskstore.GrantedItems, open []procfleet.ItemResult) error {
+func (s *Sweeper) endGrant(ctx context.Context, r *repair, g *taskstore.GrantedItems, delivered, pending []procfleet.ItemResult) error {
 	allowed := r.task
 	allowed.CreatedAt, allowed.Deadline = g.Grant.At, g.Grant.Deadline
 	var results []procfleet.Result
-	for i := range open {
-		switch {
-		case open[i].State == procfleet.StateDelivered:
-			results = append(results, s.timedOut(&allowed, &open[i]))
-		case !r.task.Held():
-			results = append(results, s.unreachable(&allowed, &open[i], g.Grant.Begun.IsZero() || r.denied[open[i].Index]))
-		}
+	for i := range delivered {
+		results = append(results, s.timedOut(&allowed, &delivered[i]))
+	}
+	if r.task.Held() {
+		pending = nil
+	}
+	for i := range pending {
+		results = append(results, s.unreachable(&allowed, &pending[i], g.Grant.Begun.IsZero() || r.denied[pending[i].Index]))
 	}
 	_, err := s.end(ctx, &r.task, results)
 	return err
