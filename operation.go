@@ -99,6 +99,7 @@ type Item struct {
 // of a chunk is item First+i of the task.
 type Chunk struct {
 	Cloud CloudArea     `json:"cloud"`
+	Zone  int           `json:"zone,omitempty"` // zone of a rollout, see [RolloutPlan.Zones]; 0 = none
 	First int           `json:"first"`
 	Specs []ProcessSpec `json:"specs"`
 	Items []Item        `json:"items"`

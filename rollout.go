@@ -16,6 +16,8 @@ type RolloutPlan struct {
 	// Stages divides the chunks of the task, in their order. The units of a stage are released
 	// when the stage before it has passed.
 	Stages []RolloutStage `json:"s"`
+	// Zones limits the units at work of the chunks with the same [Chunk.Zone].
+	Zones ZoneLimits `json:"z,omitzero"`
 	// Bake is the time from the end of a stage's last unit until its gate.
 	Bake time.Duration `json:"b,omitempty"`
 	// Approval sets the hold [HoldApproval] at the gate of each stage but the last.
@@ -26,6 +28,13 @@ type RolloutPlan struct {
 	OnFailure OnFailure `json:"o,omitempty"`
 	// UnitTimeout is the time from the release of a unit to the deadline of its items.
 	UnitTimeout time.Duration `json:"t"`
+}
+
+// ZoneLimits bounds the active units of zones; 0 = no limit. It does not apply to chunks without a
+// zone.
+type ZoneLimits struct {
+	Window int `json:"w,omitempty"` // maximum number of active units in each zone
+	AtOnce int `json:"o,omitempty"` // maximum number of zones with active units
 }
 
 // AnyFailures is the [RolloutPlan.Failures] of a rollout that no failure stops.

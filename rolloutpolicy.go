@@ -24,6 +24,10 @@ type RolloutPolicy struct {
 	Ramp []Amount `json:"ramp,omitempty"`
 	// Shuffle releases the hosts in a random order, by default in that of the request.
 	Shuffle bool `json:"shuffle,omitempty"`
+	// Order releases hosts by their groups. Each group of hosts ends a stage.
+	Order HostOrder `json:"order,omitzero"`
+	// Zones limits the hosts at work in each group. It has no effect on stages.
+	Zones HostZones `json:"zones,omitzero"`
 	// MaxFailures is the number of failed hosts that is tolerated; a fraction rounds down. Nil
 	// tolerates all.
 	MaxFailures *Amount `json:"max_failures,omitempty"`
@@ -37,6 +41,72 @@ type RolloutPolicy struct {
 	// Deadline is the time from acceptance until the task ends in any case, 1 minute to 30 days;
 	// default 7 days. The timeout of the task applies to each host, from its release.
 	Deadline Duration `json:"deadline,omitempty"`
+}
+
+// GroupBy says how hosts are divided into groups.
+type GroupBy string
+
+// Values of [GroupBy]. A host of several sets or modules is in the group of its first one, in
+// the order of the topology. The hosts without a set, module or label are one group.
+const (
+	GroupByCloud  GroupBy = "cloud"
+	GroupBySet    GroupBy = "set"    // of the business of the task
+	GroupByModule GroupBy = "module" // of the business of the task
+	GroupByLabel  GroupBy = "label"  // by the value of a label
+)
+
+// HostGrouping divides hosts into groups. The zero value does not.
+type HostGrouping struct {
+	By    GroupBy `json:"by,omitempty"`
+	Label string  `json:"label,omitempty"` // name of the label, only for [GroupByLabel]
+}
+
+// HostOrder is an order of groups of hosts.
+type HostOrder struct {
+	HostGrouping
+	// List has the names of the groups that are first, at most [MaxRamp]. The other hosts are one
+	// group after them. The name of a cloud area is its number. A host of several sets or modules
+	// is in the first of them in List.
+	List []string `json:"list,omitempty"`
+}
+
+// HostZones limits the hosts at work by their groups, the zones. At least one limit is set.
+type HostZones struct {
+	HostGrouping
+	MaxConcurrency int `json:"max_concurrency,omitempty"` // maximum number of hosts at work in each zone; 0 = no limit
+	AtOnce         int `json:"at_once,omitempty"`         // maximum number of zones with hosts at work; 0 = no limit
+}
+
+func (g HostGrouping) validate(field string) error {
+	if g.By == GroupByLabel && g.Label == "" {
+		return &FieldError{field + ".label", "is missing"}
+	}
+	if g.By != GroupByLabel && g.Label != "" {
+		return &FieldError{field + ".label", fmt.Sprintf("is only allowed with %s.by = label", field)}
+	}
+	return oneOf(field+".by", g.By, GroupByCloud, GroupBySet, GroupByModule, GroupByLabel)
+}
+
+func (o *HostOrder) validate() error {
+	if o.HostGrouping == (HostGrouping{}) && len(o.List) == 0 {
+		return nil
+	}
+	err := o.HostGrouping.validate("order")
+	if n := len(o.List); n == 0 || n > MaxRamp {
+		err = errors.Join(err, &FieldError{"order.list", fmt.Sprintf("has %d groups, 1 to %d are allowed", n, MaxRamp)})
+	}
+	return err
+}
+
+func (z *HostZones) validate() error {
+	if *z == (HostZones{}) {
+		return nil
+	}
+	err := z.HostGrouping.validate("zones")
+	if z.MaxConcurrency < 0 || z.AtOnce < 0 || z.MaxConcurrency+z.AtOnce == 0 {
+		err = errors.Join(err, &FieldError{"zones", "needs a positive max_concurrency or at_once"})
+	}
+	return err
 }
 
 // RolloutGate is what a rollout waits for after the last host of a stage.
@@ -160,6 +230,7 @@ func (p *RolloutPolicy) Validate() error {
 		before, next := p.Ramp[i-1], p.Ramp[i]
 		wrong(next.Percent == before.Percent && next.Number <= before.Number, "ramp", "%s does not exceed %s before it", next, before)
 	}
+	errs = append(errs, p.Order.validate(), p.Zones.validate())
 	for _, s := range p.Count {
 		wrong(s != StateFailed && s != StateTimedOut && s != StateUnreachable, "count", "%q is none of failed, timed_out and unreachable", clip(string(s)))
 	}
@@ -187,11 +258,19 @@ func (p *RolloutPolicy) TaskTimeout() time.Duration {
 	return p.Deadline.Std()
 }
 
-// Plan returns the plan for a number of units, at least one. The chunks of its stages are not set.
-func (p *RolloutPolicy) Plan(units int, timeout time.Duration) RolloutPlan {
+// Plan returns the plan for units, whose numbers in each group of Order are given, at least one unit
+// in all. The chunks of its stages are not set.
+func (p *RolloutPolicy) Plan(timeout time.Duration, groups ...int) RolloutPlan {
+	units := 0
+	var ends []int // numbers of units up to the end of each stage
+	for _, n := range groups {
+		units += n
+		ends = append(ends, units)
+	}
 	plan := RolloutPlan{
 		Window: units, Failures: AnyFailures, Count: p.Count, OnFailure: p.OnFailure, UnitTimeout: timeout,
 		Bake: p.Stage.Bake.Std(), Approval: len(p.Stage.Gates) > 0, Stall: p.Stage.ProgressDeadline.Std(),
+		Zones: ZoneLimits{Window: p.Zones.MaxConcurrency, AtOnce: p.Zones.AtOnce},
 	}
 	if p.MaxConcurrency.Given() {
 		plan.Window = p.MaxConcurrency.upOf(units)
@@ -205,9 +284,13 @@ func (p *RolloutPolicy) Plan(units int, timeout time.Duration) RolloutPlan {
 	if len(plan.Count) == 0 {
 		plan.Count = []State{StateFailed, StateTimedOut, StateUnreachable}
 	}
+	for _, upto := range p.Ramp {
+		ends = append(ends, upto.upOf(units))
+	}
+	slices.Sort(ends)
 	done := 0
-	for _, upto := range append(slices.Clone(p.Ramp), Amount{Number: float64(units), given: true}) {
-		if end := upto.upOf(units); end > done {
+	for _, end := range slices.Compact(ends) {
+		if end > done {
 			plan.Stages = append(plan.Stages, RolloutStage{Units: end - done})
 			done = end
 		}

@@ -41,13 +41,35 @@ func TestAWindowRoundsUpAndABudgetRoundsDown(t *testing.T) {
 		if err := p.Validate(); err != nil {
 			t.Errorf("%s: %v", c.policy, err)
 		}
-		plan := p.Plan(c.units, time.Minute)
+		plan := p.Plan(time.Minute, c.units)
 		var stages []int
 		for _, s := range plan.Stages {
 			stages = append(stages, s.Units)
 		}
 		if plan.Window != c.window || plan.Failures != c.failures || !cmp.Equal(stages, c.stages) || plan.Units() != c.units {
 			t.Errorf("%s of %d: window %d, failures %d, stages %v", c.policy, c.units, plan.Window, plan.Failures, stages)
+		}
+	}
+}
+
+func TestEachGroupOfTheOrderEndsAStage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		policy string
+		groups []int
+		stages []int
+	}{
+		{`{}`, []int{2, 0, 5}, []int{2, 5}},
+		{`{"ramp":["1","50%"]}`, []int{2, 8}, []int{1, 1, 3, 5}},
+		{`{"ramp":["2"]}`, []int{0, 2, 8}, []int{2, 8}},
+	} {
+		plan := policy(t, c.policy).Plan(time.Minute, c.groups...)
+		var stages []int
+		for _, s := range plan.Stages {
+			stages = append(stages, s.Units)
+		}
+		if !cmp.Equal(stages, c.stages) {
+			t.Errorf("%s of %v: stages %v, not %v", c.policy, c.groups, stages, c.stages)
 		}
 	}
 }
@@ -68,6 +90,15 @@ func TestAWrongPolicyNamesTheField(t *testing.T) {
 		`{"stage":{"bake":"200h"}}`:             "stage.bake",
 		`{"stage":{"progress_deadline":"-1s"}}`: "stage.progress_deadline",
 		`{"deadline":"1s"}`:                     "deadline",
+
+		`{"order":{"by":"rack","list":["a"]}}`:           "order.by",
+		`{"order":{"list":["a"]}}`:                       "order.by",
+		`{"order":{"by":"cloud"}}`:                       "order.list",
+		`{"order":{"by":"label","list":["a"]}}`:          "order.label",
+		`{"zones":{"by":"set","label":"x","at_once":1}}`: "zones.label",
+		`{"zones":{"by":"cloud"}}`:                       "zones",
+		`{"zones":{"by":"cloud","at_once":-1}}`:          "zones",
+		`{"zones":{"at_once":1}}`:                        "zones.by",
 	} {
 		if err := policy(t, text).Validate(); err == nil || !strings.HasPrefix(err.Error(), field+": ") {
 			t.Errorf("%s: %v", text, err)

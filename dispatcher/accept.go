@@ -94,10 +94,14 @@ func inTurn[T any](ctx context.Context, turns *semaphore.Weighted, large bool, d
 	return do()
 }
 
-func (s *submitter) cut(ctx context.Context, operations []procfleet.Operation, policy *procfleet.RolloutPolicy) (*plan, error) {
+func (s *submitter) cut(ctx context.Context, operations []procfleet.Operation, sub *procfleet.Submission) (*plan, error) {
+	g, err := s.groupedPolicy(ctx, sub, operations)
+	if err != nil {
+		return nil, err
+	}
 	items := 0
 	for i := range operations {
 		items += len(operations[i].Targets)
 	}
-	return inTurn(ctx, s.turns, items > turnItems, func() (*plan, error) { return cut(operations, policy) })
+	return inTurn(ctx, s.turns, items > turnItems, func() (*plan, error) { return cut(operations, g) })
 }

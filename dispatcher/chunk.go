@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -66,7 +65,7 @@ type plannedItem struct {
 // of one process on one host are in the same chunk, in request order, and so are all
 // items of one host if they fit. If one operation names a host twice in the same way,
 // the host counts once. With a policy, each chunk belongs to one stage of the rollout.
-func cut(operations []procfleet.Operation, policy *procfleet.RolloutPolicy) (*plan, error) {
+func cut(operations []procfleet.Operation, g *groupedPolicy) (*plan, error) {
 	specs, err := distinctSpecs(operations)
 	if err != nil {
 		return nil, err
@@ -77,8 +76,8 @@ func cut(operations []procfleet.Operation, policy *procfleet.RolloutPolicy) (*pl
 	for i := range works {
 		p.longest = max(p.longest, c.budget(&works[i]))
 	}
-	if policy != nil && len(works) > 0 {
-		p.rollout, err = c.addStages(works, policy)
+	if g != nil && len(works) > 0 {
+		p.rollout, err = c.addStages(works, g)
 	} else {
 		c.addHosts(works)
 	}
@@ -155,6 +154,7 @@ type cutter struct {
 	specs  *specTable
 	chunks []*procfleet.Chunk // in creation order
 	open   map[area]*openChunk
+	zone   int // zone of the chunks to create
 	// bytesInAll is the approximate size of all chunks together.
 	bytesInAll int
 }
@@ -222,33 +222,6 @@ func (c *cutter) addHosts(works []hostWork) {
 	}
 }
 
-// maxRolloutChunks is the maximum number of chunks of a task with a rollout, whose store keeps
-// more for each.
-const maxRolloutChunks = 3000
-
-// addStages adds the hosts of each stage of a rollout to chunks of its own.
-func (c *cutter) addStages(works []hostWork, policy *procfleet.RolloutPolicy) (*procfleet.RolloutPlan, error) {
-	for i := range works {
-		if w := &works[i]; len(w.items) > procfleet.ChunkItems || c.bytes(w.items, nil) > chunkBytes {
-			return nil, tooLarge("%d processes on host %s in one rollout, at most %d are allowed; divide the request", len(w.items), w.place.host, procfleet.ChunkItems)
-		}
-	}
-	if policy.Shuffle {
-		rand.Shuffle(len(works), func(i, j int) { works[i], works[j] = works[j], works[i] }) //nolint:gosec // the order is not secret
-	}
-	plan := policy.Plan(len(works), 0)
-	for i := range plan.Stages {
-		stage := &plan.Stages[i]
-		clear(c.open)
-		c.addHosts(works[:stage.Units])
-		works, stage.Chunks = works[stage.Units:], len(c.chunks)
-	}
-	if len(c.chunks) > maxRolloutChunks {
-		return nil, tooLarge("the rollout has %d parts by stage and cloud area, at most %d are allowed; divide the request by areas", len(c.chunks), maxRolloutChunks)
-	}
-	return &plan, nil
-}
-
 // addHost adds the items of one place to one chunk. If they are too many or too big, it
 // adds the items of each process separately.
 func (c *cutter) addHost(w *hostWork) {
@@ -276,7 +249,7 @@ func (c *cutter) add(where place, items []plannedItem) {
 	chunk := c.open[a]
 	if chunk == nil || len(chunk.Items)+len(items) > procfleet.ChunkItems ||
 		chunk.size+c.bytes(items, chunk.specs) > chunkBytes {
-		chunk = &openChunk{Chunk: &procfleet.Chunk{Cloud: a.cloud}, specs: make(map[int]int)}
+		chunk = &openChunk{Chunk: &procfleet.Chunk{Cloud: a.cloud, Zone: c.zone}, specs: make(map[int]int)}
 		c.chunks = append(c.chunks, chunk.Chunk)
 		c.open[a] = chunk
 	}

@@ -281,7 +281,7 @@ func TestAChunkOfARolloutBelongsToOneStage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := cut(ops, &procfleet.RolloutPolicy{Ramp: []procfleet.Amount{one, half}})
+	p, err := cut(ops, &groupedPolicy{RolloutPolicy: &procfleet.RolloutPolicy{Ramp: []procfleet.Amount{one, half}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestAChunkOfARolloutBelongsToOneStage(t *testing.T) {
 	if chunk != len(p.chunks) || len(seen) != 600 {
 		t.Errorf("%d of %d chunks, %d hosts", chunk, len(p.chunks), len(seen))
 	}
-	mixed, err := cut(ops, &procfleet.RolloutPolicy{Shuffle: true})
+	mixed, err := cut(ops, &groupedPolicy{RolloutPolicy: &procfleet.RolloutPolicy{Shuffle: true}})
 	if err != nil || mixed.items != p.items {
 		t.Fatalf("%d items of %d: %v", mixed.items, p.items, err)
 	}
@@ -316,7 +316,7 @@ func TestAChunkOfARolloutBelongsToOneStage(t *testing.T) {
 	for i := range huge {
 		huge[i].Process = spec(fmt.Sprint("p", i))
 	}
-	if _, err := cut(huge, &procfleet.RolloutPolicy{}); failure(err).Kind != dialect.TooLarge {
+	if _, err := cut(huge, &groupedPolicy{RolloutPolicy: &procfleet.RolloutPolicy{}}); failure(err).Kind != dialect.TooLarge {
 		t.Errorf("more processes on a host than fit into a chunk: %v", err)
 	}
 }

@@ -24,7 +24,7 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, er
 	if err != nil {
 		return nil, err
 	}
-	cut, err := s.cut(ctx, operations, sub.Rollout)
+	cut, err := s.cut(ctx, operations, sub)
 	if err != nil {
 		return nil, err
 	}

@@ -203,7 +203,7 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		}
 		operations, t.notAfter = slices.DeleteFunc(slices.Clone(sub.Operations), indirect), never
 	}
-	p, err := s.cut(ctx, operations, sub.Rollout)
+	p, err := s.cut(ctx, operations, &sub)
 	if err != nil {
 		return drafted{}, err
 	}

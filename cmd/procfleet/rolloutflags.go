@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -18,6 +19,9 @@ type rolloutFlags struct {
 	progressDeadline time.Duration
 	approve, shuffle bool
 	onFailure        string
+	order, zones     string
+	zoneConcurrency  int
+	zonesAtOnce      int
 }
 
 func (f *rolloutFlags) register(flags *pflag.FlagSet) {
@@ -25,7 +29,11 @@ func (f *rolloutFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.maxFailures, "max-failures", "", "failed hosts to tolerate, as a number or percentage")
 	flags.StringSliceVar(&f.ramp, "ramp", nil, "hosts released up to each stage, such as 1,5%,100%")
 	flags.BoolVar(&f.shuffle, "shuffle", false, "release the hosts in a random order")
-	flags.DurationVar(&f.bake, "bake", 0, "time between the stages of --ramp")
+	flags.StringVar(&f.order, "order", "", "groups of hosts that are first, such as module=canary,web")
+	flags.StringVar(&f.zones, "zones", "", "zones are clouds, sets, modules or label values: cloud, set, module, label:NAME")
+	flags.IntVar(&f.zoneConcurrency, "zone-concurrency", 0, "hosts at work at most in each of --zones")
+	flags.IntVar(&f.zonesAtOnce, "zones-at-once", 0, "zones with hosts at work at most")
+	flags.DurationVar(&f.bake, "bake", 0, "time between the stages of --ramp and --order")
 	flags.BoolVar(&f.approve, "approve", false, "wait for \"task approve\" after each stage")
 	flags.DurationVar(&f.progressDeadline, "progress-deadline", 0, "time without an ended host that holds the rollout")
 	flags.StringVar(&f.onFailure, "on-failure", "", "hold or cancel after too many failures (default hold)")
@@ -36,6 +44,12 @@ func (f *rolloutFlags) policy() (*procfleet.RolloutPolicy, error) {
 	p := &procfleet.RolloutPolicy{Shuffle: f.shuffle, OnFailure: procfleet.OnFailure(f.onFailure), Stage: procfleet.RolloutGate{
 		Bake: procfleet.Duration(f.bake), ProgressDeadline: procfleet.Duration(f.progressDeadline),
 	}}
+	p.Zones = procfleet.HostZones{HostGrouping: grouping(f.zones), MaxConcurrency: f.zoneConcurrency, AtOnce: f.zonesAtOnce}
+	if by, list, found := strings.Cut(f.order, "="); found {
+		p.Order = procfleet.HostOrder{HostGrouping: grouping(by), List: strings.Split(list, ",")}
+	} else if f.order != "" {
+		return nil, command.Usagef("--order: %q has no groups: name them, for example module=canary,web", f.order)
+	}
 	if f.approve {
 		p.Stage.Gates = []string{procfleet.GateManual}
 	}
@@ -60,10 +74,16 @@ func (f *rolloutFlags) policy() (*procfleet.RolloutPolicy, error) {
 		p.Ramp = append(p.Ramp, upto)
 	}
 	switch {
-	case p.MaxConcurrency.Given(), p.MaxFailures != nil, len(p.Ramp) > 0, f.progressDeadline != 0:
+	case p.MaxConcurrency.Given(), p.MaxFailures != nil, len(p.Ramp) > 0, f.progressDeadline != 0, f.order != "", p.Zones != procfleet.HostZones{}:
 		return p, nil
 	case f.bake != 0, f.approve, f.shuffle, f.onFailure != "":
-		return nil, command.Usagef("--bake, --approve, --shuffle and --on-failure need --ramp, --max-concurrency or --max-failures")
+		return nil, command.Usagef("--bake, --approve, --shuffle and --on-failure need --ramp, --order, --max-concurrency or --max-failures")
 	}
 	return nil, nil //nolint:nilnil // nil is the policy of a task without a rollout
+}
+
+// grouping reads "module", or "label:rack" for a label.
+func grouping(text string) procfleet.HostGrouping {
+	by, label, _ := strings.Cut(text, ":")
+	return procfleet.HostGrouping{By: procfleet.GroupBy(by), Label: label}
 }

@@ -26,7 +26,7 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 	}
 	if d.Rollout != nil {
 		for i := range packed {
-			packed[i].leg.Units = pack.Units(d.Chunks[i].Items)
+			packed[i].leg.Units, packed[i].leg.Zone = pack.Units(d.Chunks[i].Items), d.Chunks[i].Zone
 		}
 	}
 	d.Chunks, d.Actions = nil, slices.Clone(d.Actions)

@@ -46,6 +46,8 @@ type taskRecord struct {
 	// Progressed is when a unit of a rollout was last released or ended.
 	Progressed time.Time `json:",omitzero"`
 	NextGrant  int       `json:",omitzero"` // first chunk of a rollout whose items are not all granted
+	// Zones has the number of active units of each zone that has some.
+	Zones map[int]int `json:",omitempty"`
 }
 
 // leg is the delivery state of a chunk.
@@ -58,6 +60,7 @@ type leg struct {
 	Cancels  []taskstore.ItemCancel `json:",omitempty"`
 	Units    string                 `json:",omitempty"` // see [pack.Units]; only of rollouts
 	Grants   []taskstore.Grant      `json:",omitempty"` // only of rollouts
+	Zone     int                    `json:",omitempty"` // see [procfleet.Chunk]
 }
 
 func openMark(m byte) bool { return pack.Mark(m).Open() }

@@ -108,7 +108,7 @@ func (t *tx) count(r *taskRecord, units []unit) (ended bool) {
 		if u.wasOpen && !open(u.marks()) {
 			ended = true
 			if u.from < u.leg.granted() {
-				r.Rollout.Active--
+				r.activate(u.leg.Zone, -1)
 			}
 		}
 		switch now := strings.ContainsAny(string(u.marks()), counted); {
@@ -125,6 +125,35 @@ func (t *tx) count(r *taskRecord, units []unit) (ended bool) {
 		t.hold(r, procfleet.HoldBudget)
 	}
 	return ended
+}
+
+// activate changes the number of active units of a rollout and of a zone.
+func (r *taskRecord) activate(zone, by int) {
+	r.Rollout.Active += by
+	if zone == 0 {
+		return
+	}
+	if r.Zones == nil {
+		r.Zones = map[int]int{}
+	}
+	if r.Zones[zone] += by; r.Zones[zone] == 0 {
+		delete(r.Zones, zone)
+	}
+}
+
+// room reports whether one more unit of a zone may be active.
+func (r *taskRecord) room(zone int) bool {
+	p, limits := r.Rollout, r.Rollout.Plan.Zones
+	active := r.Zones[zone]
+	switch {
+	case p.Active >= p.Window:
+		return false
+	case zone == 0:
+		return true
+	case active == 0:
+		return limits.AtOnce == 0 || len(r.Zones) < limits.AtOnce
+	}
+	return limits.Window == 0 || active < limits.Window
 }
 
 func over(p *procfleet.Rollout) bool {
@@ -240,21 +269,21 @@ func (t *tx) nextStage(r *taskRecord) {
 	t.enter(r, procfleet.PhaseReleasing)
 }
 
-// grant releases as many units of the current stage as the window permits. It reports whether
+// grant releases as many units of the current stage as the windows permit. It reports whether
 // all units of the stage have ended.
 func (t *tx) grant(ls *legs) (released []taskstore.GrantedItems, ended bool, err error) {
 	r := ls.task
 	p := r.Rollout
-	for chunk := r.NextGrant; chunk < p.Plan.Stages[p.Stage].Chunks; chunk++ {
+	for chunk := r.NextGrant; chunk < p.Plan.Stages[p.Stage].Chunks && p.Active < p.Window; chunk++ {
 		l, err := ls.leg(chunk)
 		if err != nil {
 			return nil, false, err
 		}
 		from, upto := l.granted(), l.granted()
-		for upto < len(l.Units) && p.Active < p.Window {
+		for upto < len(l.Units) && r.room(l.Zone) {
 			end := pack.UnitEnd(l.Units, upto)
 			if open(l.Marks[upto:end]) {
-				p.Active++
+				r.activate(l.Zone, 1)
 			}
 			p.Released++
 			upto = end
@@ -268,10 +297,9 @@ func (t *tx) grant(ls *legs) (released []taskstore.GrantedItems, ended bool, err
 			released = append(released, items)
 			r.Progressed = t.Now
 		}
-		if upto < len(l.Units) {
-			return released, false, nil
+		if upto == len(l.Units) && chunk == r.NextGrant {
+			r.NextGrant++
 		}
-		r.NextGrant = chunk + 1
 	}
 	return released, p.Active == 0, nil
 }

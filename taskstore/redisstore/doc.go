@@ -11,8 +11,8 @@
 //	                    position in the stream; begun:<k>; done:<k>; cancels:<k>, the
 //	                    cancels of its items that are to be carried out, one per line.
 //	                    Of a rollout: release, its progress; and for each chunk units:<k>,
-//	                    which items begin a unit; granted:<k>, the number of released
-//	                    items; grants:<k>, the releases, one per line
+//	                    which items begin a unit; zone:<k>, if it has one; granted:<k>, the
+//	                    number of released items; grants:<k>, the releases, one per line
 //	{<id>}:marks        string with one byte per item: the state of the item and whether
 //	                    an agent or the server determined it; it decides whether a result
 //	                    applies

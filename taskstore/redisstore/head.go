@@ -151,7 +151,11 @@ func newHead(t *procfleet.Task, d *taskstore.Draft) ([]any, error) {
 	}
 	fields = append(fields, releaseField, progress)
 	for k := range d.Chunks {
-		fields = append(fields, "units:"+strconv.Itoa(k), pack.Units(d.Chunks[k].Items))
+		chunk := &d.Chunks[k]
+		fields = append(fields, "units:"+strconv.Itoa(k), pack.Units(chunk.Items))
+		if chunk.Zone > 0 {
+			fields = append(fields, "zone:"+strconv.Itoa(k), chunk.Zone)
+		}
 	}
 	return fields, nil
 }

@@ -31,6 +31,8 @@ type release struct {
 	Progressed string                 `json:"m"` // when a unit was last released or ended
 	Counted    string                 `json:"c"` // see [pack.CountedMarks]
 	Next       int                    `json:"n"` // first chunk whose items are not all granted
+	// Zones has the number of active units of each zone that has some.
+	Zones map[string]int `json:"z"`
 }
 
 // releaseText returns the progress of a new rollout.
@@ -38,6 +40,7 @@ func releaseText(r *procfleet.Rollout) ([]byte, error) {
 	since := strconv.FormatInt(r.Since.UnixMicro(), 10)
 	return json.Marshal(release{
 		Phase: r.Phase, Since: since, Window: r.Window, Failures: r.Failures, Progressed: since, Counted: pack.CountedMarks(&r.Plan),
+		Zones: map[string]int{},
 	})
 }
 
@@ -70,6 +73,14 @@ local function holdRelease(r, kind)
   redis.call('HINCRBY', KEYS[1], 'seq', 1)
 end
 
+-- activate changes the number of active units of the rollout and of a zone.
+local function activate(r, zone, by)
+  r.a = r.a + by
+  if not zone then return end
+  local active = (r.z[zone] or 0) + by
+  r.z[zone] = active > 0 and active or nil
+end
+
 local function overBudget(r) return r.f >= 0 and r.x > r.f end
 
 -- unitEnd returns the index after the last item of the unit that begins with item i.
@@ -96,8 +107,8 @@ local function countUnits(r, was)
     local k = chunkOf(directory, item)
     local c = chunks[k]
     if not c then
-      local f, first, past = redis.call('HMGET', KEYS[1], 'units:' .. k, 'granted:' .. k), itemsOf(directory, k)
-      c = {units = f[1], granted = tonumber(f[2] or 0), first = first, marks = redis.call('GETRANGE', KEYS[2], first, past - 1)}
+      local f, first, past = redis.call('HMGET', KEYS[1], 'units:' .. k, 'granted:' .. k, 'zone:' .. k), itemsOf(directory, k)
+      c = {units = f[1], granted = tonumber(f[2] or 0), zone = f[3], first = first, marks = redis.call('GETRANGE', KEYS[2], first, past - 1)}
       chunks[k] = c
     end
     local from = item - c.first
@@ -110,7 +121,7 @@ local function countUnits(r, was)
       before = table.concat(before)
       if string.find(before, '[pd]') and not string.find(after, '[pd]') then
         ended = true
-        if from < c.granted then r.a = r.a - 1 end
+        if from < c.granted then activate(r, c.zone, -1) end
       end
       local had, has = string.find(before, counted), string.find(after, counted)
       if has and not had then r.x = r.x + 1 elseif had and not has then r.x = r.x - 1 end
@@ -168,16 +179,27 @@ local function openGrants()
   end
 end
 
--- grant releases as many units of the current stage as the window permits. It returns whether
+-- room returns whether one more unit of a zone may be active.
+local function room(zone)
+  if r.a >= r.w then return false end
+  if not zone then return true end
+  local limits, zones = plan.z or {}, 0
+  if r.z[zone] then return not limits.w or r.z[zone] < limits.w end
+  for _ in pairs(r.z) do zones = zones + 1 end
+  return not limits.o or zones < limits.o
+end
+
+-- grant releases as many units of the current stage as the windows permit. It returns whether
 -- all units of the stage have ended.
 local function grant()
   for k = r.n, plan.s[r.s + 1].c - 1 do
-    local f = redis.call('HMGET', KEYS[1], 'units:' .. k, 'granted:' .. k, 'grants:' .. k)
+    if r.a >= r.w then return false end
+    local f = redis.call('HMGET', KEYS[1], 'units:' .. k, 'granted:' .. k, 'grants:' .. k, 'zone:' .. k)
     local from, first, past = tonumber(f[2] or 0), itemsOf(h[3], k)
     local upto, marks = from, redis.call('GETRANGE', KEYS[2], first, past - 1)
-    while upto < #f[1] and r.a < r.w do
+    while upto < #f[1] and room(f[4]) do
       local stop = unitEnd(f[1], upto)
-      if string.find(string.sub(marks, upto + 1, stop), '[pd]') then r.a = r.a + 1 end
+      if string.find(string.sub(marks, upto + 1, stop), '[pd]') then activate(r, f[4], 1) end
       r.r, upto = r.r + 1, stop
     end
     if upto > from then
@@ -186,8 +208,7 @@ local function grant()
       add(k, from, upto, at, deadline, 0, 'new')
       r.m = at
     end
-    if upto < #f[1] then return false end
-    r.n = k + 1
+    if upto == #f[1] and k == r.n then r.n = k + 1 end
   end
   return r.a == 0
 end

@@ -116,6 +116,14 @@ func rolloutDefects() map[string]defect {
 			func(s taskstore.Store) taskstore.Store { return beginsUnreleased{s} },
 			[]string{"items that are not released are not delivered"},
 		},
+		"it knows no windows of zones": {
+			planned(func(p *procfleet.RolloutPlan) { p.Zones.Window = 0 }),
+			[]string{"a zone has no more active units than its window"},
+		},
+		"all zones are active at once": {
+			planned(func(p *procfleet.RolloutPlan) { p.Zones.AtOnce = 0 }),
+			[]string{"only so many zones have active units"},
+		},
 		"it tolerates all failures": {
 			planned(func(p *procfleet.RolloutPlan) { p.Failures = procfleet.AnyFailures }),
 			[]string{"the failure that exceeds the budget stops a rollout"},

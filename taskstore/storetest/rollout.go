@@ -17,6 +17,8 @@ func rolloutChecks() []Check {
 		{Name: "an ended unit makes room for the next", Fn: endedUnitMakesRoom},
 		{Name: "a unit ends with the last of its items", Fn: unitEndsWithLastItem},
 		{Name: "items that are not released are not delivered", Fn: unreleasedNotBegun},
+		{Name: "a zone has no more active units than its window", Fn: zoneBounds},
+		{Name: "only so many zones have active units", Fn: zonesAtOnce},
 		{Name: "the failure that exceeds the budget stops a rollout", Fn: budgetStops},
 		{Name: "a late success does not resume a rollout", Fn: lateSuccessResumesNothing},
 		{Name: "a stage begins when the stage before it has ended", Fn: stagesFollow},
@@ -110,6 +112,45 @@ func windowBounds(ctx context.Context, t T, s Subject) {
 	if _, err := s.AdvanceRollout(ctx, plain.ID, false); !errors.Is(err, taskstore.ErrNotFound) {
 		t.Errorf("a task without a rollout advances: %v", err)
 	}
+}
+
+// zonedDraft is [rolloutDraft] with one stage, whose chunks are in zones.
+func zonedDraft(window int, limits procfleet.ZoneLimits, zones ...int) taskstore.Draft {
+	d := rolloutDraft(window, 0, 3)
+	d.Rollout.Zones = limits
+	for k, zone := range zones {
+		d.Chunks[k].Zone = zone
+	}
+	return d
+}
+
+func zoneBounds(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, zonedDraft(5, procfleet.ZoneLimits{Window: 2}, 1, 1, 2))
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), [][3]int{{0, 0, 3}, {2, 0, 3}})
+	record(ctx, t, s, task.ID, succeeded(8, 9)...) // the first unit of zone 2
+	equal(t, "released in zone 2", released(advance(ctx, t, s, task.ID)), [][3]int{{2, 3, 4}})
+	record(ctx, t, s, task.ID, succeeded(0, 1, 2)...)
+	a := advance(ctx, t, s, task.ID)
+	equal(t, "released in zone 1", released(a), [][3]int{{1, 0, 2}})
+	equal(t, "active", a.Task.Rollout.Active, 4)
+	record(ctx, t, s, task.ID, succeeded(3, 4, 10, 11)...)
+	equal(t, "released in both", released(advance(ctx, t, s, task.ID)), [][3]int{{1, 2, 5}, {2, 4, 5}})
+	plain := create(ctx, t, s, zonedDraft(9, procfleet.ZoneLimits{Window: 1}, 0, 0, 1))
+	equal(t, "released without a zone", released(advance(ctx, t, s, plain.ID)), [][3]int{{0, 0, 3}, {1, 0, 5}, {2, 0, 2}})
+}
+
+func zonesAtOnce(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, zonedDraft(4, procfleet.ZoneLimits{AtOnce: 1}, 1, 2, 1))
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), [][3]int{{0, 0, 3}, {2, 0, 3}})
+	record(ctx, t, s, task.ID, succeeded(0, 1, 2)...)
+	equal(t, "released", released(advance(ctx, t, s, task.ID)), [][3]int{{2, 3, 5}})
+	record(ctx, t, s, task.ID, succeeded(8, 9, 10, 11)...)
+	equal(t, "released while zone 1 is active", released(advance(ctx, t, s, task.ID)), none)
+	record(ctx, t, s, task.ID, succeeded(12)...)
+	a := advance(ctx, t, s, task.ID)
+	equal(t, "released in zone 2", released(a), [][3]int{{1, 0, 5}})
+	record(ctx, t, s, task.ID, succeeded(3, 4, 5, 6, 7)...)
+	equal(t, "state", look(ctx, t, s, task.ID).State, procfleet.TaskFinished)
 }
 
 func endedUnitMakesRoom(ctx context.Context, t T, s Subject) {
