@@ -30,7 +30,7 @@ func (f *rolloutFlags) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.ramp, "ramp", nil, "hosts released up to each stage, such as 1,5%,100%")
 	flags.BoolVar(&f.shuffle, "shuffle", false, "release the hosts in a random order")
 	flags.StringVar(&f.order, "order", "", "groups of hosts that are first, such as module=canary,web")
-	flags.StringVar(&f.zones, "zones", "", "zones are clouds, sets, modules or label values: cloud, set, module, label:NAME")
+	flags.StringVar(&f.zones, "zones", "", "divide hosts by cloud, set, module or label:NAME")
 	flags.IntVar(&f.zoneConcurrency, "zone-concurrency", 0, "hosts at work at most in each of --zones")
 	flags.IntVar(&f.zonesAtOnce, "zones-at-once", 0, "zones with hosts at work at most")
 	flags.DurationVar(&f.bake, "bake", 0, "time between the stages of --ramp and --order")
