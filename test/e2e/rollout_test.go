@@ -90,18 +90,26 @@ func overlap(t *testing.T, all []proc) (most int) {
 }
 
 // TestARolloutKeepsItsWindowWhicheverRoleIsKilled kills the dispatcher, workers at each step of a
-// release, and Redis. The window is never exceeded, no host is left out, and no command runs twice.
+// release, and Redis. The window and those of the racks are never exceeded, no host is left out, and no
+// command runs twice.
 func TestARolloutKeepsItsWindowWhicheverRoleIsKilled(t *testing.T) {
 	t.Parallel()
-	const hosts, perHost, window = 10, 2, 3
+	const hosts, perHost, window, inRack = 10, 2, 3, 2
 	f := newFleet(t, hosts)
 	dying, first := f.dispatcher("", "--submissions=false")
 	_, c := f.dispatcher("", "--submissions=false")
 	keeper := f.worker("") // stores the first announcements
 	f.waitListed(c, hosts)
 	keeper.Kill()
+	status, answer, ok := c.call(http.MethodPut, "/v1/labels", "", map[string]any{"hosts": f.hosts(hosts / 2), "set": map[string]string{"rack": "r1"}})
+	if !ok || status != http.StatusOK {
+		t.Fatalf("label hosts: %d %s", status, answer)
+	}
 	all := f.procs.grid(f.hosts(hosts), perHost, "gradual")
-	id := first.submit(gradual(all, map[string]any{"max_concurrency": window}))
+	racks := [][]proc{all[:len(all)/2], all[len(all)/2:]}
+	id := first.submit(gradual(all, map[string]any{
+		"max_concurrency": window, "zones": map[string]any{"by": "label", "label": "rack", "max_concurrency": inRack},
+	}))
 	dying.Kill()
 	for _, point := range []string{"worker.granted", "worker.registered", "worker.begun", "worker.asked", "worker.collected"} {
 		f.worker(point).Wait(t, finishTimeout)
@@ -114,6 +122,11 @@ func TestARolloutKeepsItsWindowWhicheverRoleIsKilled(t *testing.T) {
 	f.verifyStarted(c, id, all)
 	if most := overlap(t, all); most > window {
 		t.Errorf("commands ran on %d hosts at the same moment, the window is %d", most, window)
+	}
+	for _, rack := range racks {
+		if most := overlap(t, rack); most > inRack {
+			t.Errorf("commands ran on %d hosts of %s at the same moment, %d may", most, rack[0].host, inRack)
+		}
 	}
 	if r := c.rollout(id); r.Released != hosts || r.Active != 0 || r.Failed != 0 || r.Window != window {
 		t.Errorf("at the end: %+v", r)
