@@ -159,6 +159,7 @@ type (
 	TaskApproval     = v1.TaskApproval
 	Rollout          = v1.Rollout
 	PlannedRollout   = v1.PlannedRollout
+	RolloutZones     = v1.RolloutZones
 	TaskRetry        = v1.TaskRetry
 	Cancel           = v1.Cancel
 	Hold             = v1.Hold

@@ -135,7 +135,7 @@ func TestAPlanShowsTheStages(t *testing.T) {
 	if err := json.Unmarshal([]byte(a.text), &p); err != nil || p.Rollout == nil {
 		t.Fatalf("%d %s: %v", a.status, a.text, err)
 	}
-	if p.Rollout.Window != 2 || len(p.Rollout.Stages) != 2 || p.Rollout.Stages[1].Hosts != 2 || p.Items != 3 {
+	if p.Rollout.Zones != nil || p.Rollout.Window != 2 || len(p.Rollout.Stages) != 2 || p.Rollout.Stages[1].Hosts != 2 || p.Items != 3 {
 		t.Errorf("planned: %+v", p.Rollout)
 	}
 }

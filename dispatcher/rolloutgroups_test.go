@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -76,6 +77,9 @@ func TestZonesBoundTheHostsAtWork(t *testing.T) {
 	t.Parallel()
 	c := startControlled(t, testConfig(t))
 	c.id = c.submit(onFour(`{"zones":{"by":"cloud","max_concurrency":1,"at_once":1}}`))
+	if z := c.rollout().Zones; z == nil || *z != (v1.RolloutZones{Window: 1, AtOnce: 1}) {
+		t.Errorf("zones: %+v", z)
+	}
 	released := func() (n int) {
 		a, err := c.store.AdvanceRollout(t.Context(), c.id, false)
 		if err != nil {

@@ -242,9 +242,16 @@ type Plan struct {
 
 // PlannedRollout has the limits and stages of a [Rollout] that would begin.
 type PlannedRollout struct {
-	Window      int            `json:"window"`       // maximum number of hosts at work
-	MaxFailures *int           `json:"max_failures"` // failed hosts that are tolerated; nil = all
-	Stages      []RolloutStage `json:"stages"`       // never empty
+	Window      int            `json:"window"`          // maximum number of hosts at work
+	MaxFailures *int           `json:"max_failures"`    // failed hosts that are tolerated; nil = all
+	Stages      []RolloutStage `json:"stages"`          // never empty
+	Zones       *RolloutZones  `json:"zones,omitempty"` // nil without limits of zones
+}
+
+// RolloutZones has the limits of the zones of a [Rollout]; 0 = no limit.
+type RolloutZones struct {
+	Window int `json:"window"`  // maximum number of hosts at work in each zone
+	AtOnce int `json:"at_once"` // maximum number of zones with hosts at work
 }
 
 // PlannedOperation is one action on one process.

@@ -71,7 +71,14 @@ func plannedRolloutText(r *client.PlannedRollout) string {
 	for _, s := range r.Stages {
 		stages = append(stages, fmt.Sprint(s.Hosts))
 	}
-	return fmt.Sprintf("at most %d hosts at work, %s tolerated, hosts by stage: %s", r.Window, failures, strings.Join(stages, ", "))
+	zones := ""
+	if z := r.Zones; z != nil && z.Window > 0 {
+		zones += fmt.Sprintf(", %d in each zone", z.Window)
+	}
+	if z := r.Zones; z != nil && z.AtOnce > 0 {
+		zones += fmt.Sprintf(", %d of the zones at once", z.AtOnce)
+	}
+	return fmt.Sprintf("at most %d hosts at work%s, %s tolerated, hosts by stage: %s", r.Window, zones, failures, strings.Join(stages, ", "))
 }
 
 func writePlannedProcesses(out io.Writer, operations []client.PlannedOperation) error {

@@ -83,6 +83,10 @@ func TestProgressOfARolloutShowsStageWindowAndBudget(t *testing.T) {
 	if got := rolloutText(&r); !strings.HasSuffix(got, ", held: budget") {
 		t.Errorf("got %q", got)
 	}
+	zones := client.PlannedRollout{Window: 3, Stages: r.Stages, Zones: &client.RolloutZones{Window: 2, AtOnce: 1}}
+	if got, want := plannedRolloutText(&zones), "at most 3 hosts at work, 2 in each zone, 1 of the zones at once, all failures tolerated, hosts by stage: 1, 19"; got != want {
+		t.Errorf("zones: %q", got)
+	}
 	if got, want := plannedRolloutText(&client.PlannedRollout{Window: 3, Stages: r.Stages}), "at most 3 hosts at work, all failures tolerated, hosts by stage: 1, 19"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -83,6 +83,9 @@ func PlannedRollout(p *procfleet.RolloutPlan) *v1.PlannedRollout {
 	for _, s := range p.Stages {
 		planned.Stages = append(planned.Stages, v1.RolloutStage{Hosts: s.Units})
 	}
+	if z := p.Zones; z != (procfleet.ZoneLimits{}) {
+		planned.Zones = &v1.RolloutZones{Window: z.Window, AtOnce: z.AtOnce}
+	}
 	return planned
 }
 
