@@ -38,6 +38,8 @@ type plan struct {
 	longest time.Duration
 	// rollout is nil without a policy. Its UnitTimeout is not set.
 	rollout *procfleet.RolloutPlan
+	// refusal is the error of a rollout whose order names a group without hosts.
+	refusal error
 }
 
 // place is a destination whose items are executed in order: one host, or one target
@@ -77,7 +79,9 @@ func cut(operations []procfleet.Operation, g *groupedPolicy) (*plan, error) {
 		p.longest = max(p.longest, c.budget(&works[i]))
 	}
 	if g != nil && len(works) > 0 {
-		p.rollout, err = c.addStages(works, g)
+		sizes := g.sort(works)
+		p.refusal = g.missing(sizes)
+		p.rollout, err = c.addStages(works, g, sizes)
 	} else {
 		c.addHosts(works)
 	}

@@ -28,6 +28,9 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, er
 	if err != nil {
 		return nil, err
 	}
+	if p.Refusal == "" && cut.refusal != nil {
+		p.Refusal = cut.refusal.Error()
+	}
 	if p.Refusal == "" {
 		p.Items, p.Rollout = cut.items, dialect.PlannedRollout(cut.rollout)
 	}

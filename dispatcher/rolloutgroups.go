@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -82,8 +83,23 @@ func placesOf(t *catalog.Topology, by procfleet.GroupBy) groups {
 	return func(h procfleet.Host) []string { return names[h] }
 }
 
+// missing returns an error if the order names a group without hosts: a mistyped canary must not let
+// all hosts begin at once.
+func (g *groupedPolicy) missing(sizes []int) error {
+	for i, name := range g.Order.List {
+		if sizes[i] == 0 {
+			return &dialect.Error{Kind: dialect.InvalidField, Field: "rollout.order.list", Problem: fmt.Sprintf(
+				"no host of the request is in the %s %q, or it is in a group before it", g.Order.By, name)}
+		}
+	}
+	return nil
+}
+
 // sort sorts hosts by the order of the policy, and returns the number of hosts of each group.
 func (g *groupedPolicy) sort(works []hostWork) (sizes []int) {
+	if g.Shuffle {
+		rand.Shuffle(len(works), func(i, j int) { works[i], works[j] = works[j], works[i] }) //nolint:gosec // the order is not secret
+	}
 	if g.order == nil {
 		return []int{len(works)}
 	}
@@ -133,17 +149,15 @@ func (z *zoner) divide(works []hostWork) map[int][]hostWork {
 // more for each.
 const maxRolloutChunks = 3000
 
-// addStages adds the hosts of each stage and zone of a rollout to chunks of their own.
-func (c *cutter) addStages(works []hostWork, g *groupedPolicy) (*procfleet.RolloutPlan, error) {
+// addStages adds the hosts of each stage and zone of a rollout to chunks of their own. The hosts are
+// sorted by groups of the sizes.
+func (c *cutter) addStages(works []hostWork, g *groupedPolicy, sizes []int) (*procfleet.RolloutPlan, error) {
 	for i := range works {
 		if w := &works[i]; len(w.items) > procfleet.ChunkItems || c.bytes(w.items, nil) > chunkBytes {
 			return nil, tooLarge("%d processes on host %s in one rollout, at most %d are allowed; divide the request", len(w.items), w.place.host, procfleet.ChunkItems)
 		}
 	}
-	if g.Shuffle {
-		rand.Shuffle(len(works), func(i, j int) { works[i], works[j] = works[j], works[i] }) //nolint:gosec // the order is not secret
-	}
-	plan := g.Plan(0, g.sort(works)...)
+	plan := g.Plan(0, sizes...)
 	z := zoner{of: g.zones, numbers: map[string]int{}}
 	for i := range plan.Stages {
 		stage := &plan.Stages[i]

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -95,6 +96,43 @@ func TestZonesBoundTheHostsAtWork(t *testing.T) {
 		if _, err := c.store.Record(t.Context(), []taskstore.Batch{b}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func TestAMistypedCanaryIsRefused(t *testing.T) {
+	t.Parallel()
+	c := startControlled(t, testConfig(t))
+	body := onFour(`{"order":{"by":"cloud","list":["3","4"]}}`)
+	if a := c.call(http.MethodPost, "/v1/tasks", body); a.status != http.StatusBadRequest || !strings.Contains(a.text, "rollout.order.list") {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	a := c.call(http.MethodPost, "/v1/tasks?plan=true", body)
+	var p v1.Plan
+	if err := json.Unmarshal([]byte(a.text), &p); err != nil || !strings.Contains(p.Refusal, `cloud "4"`) || p.Rollout != nil {
+		t.Errorf("plan: %d %s: %v", a.status, a.text, err)
+	}
+}
+
+func TestARepeatFindsItsTaskAfterTheCanaryLeftItsModule(t *testing.T) {
+	t.Parallel()
+	c := startControlled(t, testConfig(t))
+	place := func(version int64, module string) {
+		_, err := c.store.SetTopology(t.Context(), catalog.Business{Account: catalog.DefaultAccount, ID: 2}, catalog.Topology{
+			Version: version, Sets: []catalog.Set{{Name: "east", Modules: []catalog.Module{{Name: module, Hosts: []procfleet.Host{host(t, "0:10.0.0.1")}}}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	place(0, "canary")
+	body := onFour(`{"order":{"by":"module","list":["canary"]}}`)
+	first := c.call(http.MethodPost, "/v1/tasks", body, "Idempotency-Key", "k")
+	place(1, "web")
+	if again := c.call(http.MethodPost, "/v1/tasks", body, "Idempotency-Key", "k"); again.status/100 != 2 || again.text != first.text {
+		t.Errorf("first %d %s, again %d %s", first.status, first.text, again.status, again.text)
+	}
+	if other := c.call(http.MethodPost, "/v1/tasks", body, "Idempotency-Key", "other"); other.status != http.StatusBadRequest {
+		t.Errorf("with another key: %d %s", other.status, other.text)
 	}
 }
 

@@ -207,6 +207,12 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	if err != nil {
 		return drafted{}, err
 	}
+	if refusal == nil && p.refusal != nil {
+		if t.key == "" {
+			return drafted{}, p.refusal
+		}
+		refusal, t.notAfter = p.refusal, never
+	}
 	if refusal != nil {
 		p.chunks = nil
 	}
