@@ -1,6 +1,6 @@
 // Package catalog defines the contract for data about managed processes, except tasks:
-// registrations, the last reports of agents, process groups, freezes, and the process
-// templates, modules and hosts of businesses. Package boltcatalog implements it for one
+// registrations, the last reports of agents, process groups, freezes, rollout policies, and the
+// process templates, modules and hosts of businesses. Package boltcatalog implements it for one
 // machine, package rediscatalog for many machines. The tests in package catalogtest
 // verify an implementation.
 //
@@ -235,6 +235,7 @@ type Store interface {
 	Groups
 	HostLabels
 	Freezes
+	Policies
 	Templates
 	Topologies
 }

@@ -13,6 +13,7 @@ var (
 	bucketGroups    = []byte("groups")    // host key, 0, namespace → packed groups
 	bucketLabels    = []byte("labels")    // host key → JSON object of labels
 	bucketFreezes   = []byte("freezes")   // scopeKey → freezeRecord
+	bucketPolicies  = []byte("policies")  // namespace → catalog.RolloutPolicies
 
 	bucketTemplates  = []byte("templates")  // business, id → packed template; the bucket's sequence is the last id
 	bucketClaims     = []byte("claims")     // business, digest of a claim → id of the template that has it
@@ -22,7 +23,7 @@ var (
 
 func buckets() [][]byte {
 	return [][]byte{
-		bucketProcesses, bucketSpecs, bucketReports, bucketGroups, bucketLabels, bucketFreezes,
+		bucketProcesses, bucketSpecs, bucketReports, bucketGroups, bucketLabels, bucketFreezes, bucketPolicies,
 		bucketTemplates, bucketClaims, bucketRevisions, bucketTopologies,
 	}
 }

@@ -426,6 +426,40 @@ func (s forgetful) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]ca
 	return all, err
 }
 
+// lawless applies the last policies to all namespaces.
+type lawless struct{ store }
+
+func (s lawless) SetPolicies(ctx context.Context, namespace string, p catalog.RolloutPolicies) error {
+	return errors.Join(s.store.SetPolicies(ctx, namespace, p), s.store.SetPolicies(ctx, "3", p))
+}
+
+// piling adds policies to the old ones.
+type piling struct{ store }
+
+func (s piling) SetPolicies(ctx context.Context, namespace string, p catalog.RolloutPolicies) error {
+	old, err := s.store.Policies(ctx, []string{namespace})
+	if err != nil {
+		return err
+	}
+	for name, policy := range p.Policies {
+		if old[0].Policies == nil {
+			old[0].Policies = map[string]procfleet.RolloutPolicy{}
+		}
+		old[0].Policies[name] = policy
+	}
+	p.Policies = old[0].Policies
+	return s.store.SetPolicies(ctx, namespace, p)
+}
+
+type boundless struct{ store }
+
+func (s boundless) SetPolicies(ctx context.Context, namespace string, p catalog.RolloutPolicies) error {
+	if p.Validate() == nil {
+		p.RequiredAbove = 0
+	}
+	return s.store.SetPolicies(ctx, namespace, p)
+}
+
 type silent struct{ store }
 
 func (s silent) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
@@ -508,4 +542,11 @@ type obliging struct{ store }
 func (s obliging) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
 	f.TTL = min(max(f.TTL, catalog.MinFreeze), catalog.MaxFreeze)
 	return s.store.Freeze(ctx, scopes, f)
+}
+
+func (s obliging) SetPolicies(ctx context.Context, namespace string, p catalog.RolloutPolicies) error {
+	if catalog.CheckPolicies(namespace, &p) != nil {
+		return nil
+	}
+	return s.store.SetPolicies(ctx, namespace, p)
 }

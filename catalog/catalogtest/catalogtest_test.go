@@ -75,6 +75,9 @@ func defects() map[string]defect {
 		"groups are for ever":              by(func(s store) store { return stubborn{s} }, "groups are replaced and removed", modelCheck),
 		"an address has groups":            by(func(s store) store { return cloudless{s} }, "groups belong to a host and a namespace"),
 		"a host has one namespace":         by(func(s store) store { return forgetful{s} }, "a host has the groups of all its namespaces"),
+		"one namespace has policies":       by(func(s store) store { return lawless{s} }, "policies belong to a namespace"),
+		"policies are for ever":            by(func(s store) store { return piling{s} }, "policies are replaced and removed"),
+		"a default is lost":                by(func(s store) store { return boundless{s} }, "policies are kept whole"),
 		"reasons of freezes are lost":      by(func(s store) store { return silent{s} }, "a freeze is kept whole"),
 		"a freeze is not shortened":        by(func(s store) store { return patient{s} }, "a freeze takes the place of the one before"),
 		"a freeze is for ever":             by(func(s store) store { return eternal{s} }, "a freeze ends by itself"),
@@ -83,7 +86,7 @@ func defects() map[string]defect {
 		"everywhere is nowhere":            by(func(s store) store { return ownOnly{s} }, "a host has its own freezes and those of namespaces everywhere", modelCheck),
 		"freezes are ordered as text":      by(func(s store) store { return freezesAsText{s} }, "freezes are walked in order, each once"),
 		"no more than 1000 freezes":        by(func(s store) store { return fewFreezes{s} }, "one call freezes 2,000 hosts"),
-		"every time will do":               by(func(s store) store { return obliging{s} }, "what cannot be frozen is refused"),
+		"every time will do":               by(func(s store) store { return obliging{s} }, "what cannot be frozen is refused", "invalid policies are refused"),
 		"nothing is too little":            by(func(s store) store { return picky{s} }, "calls about nothing are answered with nothing"),
 		"deaf to its context":              by(func(s store) store { return deaf{s} }, "calls end with their context"),
 	}

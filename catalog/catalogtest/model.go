@@ -32,6 +32,7 @@ type Model struct {
 	groups     map[catalog.Process]catalog.HostGroups // Name is empty
 	labels     map[procfleet.Host]map[string]string
 	freezes    map[catalog.Scope]catalog.Freeze
+	policies   map[string]catalog.RolloutPolicies
 	templates  map[catalog.Business]map[int64]catalog.Template
 	lastID     int64 // last template id
 	topologies map[catalog.Business]*catalog.Topology
@@ -47,6 +48,7 @@ func NewModel() *Model {
 		groups:     map[catalog.Process]catalog.HostGroups{},
 		labels:     map[procfleet.Host]map[string]string{},
 		freezes:    map[catalog.Scope]catalog.Freeze{},
+		policies:   map[string]catalog.RolloutPolicies{},
 		templates:  map[catalog.Business]map[int64]catalog.Template{},
 		topologies: map[catalog.Business]*catalog.Topology{},
 		now:        epoch,
@@ -323,6 +325,30 @@ func (m *Model) GroupsOf(ctx context.Context, hs []procfleet.Host) ([][]catalog.
 		slices.SortFunc(out[i], func(a, b catalog.HostGroups) int { return cmp.Compare(a.Namespace, b.Namespace) })
 	}
 	return out, err
+}
+
+// SetPolicies implements [catalog.Policies].
+func (m *Model) SetPolicies(ctx context.Context, namespace string, p catalog.RolloutPolicies) error {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	if err == nil {
+		err = catalog.CheckPolicies(namespace, &p)
+	}
+	if err == nil {
+		m.policies[namespace] = p
+	}
+	return err
+}
+
+// Policies implements [catalog.Policies].
+func (m *Model) Policies(ctx context.Context, namespaces []string) ([]catalog.RolloutPolicies, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	found := make([]catalog.RolloutPolicies, len(namespaces))
+	for i, namespace := range namespaces {
+		found[i] = m.policies[namespace]
+	}
+	return found, err
 }
 
 // Freeze implements [catalog.Freezes].

@@ -59,6 +59,8 @@ func answers(ctx context.Context, t T, s catalog.Store) map[string]int {
 	count("LabelsOf", len(labels), err)
 	of, err := s.GroupsOf(ctx, nil)
 	count("GroupsOf", len(of), err)
+	ps, err := s.Policies(ctx, nil)
+	count("Policies", len(ps), err)
 	_, err = s.Freeze(ctx, nil, wholeFreezing())
 	count("Freeze", 0, err)
 	lifted, err := s.Lift(ctx, nil)
@@ -91,6 +93,8 @@ func calls(ctx context.Context, s catalog.Store) map[string]error {
 	errs["SetGroups"] = s.SetGroups(ctx, []catalog.HostGroups{groupOf(h, "shop", "g")})
 	_, errs["Groups"] = s.Groups(ctx, "shop", []procfleet.Host{h})
 	_, errs["GroupsOf"] = s.GroupsOf(ctx, []procfleet.Host{h})
+	errs["SetPolicies"] = s.SetPolicies(ctx, "shop", wholePolicies())
+	_, errs["Policies"] = s.Policies(ctx, []string{"shop"})
 	_, errs["Freeze"] = s.Freeze(ctx, []catalog.Scope{onHost(h)}, wholeFreezing())
 	_, errs["Lift"] = s.Lift(ctx, []catalog.Scope{onHost(h)})
 	_, errs["FreezePage"] = s.FreezePage(ctx, catalog.Scope{}, 10)
@@ -131,6 +135,7 @@ func survivesReopen(ctx context.Context, t T, s Subject) {
 	setGroups(ctx, t, s, wholeGroups(h), groupOf(other, "shop", "g"), groupOf(other, "shop", ""))
 	freeze(ctx, t, s, wholeFreezing(), onHost(h), onHost(other), everywhere("shop"))
 	lift(ctx, t, s, onHost(h))
+	setPolicies(ctx, t, s, "shop", wholePolicies())
 	wantFreezes := freezeWalk(ctx, t, s, 10)
 	equal(t, "number of freezes", len(wantFreezes), 2)
 
@@ -141,6 +146,7 @@ func survivesReopen(ctx context.Context, t T, s Subject) {
 	equal(t, "reports", reported(ctx, t, s, h, other), wantReports)
 	equal(t, "groups", groups(ctx, t, s, "shop", h, other), wantGroups)
 	equal(t, "freezes", freezeWalk(ctx, t, s, 10), wantFreezes)
+	equal(t, "policies", policies(ctx, t, s, "shop"), []catalog.RolloutPolicies{wholePolicies()})
 	equal(t, "hosts", hostWalk(ctx, t, s, "shop", "web", 10), []procfleet.Host{h, other})
 
 	pass(ctx, t, s)

@@ -57,7 +57,7 @@ func (c Check) Err(ctx context.Context, s Subject) error {
 // Checks returns all checks.
 func Checks() []Check {
 	var all []Check
-	for _, part := range [][]Check{registrationChecks(), identityChecks(), reportChecks(), entryChecks(), pageChecks(), groupChecks(), labelChecks(), freezeChecks(), templateChecks(), bindingChecks(), searchChecks(), topologyChecks(), storeChecks(), modelChecks()} {
+	for _, part := range [][]Check{registrationChecks(), identityChecks(), reportChecks(), entryChecks(), pageChecks(), groupChecks(), labelChecks(), freezeChecks(), policyChecks(), templateChecks(), bindingChecks(), searchChecks(), topologyChecks(), storeChecks(), modelChecks()} {
 		all = append(all, part...)
 	}
 	return all
@@ -104,7 +104,7 @@ func must(t T, err error, doing string) {
 // if both are in UTC.
 func equal(t T, what string, got, want any) bool {
 	t.Helper()
-	diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(procfleet.Host{}, time.Time{}, catalog.Value{}))
+	diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(procfleet.Host{}, time.Time{}, catalog.Value{}, procfleet.Amount{}))
 	if len(diff) > 4000 {
 		diff = diff[:4000] + "\n…"
 	}

@@ -46,7 +46,7 @@ func (s *Catalog) Close() { s.cachesEnd.Stop() }
 func scripts() []*redis.Script {
 	return []*redis.Script{
 		registerScript, unregisterScript, lookupScript, registeredHostsScript,
-		touchScript, settleScript, reportScript, pageScript, groupsScript,
+		touchScript, settleScript, reportScript, pageScript, fieldsScript,
 		freezeScript, liftScript, freezePageScript, freezesOfScript,
 		templateIDsScript, templatesScript, changeTemplatesScript, changesScript,
 		setTopologyScript, topologyScript,

@@ -17,6 +17,7 @@
 //	reports:<cloud>:<shard>        hash from address to the last report of its agent
 //	groups:<host>                  hash from namespace to its process groups on the host
 //	labels:<cloud>:<shard>         hash from host to the JSON object of its labels
+//	rollout-policies               hash from namespace to the JSON object of its rollout policies
 //	{freezes}:all                  hash from scope (see [freezeMember]) to the end of the freeze and its note
 //	{freezes}:order                sorted set, by bytes, of the same scopes
 //	{freezes}:ends                 sorted set of the same scopes, by the end of the freeze
@@ -44,7 +45,7 @@
 //
 // Redis replicates a write after it has replied. When a replica takes over, the last
 // writes of the old server may be missing. With [redisconn.Options.WaitReplicas] the
-// catalog confirms registrations, groups, freezes, templates and topologies only when
+// catalog confirms registrations, groups, freezes, policies, templates and topologies only when
 // that many replicas have them. Reports do not wait, because the next report of a host
 // is complete. If the index loses processes of a report that was not lost, the host's
 // reports enter them again within about an hour.

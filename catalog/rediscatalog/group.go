@@ -14,12 +14,12 @@ import (
 	"github.com/procfleet/procfleet/internal/redisconn"
 )
 
-// groupsScript stores the process groups of one host, namespace by namespace.
+// fieldsScript sets and removes fields of a hash.
 //
-// KEYS[1] groups of the host
-// ARGV[1..] for each: namespace, its packed groups or "" to remove them
+// KEYS[1] hash
+// ARGV[1..] for each: field, its value or "" to remove it
 // Returns 1.
-var groupsScript = redis.NewScript(`
+var fieldsScript = redis.NewScript(`
 for i = 1, #ARGV, 2 do
   if ARGV[i + 1] == '' then
     redis.call('HDEL', KEYS[1], ARGV[i])
@@ -48,7 +48,7 @@ func (s *Catalog) SetGroups(ctx context.Context, gs []catalog.HostGroups) error 
 		}
 		c := open[g.Host]
 		if c == nil || len(c.Args) >= 2*redisconn.ScriptItems {
-			c = &redisconn.Call{Script: groupsScript, Keys: []string{s.keys.groups(g.Host)}}
+			c = &redisconn.Call{Script: fieldsScript, Keys: []string{s.keys.groups(g.Host)}}
 			open[g.Host] = c
 			calls = append(calls, c)
 		}

@@ -52,6 +52,8 @@ func (k keyspace) templateIDs() string { return k.prefix + "template-ids" }
 
 func (k keyspace) groups(h procfleet.Host) string { return k.prefix + "groups:" + h.String() }
 
+func (k keyspace) policies() string { return k.prefix + "rollout-policies" }
+
 // freezes returns the keys of all freezes, which are in one slot.
 func (k keyspace) freezes() []string {
 	const base = "{freezes}:"

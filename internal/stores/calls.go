@@ -193,6 +193,14 @@ func (s *Instrumented) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([]
 	return one(ctx, s, "groups_of", func(ctx context.Context) ([][]catalog.HostGroups, error) { return s.Full.GroupsOf(ctx, hosts) })
 }
 
+func (s *Instrumented) SetPolicies(ctx context.Context, namespace string, p catalog.RolloutPolicies) error {
+	return s.call(ctx, "set_policies", func(ctx context.Context) error { return s.Full.SetPolicies(ctx, namespace, p) })
+}
+
+func (s *Instrumented) Policies(ctx context.Context, namespaces []string) ([]catalog.RolloutPolicies, error) {
+	return one(ctx, s, "policies", func(ctx context.Context) ([]catalog.RolloutPolicies, error) { return s.Full.Policies(ctx, namespaces) })
+}
+
 func (s *Instrumented) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
 	return one(ctx, s, "freeze", func(ctx context.Context) (time.Time, error) { return s.Full.Freeze(ctx, scopes, f) })
 }

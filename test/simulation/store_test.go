@@ -377,6 +377,10 @@ func (c *client) Reported(ctx context.Context, hosts []procfleet.Host) ([]catalo
 	return read(ctx, c, func(s *stores.Bolt) ([]catalog.Report, error) { return s.Reported(ctx, hosts) })
 }
 
+func (c *client) Policies(ctx context.Context, namespaces []string) ([]catalog.RolloutPolicies, error) {
+	return read(ctx, c, func(s *stores.Bolt) ([]catalog.RolloutPolicies, error) { return s.Policies(ctx, namespaces) })
+}
+
 func (c *client) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
 	return read(ctx, c, func(s *stores.Bolt) ([][]catalog.Freeze, error) { return s.FreezesOf(ctx, hosts) })
 }

@@ -1,0 +1,78 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/procfleet/procfleet"
+)
+
+// Limits of rollout policies.
+const (
+	MaxPolicies   = 100 // maximum number of policies of a namespace
+	MaxPolicyName = 64  // maximum length of a policy's name in bytes
+)
+
+// RolloutPolicies are the named rollout policies of one namespace. The zero value has none.
+type RolloutPolicies struct {
+	Policies map[string]procfleet.RolloutPolicy `json:"policies,omitempty"`
+	// Default names the policy of operations that have none; "" = no default.
+	Default string `json:"default,omitempty"`
+	// RequiredAbove is the number of hosts up to which Default does not apply. It never applies to
+	// one host.
+	RequiredAbove int `json:"required_above,omitempty"`
+}
+
+// Validate returns a [procfleet.FieldError] for each invalid field.
+func (p *RolloutPolicies) Validate() error {
+	var errs []error
+	if len(p.Policies) > MaxPolicies {
+		errs = append(errs, &procfleet.FieldError{Field: "policies", Problem: fmt.Sprintf("has %d policies, at most %d are allowed", len(p.Policies), MaxPolicies)})
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
+		if !validPolicyName(name) {
+			errs = append(errs, &procfleet.FieldError{Field: "policies", Problem: fmt.Sprintf(
+				"%.80q is no name of a policy: it has 1 to %d letters, digits, dots, hyphens and underscores", name, MaxPolicyName)})
+			continue
+		}
+		policy := p.Policies[name]
+		errs = append(errs, procfleet.In("policies."+name, policy.Validate()))
+	}
+	if _, exists := p.Policies[p.Default]; p.Default != "" && !exists {
+		errs = append(errs, &procfleet.FieldError{Field: "default", Problem: fmt.Sprintf("%.80q is not in policies", p.Default)})
+	}
+	if p.RequiredAbove < 0 {
+		errs = append(errs, &procfleet.FieldError{Field: "required_above", Problem: "is negative"})
+	}
+	if p.RequiredAbove > 0 && p.Default == "" {
+		errs = append(errs, &procfleet.FieldError{Field: "required_above", Problem: "needs a default"})
+	}
+	return errors.Join(errs...)
+}
+
+// CheckPolicies returns an error for an invalid namespace or invalid policies.
+func CheckPolicies(namespace string, p *RolloutPolicies) error {
+	return errors.Join(validName("namespace", namespace), p.Validate())
+}
+
+// validPolicyName reports whether a name is also valid in a header and a field of an error.
+func validPolicyName(name string) bool {
+	for _, c := range []byte(name) {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (c < '0' || c > '9') && c != '.' && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return name != "" && len(name) <= MaxPolicyName
+}
+
+// Policies stores rollout policies by namespace.
+type Policies interface {
+	// SetPolicies replaces the policies of a namespace.
+	SetPolicies(ctx context.Context, namespace string, p RolloutPolicies) error
+	// Policies returns the policies of each namespace, in order.
+	Policies(ctx context.Context, namespaces []string) ([]RolloutPolicies, error)
+}
