@@ -68,6 +68,8 @@ type Submission struct {
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// Rollout, if not nil, releases the hosts gradually. Timeout then applies to each host.
 	Rollout *RolloutPolicy `json:"rollout,omitempty"`
+	// Policy names a stored policy that becomes Rollout; "" allows the default of the business.
+	Policy string `json:"policy,omitempty"`
 	// Dialect is the published API call that received the submission; it defines
 	// the format of result keys. Application and Business identify the caller.
 	Dialect     string `json:"dialect,omitempty"`

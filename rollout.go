@@ -13,6 +13,8 @@ type RolloutPlan struct {
 	// Count has the final states that make a unit a failed one, as soon as one of its items
 	// has the state.
 	Count []State `json:"c"`
+	// Policy is the name of the stored policy that the plan is made from; "" without one.
+	Policy string `json:"n,omitempty"`
 	// Stages divides the chunks of the task, in their order. The units of a stage are released
 	// when the stage before it has passed.
 	Stages []RolloutStage `json:"s"`

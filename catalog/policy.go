@@ -53,9 +53,24 @@ func (p *RolloutPolicies) Validate() error {
 	return errors.Join(errs...)
 }
 
-// CheckPolicies returns an error for an invalid namespace or invalid policies.
+// CheckPolicies returns an error for an invalid namespace or invalid policies. Only the namespace of
+// a [Business] has sets and modules.
 func CheckPolicies(namespace string, p *RolloutPolicies) error {
-	return errors.Join(validName("namespace", namespace), p.Validate())
+	errs := []error{validName("namespace", namespace), p.Validate()}
+	if _, err := ParseBusiness(namespace); err != nil {
+		for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
+			policy := p.Policies[name]
+			errs = append(errs, ungrouped("policies."+name+".order.by", policy.Order.By), ungrouped("policies."+name+".zones.by", policy.Zones.By))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func ungrouped(field string, by procfleet.GroupBy) error {
+	if by != procfleet.GroupBySet && by != procfleet.GroupByModule {
+		return nil
+	}
+	return &procfleet.FieldError{Field: field, Problem: fmt.Sprintf("is %s, which needs the policies of a business, a number such as 2", by)}
 }
 
 // validPolicyName reports whether a name is also valid in a header and a field of an error.

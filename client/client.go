@@ -160,6 +160,8 @@ type (
 	Rollout          = v1.Rollout
 	PlannedRollout   = v1.PlannedRollout
 	RolloutZones     = v1.RolloutZones
+	RolloutPolicies  = v1.RolloutPolicies
+	RolloutPolicy    = v1.RolloutPolicy
 	TaskRetry        = v1.TaskRetry
 	Cancel           = v1.Cancel
 	Hold             = v1.Hold

@@ -30,6 +30,7 @@ type request struct {
 	body         []byte // nil: no body
 	contentType  string // content type of body; empty: JSON
 	key          string // Idempotency-Key header; empty: none
+	policy       string // Procfleet-Rollout header; empty: none
 	ifMatch      string // If-Match header; empty: none
 }
 
@@ -187,6 +188,9 @@ func (c *Client) newRequest(ctx context.Context, server address, r request) (*ht
 	}
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)
+	}
+	if r.policy != "" {
+		req.Header.Set("Procfleet-Rollout", r.policy)
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)

@@ -31,6 +31,9 @@ type Submission struct {
 	Callback string
 	// Rollout releases the hosts gradually; nil delivers all operations at once.
 	Rollout *procfleet.RolloutPolicy
+	// Policy names a stored rollout policy; see [Client.SetRolloutPolicies]. It excludes Rollout.
+	// Without both, the default of the business applies.
+	Policy string
 	// IdempotencyKey makes repeated submissions safe, also from another process:
 	// until 7 days after the task's deadline, the same key refers to the same
 	// task. It has up to 255 printable ASCII characters; if empty, Submit
@@ -80,7 +83,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, er
 		if ctx.Err() != nil { // no request was sent
 			return ended(ctx, nil)
 		}
-		err := c.attempt(ctx, server, request{method: http.MethodPost, path: "/v1/tasks", body: body, key: s.IdempotencyKey}, &answer)
+		err := c.attempt(ctx, server, request{method: http.MethodPost, path: "/v1/tasks", body: body, key: s.IdempotencyKey, policy: s.Policy}, &answer)
 		if err == nil && answer.ID == "" {
 			err = fmt.Errorf("%s/v1/tasks: %w: it has no id", server, ErrBadResponse)
 		}
@@ -122,5 +125,9 @@ func mayBeAccepted(err error) bool {
 // Plan returns the effect that a submission would have now, without creating a
 // task. It ignores the IdempotencyKey.
 func (c *Client) Plan(ctx context.Context, s Submission) (p Plan, err error) {
-	return p, c.send(ctx, http.MethodPost, "/v1/tasks?plan=true", s, &p)
+	body, err := json.Marshal(s)
+	if err != nil {
+		return p, fmt.Errorf("encode the submission: %w", err)
+	}
+	return p, c.do(ctx, request{method: http.MethodPost, path: "/v1/tasks?plan=true", body: body, policy: s.Policy}, &p)
 }

@@ -30,14 +30,19 @@ type acceptance struct {
 	log   logrus.FieldLogger
 }
 
-// decode checks the caller's idempotency key and decodes a submission.
+// decode checks the caller's idempotency key and decodes a submission. It sets the stored policy
+// that the caller selects.
 func (a *api) decode(
-	ctx context.Context, key string, decode func(*dialect.Request) (procfleet.Submission, error), in *dialect.Request,
+	ctx context.Context, key, policy string, decode func(*dialect.Request) (procfleet.Submission, error), in *dialect.Request,
 ) (procfleet.Submission, error) {
 	if err := checkKey(key); err != nil {
 		return procfleet.Submission{}, err
 	}
-	return inTurn(ctx, a.submitter.turns, len(in.Body) > turnBody, func() (procfleet.Submission, error) { return decode(in) })
+	sub, err := inTurn(ctx, a.submitter.turns, len(in.Body) > turnBody, func() (procfleet.Submission, error) { return decode(in) })
+	if err == nil {
+		err = namePolicy(&sub, policy)
+	}
+	return sub, err
 }
 
 // accept creates a task, or finds the task that an earlier request with the same key

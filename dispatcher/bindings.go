@@ -153,7 +153,7 @@ func (u *pendingBindings) add(
 // submitBindings creates the task, then registers and unregisters its processes. After
 // a crash in between, the next comparison finds the remaining differences.
 func (e *exchange) submitBindings(ctx context.Context, b catalog.Business, todo *pendingBindings) (procfleet.TaskID, error) {
-	task, err := e.submit(ctx, &procfleet.Submission{Operations: todo.operations, Business: b.Namespace()}, terms{unregistered: true})
+	task, err := e.submit(ctx, &procfleet.Submission{Operations: todo.operations, Business: b.Namespace()}, terms{unregistered: true, internal: true})
 	if err != nil {
 		return "", fmt.Errorf("notify agents of bindings: %w", err)
 	}

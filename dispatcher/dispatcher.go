@@ -43,6 +43,7 @@ type Store interface {
 	catalog.Groups
 	catalog.HostLabels
 	catalog.Freezes
+	catalog.Policies
 	catalog.Templates
 	catalog.Topologies
 	Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error)

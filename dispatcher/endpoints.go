@@ -56,6 +56,8 @@ func endpoints() []endpoint {
 		writes(apps.Reading, (*exchange).decodeSearchTemplates, inBusiness, (*exchange).searchTemplates),
 		replies(apps.Reading, inBusiness, (*exchange).showModules),
 		replies(apps.Reading, inBusiness, (*exchange).showDrift),
+		replies(apps.Catalogue, inBusiness, (*exchange).setPolicies),
+		replies(apps.Reading, inBusiness, (*exchange).showPolicies),
 		replies(apps.Catalogue, inBusiness, (*exchange).setTopology),
 		replies(apps.Catalogue, inBusiness, (*exchange).editTopology),
 		replies(apps.Reading, inBusiness, (*exchange).showTopology),

@@ -73,6 +73,8 @@ var endpointRequests = map[reflect.Type]endpointRequest{
 	reflect.TypeFor[dialect.SearchTemplates](): {http.MethodGet, "/v1/catalogue/2", "", forbidden, false},
 	reflect.TypeFor[dialect.ShowModules]():     {http.MethodGet, "/api/v3/proc/module/0/2/PROCESS", "", forbidden, false},
 	reflect.TypeFor[dialect.ShowDrift]():       {http.MethodGet, "/v1/processes/2/PROCESS/status", "", forbidden, false},
+	reflect.TypeFor[dialect.SetPolicies]():     {http.MethodPut, "/v1/rollouts/2", `{"policies":[]}`, forbidden, false},
+	reflect.TypeFor[dialect.ShowPolicies]():    {http.MethodGet, "/v1/rollouts/2", "", forbidden, false},
 	reflect.TypeFor[dialect.SetTopology]():     {http.MethodPut, "/v1/topology/2", `{"sets":[]}`, forbidden, false},
 	reflect.TypeFor[dialect.EditTopology]():    {http.MethodPatch, "/v1/topology/2", `{"auto_register":false}`, forbidden, false},
 	reflect.TypeFor[dialect.ShowTopology]():    {http.MethodGet, "/v1/topology/2", "", forbidden, false},

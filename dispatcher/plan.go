@@ -24,6 +24,9 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, er
 	if err != nil {
 		return nil, err
 	}
+	if err := s.applyPolicy(ctx, sub, operations); err != nil {
+		return nil, err
+	}
 	cut, err := s.cut(ctx, operations, sub)
 	if err != nil {
 		return nil, err

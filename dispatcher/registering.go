@@ -95,7 +95,7 @@ func (e *exchange) submitRelease(ctx context.Context, o procfleet.Operation, reg
 	if err != nil {
 		return err
 	}
-	_, err = e.submit(ctx, &procfleet.Submission{Operations: operations, Business: business}, terms{})
+	_, err = e.submit(ctx, &procfleet.Submission{Operations: operations, Business: business}, terms{internal: true})
 	if _, unknown := errors.AsType[*OutcomeUnknownError](err); unknown {
 		e.log().WithError(err).Warn("release outcome unknown")
 		return &dialect.Error{

@@ -17,6 +17,7 @@ import (
 // groupedPolicy is a rollout policy with the groups of the hosts.
 type groupedPolicy struct {
 	*procfleet.RolloutPolicy
+	name         string // of a stored policy, or ""
 	order, zones groups
 }
 
@@ -28,7 +29,7 @@ func (s *submitter) groupedPolicy(ctx context.Context, sub *procfleet.Submission
 	if sub.Rollout == nil {
 		return nil, nil //nolint:nilnil // most tasks have no rollout
 	}
-	g := &groupedPolicy{RolloutPolicy: sub.Rollout}
+	g := &groupedPolicy{RolloutPolicy: sub.Rollout, name: sub.Policy}
 	var err error
 	if g.order, err = s.groups(ctx, sub, operations, "rollout.order.by", g.Order.HostGrouping); err == nil {
 		g.zones, err = s.groups(ctx, sub, operations, "rollout.zones.by", g.Zones.HostGrouping)
@@ -45,7 +46,7 @@ func (s *submitter) groups(ctx context.Context, sub *procfleet.Submission, opera
 		err := m.read(ctx, operatedHosts(operations))
 		return func(h procfleet.Host) []string { return []string{m.known[h][by.Label]} }, err
 	case procfleet.GroupBySet, procfleet.GroupByModule:
-		b, err := catalog.ParseBusiness(sub.Business)
+		b, err := businessOf(sub, operations)
 		if err != nil {
 			return nil, &dialect.Error{Kind: dialect.InvalidField, Field: field, Problem: "needs the business of the hosts: " + err.Error()}
 		}
@@ -56,6 +57,16 @@ func (s *submitter) groups(ctx context.Context, sub *procfleet.Submission, opera
 		return placesOf(t, by.By), nil
 	}
 	return nil, nil
+}
+
+// businessOf returns the business of a submission, or of the first process that has one.
+func businessOf(sub *procfleet.Submission, operations []procfleet.Operation) (b catalog.Business, err error) {
+	for _, namespace := range append(policyNamespaces(sub, operations), sub.Business) {
+		if b, err = catalog.ParseBusiness(namespace); err == nil {
+			break
+		}
+	}
+	return b, err
 }
 
 func operatedHosts(operations []procfleet.Operation) []procfleet.Host {
@@ -84,8 +95,11 @@ func placesOf(t *catalog.Topology, by procfleet.GroupBy) groups {
 }
 
 // missing returns an error if the order names a group without hosts: a mistyped canary must not let
-// all hosts begin at once.
+// all hosts begin at once. A stored policy applies to tasks on parts of its groups.
 func (g *groupedPolicy) missing(sizes []int) error {
+	if g.name != "" {
+		return nil
+	}
 	for i, name := range g.Order.List {
 		if sizes[i] == 0 {
 			return &dialect.Error{Kind: dialect.InvalidField, Field: "rollout.order.list", Problem: fmt.Sprintf(
@@ -158,6 +172,7 @@ func (c *cutter) addStages(works []hostWork, g *groupedPolicy, sizes []int) (*pr
 		}
 	}
 	plan := g.Plan(0, sizes...)
+	plan.Policy = g.name
 	z := zoner{of: g.zones, numbers: map[string]int{}}
 	for i := range plan.Stages {
 		stage := &plan.Stages[i]

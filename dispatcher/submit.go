@@ -98,7 +98,10 @@ type terms struct {
 	// unregistered means that the code that submits registers the specs itself, after
 	// the task was created.
 	unregistered bool
-	origin       procfleet.Origin
+	// internal means that a change of registrations needs the submission. No stored rollout
+	// policy applies to it.
+	internal bool
+	origin   procfleet.Origin
 }
 
 // drafted is a draft with the specs that its acceptance registers.
@@ -197,6 +200,9 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		return drafted{}, err
 	}
 	operations, refusal := s.specified(ctx, &sub, t.label)
+	if refusal == nil && !t.internal {
+		refusal = s.applyPolicy(ctx, &sub, operations)
+	}
 	if refusal != nil {
 		if t.key == "" || !refuses(refusal) {
 			return drafted{}, refusal

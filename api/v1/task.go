@@ -242,10 +242,11 @@ type Plan struct {
 
 // PlannedRollout has the limits and stages of a [Rollout] that would begin.
 type PlannedRollout struct {
-	Window      int            `json:"window"`          // maximum number of hosts at work
-	MaxFailures *int           `json:"max_failures"`    // failed hosts that are tolerated; nil = all
-	Stages      []RolloutStage `json:"stages"`          // never empty
-	Zones       *RolloutZones  `json:"zones,omitempty"` // nil without limits of zones
+	Policy      string         `json:"policy,omitempty"` // name of the stored policy, "" without one
+	Window      int            `json:"window"`           // maximum number of hosts at work
+	MaxFailures *int           `json:"max_failures"`     // failed hosts that are tolerated; nil = all
+	Stages      []RolloutStage `json:"stages"`           // never empty
+	Zones       *RolloutZones  `json:"zones,omitempty"`  // nil without limits of zones
 }
 
 // RolloutZones has the limits of the zones of a [Rollout]; 0 = no limit.

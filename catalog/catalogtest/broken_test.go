@@ -437,7 +437,7 @@ func (s lawless) SetPolicies(ctx context.Context, namespace string, p catalog.Ro
 type piling struct{ store }
 
 func (s piling) SetPolicies(ctx context.Context, namespace string, p catalog.RolloutPolicies) error {
-	old, err := s.store.Policies(ctx, []string{namespace})
+	old, err := s.Policies(ctx, []string{namespace})
 	if err != nil {
 		return err
 	}
@@ -545,8 +545,8 @@ func (s obliging) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.
 }
 
 func (s obliging) SetPolicies(ctx context.Context, namespace string, p catalog.RolloutPolicies) error {
-	if catalog.CheckPolicies(namespace, &p) != nil {
-		return nil
+	if catalog.CheckPolicies(namespace, &p) == nil {
+		return s.store.SetPolicies(ctx, namespace, p)
 	}
-	return s.store.SetPolicies(ctx, namespace, p)
+	return nil
 }

@@ -26,7 +26,7 @@ func wholePolicies() catalog.RolloutPolicies {
 			"careful.1": {
 				MaxConcurrency: tenth, Max: 20, Ramp: []procfleet.Amount{tenth}, Shuffle: true, MaxFailures: &none,
 				Count: []procfleet.State{procfleet.StateFailed}, OnFailure: procfleet.OnFailureCancel,
-				Order:    procfleet.HostOrder{HostGrouping: procfleet.HostGrouping{By: procfleet.GroupByModule}, List: []string{"canary"}},
+				Order:    procfleet.HostOrder{HostGrouping: procfleet.HostGrouping{By: procfleet.GroupByCloud}, List: []string{"3"}},
 				Zones:    procfleet.HostZones{HostGrouping: procfleet.HostGrouping{By: procfleet.GroupByLabel, Label: "rack"}, AtOnce: 1},
 				Stage:    procfleet.RolloutGate{Bake: procfleet.Duration(time.Minute), Gates: []string{procfleet.GateManual}},
 				Deadline: procfleet.Duration(time.Hour),
@@ -93,6 +93,13 @@ func policiesRefused(ctx context.Context, t T, s Subject) {
 		if err := s.SetPolicies(ctx, "2", p); err == nil {
 			t.Errorf("%s was stored", what)
 		}
+	}
+	modules := catalog.RolloutPolicies{Policies: map[string]procfleet.RolloutPolicy{"m": {Order: procfleet.HostOrder{
+		HostGrouping: procfleet.HostGrouping{By: procfleet.GroupByModule}, List: []string{"canary"},
+	}}}}
+	setPolicies(ctx, t, s, "3", modules)
+	if err := s.SetPolicies(ctx, "shop", modules); err == nil {
+		t.Errorf("modules of a namespace without modules were stored")
 	}
 	for _, namespace := range []string{"", "a\x00b", strings.Repeat("n", procfleet.MaxKey+1)} {
 		if err := s.SetPolicies(ctx, namespace, wholePolicies()); err == nil {

@@ -107,6 +107,7 @@ func (f *opFlags) submit(cmd *cobra.Command, operation client.Operation) error {
 	submission := client.Submission{
 		Operations:     []client.Operation{operation},
 		Rollout:        rollout,
+		Policy:         f.submission.rollout.name,
 		Timeout:        procfleet.Duration(f.submission.timeout),
 		IdempotencyKey: f.submission.key,
 		Business:       business,

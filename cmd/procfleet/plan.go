@@ -78,7 +78,11 @@ func plannedRolloutText(r *client.PlannedRollout) string {
 	if z := r.Zones; z != nil && z.AtOnce > 0 {
 		zones += fmt.Sprintf(", %d of the zones at once", z.AtOnce)
 	}
-	return fmt.Sprintf("at most %d hosts at work%s, %s tolerated, hosts by stage: %s", r.Window, zones, failures, strings.Join(stages, ", "))
+	policy := ""
+	if r.Policy != "" {
+		policy = "policy " + r.Policy + ", "
+	}
+	return fmt.Sprintf("%sat most %d hosts at work%s, %s tolerated, hosts by stage: %s", policy, r.Window, zones, failures, strings.Join(stages, ", "))
 }
 
 func writePlannedProcesses(out io.Writer, operations []client.PlannedOperation) error {

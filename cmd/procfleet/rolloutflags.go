@@ -12,6 +12,7 @@ import (
 
 // rolloutFlags are the flags of a gradual submission.
 type rolloutFlags struct {
+	name             string // of a stored policy
 	maxConcurrency   string
 	maxFailures      string
 	ramp             []string
@@ -25,6 +26,7 @@ type rolloutFlags struct {
 }
 
 func (f *rolloutFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.name, "rollout", "", "name of a stored rollout policy")
 	flags.StringVar(&f.maxConcurrency, "max-concurrency", "", "hosts at work at most, as a number or percentage")
 	flags.StringVar(&f.maxFailures, "max-failures", "", "failed hosts to tolerate, as a number or percentage")
 	flags.StringSliceVar(&f.ramp, "ramp", nil, "hosts released up to each stage, such as 1,5%,100%")
@@ -73,8 +75,11 @@ func (f *rolloutFlags) policy() (*procfleet.RolloutPolicy, error) {
 		}
 		p.Ramp = append(p.Ramp, upto)
 	}
+	own := p.MaxConcurrency.Given() || p.MaxFailures != nil || len(p.Ramp) > 0 || f.progressDeadline != 0 || f.order != "" || p.Zones != procfleet.HostZones{}
 	switch {
-	case p.MaxConcurrency.Given(), p.MaxFailures != nil, len(p.Ramp) > 0, f.progressDeadline != 0, f.order != "", p.Zones != procfleet.HostZones{}:
+	case own && f.name != "":
+		return nil, command.Usagef("--rollout names a stored policy; it excludes the other flags of rollouts")
+	case own:
 		return p, nil
 	case f.bake != 0, f.approve, f.shuffle, f.onFailure != "":
 		return nil, command.Usagef("--bake, --approve, --shuffle and --on-failure need --ramp, --order, --max-concurrency or --max-failures")

@@ -503,6 +503,15 @@ func refusal(t *testing.T, call Call, r *Request) error {
 		_, err = use.Decode(r)
 	case ShowModules:
 		_, err = use.Decode(r)
+	case SetPolicies:
+		var q PolicyChange
+		if q, err = use.Decode(r); err == nil {
+			if invalid := catalog.CheckPolicies(q.Namespace, &q.Policies); invalid != nil {
+				t.Errorf("%s accepts %v", call.Name, invalid)
+			}
+		}
+	case ShowPolicies:
+		_, err = use.Decode(r)
 	case SetTopology:
 		var q TopologyChange
 		if q, err = use.Decode(r); err == nil {

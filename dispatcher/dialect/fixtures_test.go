@@ -373,6 +373,10 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		f.read(t, "events.json", &found)
 		page, err := use.Decode(r)
 		return page, use.Encode(&page, found, testRequestID), err
+	case SetPolicies:
+		return answer(t, f, r, use.Decode, use.Encode, file[PolicyChange, catalog.RolloutPolicies]("policies.json"))
+	case ShowPolicies:
+		return answer(t, f, r, use.Decode, use.Encode, file[PolicyQuery, catalog.RolloutPolicies]("policies.json"))
 	case SetTopology:
 		return answer(t, f, r, use.Decode, use.Encode, file[TopologyChange, TopologyShown]("topology.json"))
 	case EditTopology:

@@ -54,6 +54,8 @@ func native() Dialect {
 			{Name: "native.drift", Paths: []string{"/v1/processes/{biz}/{id}/status"}, Methods: get, Endpoint: ShowDrift{strictly[noBody](decodeDriftQuery, "module", "limit", "account"), nativeDrift}},
 			{Name: "native.host_events", Paths: []string{"/v1/events"}, Methods: get, Endpoint: ListEvents{strictly[noBody](decodeEventPage, "host", "namespace", "kind", "since", "after", "limit"), nativeEvents}},
 			{Name: "native.audit", Paths: []string{"/v1/audit"}, Methods: get, Endpoint: ListAudit{strictly[noBody](decodeAuditQuery, "limit", "after", "since", "event", "application", "business", "task"), nativeAudit}},
+			{Name: "native.set_rollouts", Paths: []string{"/v1/rollouts/{biz}"}, Methods: put, Endpoint: SetPolicies{strictly[v1.RolloutPolicies](decodePolicyChange), nativePolicies[PolicyChange]}},
+			{Name: "native.rollouts", Paths: []string{"/v1/rollouts/{biz}"}, Methods: get, Endpoint: ShowPolicies{strictly[noBody](decodePolicyQuery), nativePolicies[PolicyQuery]}},
 			{Name: "native.set_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: put, Endpoint: SetTopology{strictly[noBody](decodeTopology, "account", "auto_register", "plan"), nativeTopologySet}},
 			{Name: "native.edit_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: patch, Endpoint: EditTopology{strictly[v1.TopologyEdit](decodeTopologyEdit, "account"), nativeTopologyVersion[TopologyEdit]}},
 			{Name: "native.topology", Paths: []string{"/v1/topology/{biz}"}, Methods: get, Endpoint: ShowTopology{strictly[noBody](decodeTopologyQuery, "account", "agents"), nativeShowTopology}},

@@ -86,6 +86,8 @@ func decodeAsked(t *testing.T, endpoint Endpoint, r *Request) (decoded any, ok b
 		decoded, err = use.Decode(r)
 	case Freeze:
 		decoded, err = use.Decode(r)
+	case SetPolicies:
+		decoded, err = use.Decode(r)
 	case SetTopology:
 		decoded, err = use.Decode(r)
 	case EditTopology:

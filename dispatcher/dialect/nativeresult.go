@@ -79,7 +79,7 @@ func PlannedRollout(p *procfleet.RolloutPlan) *v1.PlannedRollout {
 	if p == nil {
 		return nil
 	}
-	planned := &v1.PlannedRollout{Window: p.Window, MaxFailures: tolerated(p.Failures)}
+	planned := &v1.PlannedRollout{Policy: p.Policy, Window: p.Window, MaxFailures: tolerated(p.Failures)}
 	for _, s := range p.Stages {
 		planned.Stages = append(planned.Stages, v1.RolloutStage{Hosts: s.Units})
 	}

@@ -245,7 +245,7 @@ type row func(s *scene, r route)
 func rows() map[string]row {
 	all := map[string]row{}
 	for _, some := range []map[string]row{
-		operateRows(), statusRows(), registerRows(), groupRows(), agentRows(), jobRows(), nativeTaskRows(), nativeProcessRows(), nativeFreezeRows(), nativeCatalogueRows(), nativeTopologyRows(), cmdbRows(),
+		operateRows(), statusRows(), registerRows(), groupRows(), agentRows(), jobRows(), nativeTaskRows(), nativeProcessRows(), nativeFreezeRows(), nativeCatalogueRows(), nativeTopologyRows(), nativeRolloutRows(), cmdbRows(),
 	} {
 		maps.Copy(all, some)
 	}
@@ -770,6 +770,31 @@ func nativeTopologyRows() map[string]row {
 			}
 			s.nativeOf(route{r.method, r.path + "?account=shown"}, nil, http.StatusOK, &shown)
 			if len(shown.Sets) != 1 || !slices.Equal(shown.Sets[0].Modules[0].Hosts, []string{s.p.host}) || len(shown.WithoutAgent) != 0 {
+				s.t.Errorf("%s: %+v", r, shown)
+			}
+		},
+	}
+}
+
+func nativeRolloutRows() map[string]row {
+	type policies struct {
+		Default  string
+		Policies []struct{ Name string }
+	}
+	set := func(s *scene, r route) {
+		s.t.Helper()
+		var made policies
+		body := map[string]any{"policies": []any{map[string]any{"name": "careful", "rollout": map[string]any{"max": 1}}}}
+		if s.nativeOf(r, body, http.StatusOK, &made); len(made.Policies) != 1 || made.Policies[0].Name != "careful" {
+			s.t.Errorf("%s: %+v", r, made)
+		}
+	}
+	return map[string]row{
+		"native.set_rollouts": set,
+		"native.rollouts": func(s *scene, r route) {
+			set(s, route{http.MethodPut, r.path})
+			var shown policies
+			if s.nativeOf(r, nil, http.StatusOK, &shown); len(shown.Policies) != 1 || shown.Default != "" {
 				s.t.Errorf("%s: %+v", r, shown)
 			}
 		},
