@@ -28,6 +28,8 @@ type RolloutPlan struct {
 	Stall time.Duration `json:"d,omitempty"`
 	// OnFailure says what follows the hold [HoldBudget].
 	OnFailure OnFailure `json:"o,omitempty"`
+	// UndoAll lets the task that reverts the rollout ignore Window.
+	UndoAll bool `json:"u,omitempty"`
 	// UnitTimeout is the time from the release of a unit to the deadline of its items.
 	UnitTimeout time.Duration `json:"t"`
 }
@@ -64,6 +66,7 @@ type OnFailure string
 const (
 	OnFailureHold   OnFailure = "hold"   // it is held until a caller resumes or cancels it
 	OnFailureCancel OnFailure = "cancel" // it is canceled; items that agents have begun go on
+	OnFailureUndo   OnFailure = "undo"   // it is canceled; when it has ended, another task reverts it
 )
 
 // RolloutPhase is what the current stage of a rollout waits for.

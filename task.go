@@ -176,6 +176,10 @@ type Task struct {
 	Rollout *Rollout `json:",omitempty"`
 	// RetryOf is the task whose items this task repeats; empty if it is no retry.
 	RetryOf TaskID `json:",omitzero"`
+	// UndoOf is the task whose effect this task reverts; empty if it reverts none.
+	UndoOf TaskID `json:",omitzero"`
+	// UndoneBy is the task that reverts the task; empty without one.
+	UndoneBy TaskID `json:",omitzero"`
 	// RetriedBy lists the retries of the task, in their order.
 	RetriedBy []TaskID `json:",omitempty"`
 

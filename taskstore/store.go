@@ -10,10 +10,12 @@
 package taskstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -60,6 +62,7 @@ type Draft struct {
 	Callback    string
 	Origin      procfleet.Origin
 	RetryOf     procfleet.TaskID
+	UndoOf      procfleet.TaskID
 	Trace       string // as in [procfleet.Task]; at most 64 bytes
 	// Rollout releases the items over time; nil releases them at once. Its stages cover all
 	// chunks, and all items of a host are next to each other in one chunk.
@@ -185,6 +188,26 @@ type Rollouts interface {
 	// end of [procfleet.HoldBudget] sets Failures; if more units have failed, EndHold returns
 	// the unchanged task and [ErrFailures].
 	EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error)
+	// KeepPrevious stores previous specs until the task expires. It keeps those that are stored
+	// for the same Chunk and From. The specs of one call are stored in part after an error.
+	KeepPrevious(ctx context.Context, id procfleet.TaskID, specs []PreviousSpecs) error
+	// PreviousSpecs returns the stored specs of a chunk, by From.
+	PreviousSpecs(ctx context.Context, id procfleet.TaskID, chunk int) ([]PreviousSpecs, error)
+	// LinkUndo sets the task's UndoneBy, unless it is set. It applies to tasks in any state, and to
+	// any seq.
+	LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error)
+}
+
+// PreviousSpecs are the specs that processes had before items were released.
+type PreviousSpecs struct {
+	Chunk, From int // chunk, and index in it of the first item
+	// Specs has a spec for each item from From on; nil if its process was not registered.
+	Specs []*procfleet.ProcessSpec
+}
+
+// SortPrevious sorts previous specs by From.
+func SortPrevious(specs []PreviousSpecs) {
+	slices.SortFunc(specs, func(a, b PreviousSpecs) int { return cmp.Compare(a.From, b.From) })
 }
 
 // ItemCancel is a cancel of some items of a chunk that no worker has carried out.

@@ -69,6 +69,18 @@ func (s *Instrumented) EndHold(ctx context.Context, id procfleet.TaskID, kind pr
 	})
 }
 
+func (s *Instrumented) KeepPrevious(ctx context.Context, id procfleet.TaskID, specs []taskstore.PreviousSpecs) error {
+	return s.call(ctx, "keep_previous", func(ctx context.Context) error { return s.Full.KeepPrevious(ctx, id, specs) })
+}
+
+func (s *Instrumented) PreviousSpecs(ctx context.Context, id procfleet.TaskID, chunk int) ([]taskstore.PreviousSpecs, error) {
+	return one(ctx, s, "previous_specs", func(ctx context.Context) ([]taskstore.PreviousSpecs, error) { return s.Full.PreviousSpecs(ctx, id, chunk) })
+}
+
+func (s *Instrumented) LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error) {
+	return one(ctx, s, "link_undo", func(ctx context.Context) (procfleet.Task, error) { return s.Full.LinkUndo(ctx, id, undo) })
+}
+
 func (s *Instrumented) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
 	return one(ctx, s, "retried", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Retried(ctx, id, retry) })
 }

@@ -148,7 +148,7 @@ func (t *tx) newTask(d taskstore.Draft, packed []packedChunk) (*taskRecord, erro
 		ID: n.TaskID(), Number: n, State: procfleet.TaskAccepted, Lane: d.Lane,
 		Items: items, Chunks: len(packed), Counts: procfleet.Counts{},
 		CreatedAt: t.Now, Deadline: deadline, ExpiresAt: deadline.Add(d.Retention),
-		Actions: d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback, Origin: d.Origin, RetryOf: d.RetryOf, Trace: d.Trace,
+		Actions: d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback, Origin: d.Origin, RetryOf: d.RetryOf, UndoOf: d.UndoOf, Trace: d.Trace,
 	}}
 	for _, s := range procfleet.States() {
 		r.Counts[s] = 0

@@ -136,3 +136,16 @@ func (s *Store) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfl
 		return taskOf(r), t.putTask(r)
 	})
 }
+
+// LinkUndo sets the task that reverts a task, unless it is set.
+func (s *Store) LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error) {
+	return update(ctx, s, func(t *tx) (procfleet.Task, error) {
+		r, err := t.task(id)
+		if err != nil || r.UndoneBy != "" {
+			return taskOf(r), err
+		}
+		r.UndoneBy = undo
+		r.Seq++
+		return taskOf(r), t.putTask(r)
+	})
+}

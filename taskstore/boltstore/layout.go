@@ -16,24 +16,25 @@ import (
 // The buckets. Numbers in keys are big-endian, so that keys sort like the numbers.
 // "task" in a key is the task's number.
 var (
-	bucketTasks   = []byte("tasks")   // task → taskRecord
-	bucketChunks  = []byte("chunks")  // task, chunk → packed chunk, written once
-	bucketLegs    = []byte("legs")    // task, chunk → leg
-	bucketResults = []byte("results") // task, item → packed result
-	bucketKeys    = []byte("keys")    // digest of application and idempotency key → keyRecord
-	bucketVisits  = []byte("visits")  // shard, moment, task → nothing: the sweep index
-	bucketExpiry  = []byte("expiry")  // moment, task → nothing: expiry of tasks
-	bucketHosts   = []byte("hosts")   // cloud area, address text → hostRecord
-	bucketIDs     = []byte("ids")     // digest of agent id, host key → nothing: hosts whose agents announced the id last
-	bucketBound   = []byte("bound")   // digest of agent id → host key, as callers have bound it
-	bucketAliases = []byte("aliases") // host key → digests of the agent ids that are bound to it
+	bucketTasks    = []byte("tasks")    // task → taskRecord
+	bucketChunks   = []byte("chunks")   // task, chunk → packed chunk, written once
+	bucketLegs     = []byte("legs")     // task, chunk → leg
+	bucketResults  = []byte("results")  // task, item → packed result
+	bucketPrevious = []byte("previous") // task, chunk, first item → packed previous specs
+	bucketKeys     = []byte("keys")     // digest of application and idempotency key → keyRecord
+	bucketVisits   = []byte("visits")   // shard, moment, task → nothing: the sweep index
+	bucketExpiry   = []byte("expiry")   // moment, task → nothing: expiry of tasks
+	bucketHosts    = []byte("hosts")    // cloud area, address text → hostRecord
+	bucketIDs      = []byte("ids")      // digest of agent id, host key → nothing: hosts whose agents announced the id last
+	bucketBound    = []byte("bound")    // digest of agent id → host key, as callers have bound it
+	bucketAliases  = []byte("aliases")  // host key → digests of the agent ids that are bound to it
 
 	keyNumber = []byte("number") // in [boltdb.BucketMeta]: the last number that was allotted
 )
 
 func buckets() [][]byte {
 	return [][]byte{
-		bucketTasks, bucketChunks, bucketLegs, bucketResults,
+		bucketTasks, bucketChunks, bucketLegs, bucketResults, bucketPrevious,
 		bucketKeys, bucketVisits, bucketExpiry, bucketHosts, bucketIDs, bucketBound, bucketAliases,
 	}
 }

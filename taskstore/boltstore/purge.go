@@ -33,7 +33,7 @@ func (t *tx) purgeTask() (more bool, err error) {
 		return false, err
 	}
 	left := boltdb.PurgeKeys
-	for _, bucket := range [][]byte{bucketChunks, bucketLegs, bucketResults} {
+	for _, bucket := range [][]byte{bucketChunks, bucketLegs, bucketResults, bucketPrevious} {
 		if left, err = t.deletePrefix(bucket, taskKey(n), left); err != nil {
 			return false, err
 		}

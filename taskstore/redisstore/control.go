@@ -233,22 +233,40 @@ end
 return {h[1] and 'ok' or 'gone', redis.call('HMGET', KEYS[1], unpack(ARGV, 3, 2 + ARGV[2]))}
 `)
 
+// revertedScript sets the task that reverts a task, unless there is one.
+//
+// Keys, arguments and reply are those of [retriedScript], with the id of the reverting task.
+var revertedScript = redis.NewScript(`
+local state = redis.call('HGET', KEYS[1], 'state')
+if state and redis.call('HSETNX', KEYS[1], 'undone', ARGV[1]) == 1 then redis.call('HINCRBY', KEYS[1], 'seq', 1) end
+return {state and 'ok' or 'gone', redis.call('HMGET', KEYS[1], unpack(ARGV, 3, 2 + ARGV[2]))}
+`)
+
 // Retried adds a retry to a task, in one round trip.
 func (s *Store) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
+	return s.link(ctx, id, "add a retry to", retriedScript, retry)
+}
+
+// LinkUndo sets the task that reverts a task, in one round trip.
+func (s *Store) LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error) {
+	return s.link(ctx, id, "link the undo of", revertedScript, undo)
+}
+
+func (s *Store) link(ctx context.Context, id procfleet.TaskID, doing string, script *redis.Script, other procfleet.TaskID) (procfleet.Task, error) {
 	if _, err := number(id); err != nil {
 		return procfleet.Task{}, err
 	}
 	fields := taskFields()
-	c := &redisconn.Call{Script: retriedScript, Keys: []string{s.keys.task(id).head()}, Args: []any{string(retry), len(fields)}}
+	c := &redisconn.Call{Script: script, Keys: []string{s.keys.task(id).head()}, Args: []any{string(other), len(fields)}}
 	for _, f := range fields {
 		c.Args = append(c.Args, f)
 	}
 	if err := s.conn.RunDurably(ctx, c); err != nil {
-		return procfleet.Task{}, fmt.Errorf("add a retry to task %s: %w", id, err)
+		return procfleet.Task{}, fmt.Errorf("%s task %s: %w", doing, id, err)
 	}
 	task, err := readControlled(id, c.Cmd)
 	if err != nil {
-		err = fmt.Errorf("add a retry to task %s: %w", id, err)
+		err = fmt.Errorf("%s task %s: %w", doing, id, err)
 	}
 	return task, err
 }

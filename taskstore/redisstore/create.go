@@ -273,7 +273,7 @@ func (m *maker) task(n procfleet.Number, now time.Time) procfleet.Task {
 	t := procfleet.Task{
 		ID: n.TaskID(), Number: n, State: procfleet.TaskAccepted, Lane: d.Lane, Chunks: len(d.Chunks),
 		CreatedAt: now, Deadline: now.Add(d.Timeout), ExpiresAt: now.Add(lifetime(d)),
-		Actions: slices.Clone(d.Actions), Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback, Origin: d.Origin, RetryOf: d.RetryOf, Trace: d.Trace,
+		Actions: slices.Clone(d.Actions), Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback, Origin: d.Origin, RetryOf: d.RetryOf, UndoOf: d.UndoOf, Trace: d.Trace,
 		Counts: make(procfleet.Counts, len(procfleet.States())),
 	}
 	if d.Rollout != nil {

@@ -17,6 +17,8 @@
 //	                    an agent or the server determined it; it decides whether a result
 //	                    applies
 //	{<id>}:chunk:<k>    the packed items of a chunk, written once
+//	{<id>}:previous:<k> only of a rollout: hash from the first item of a release to the packed
+//	                    specs that its processes had before
 //	{<id>}:results:<n>  hash with the packed results of 1000 items from item n × 1000
 //	{<id>}:writer       the maker that writes the chunks of a big task, until the head exists
 //

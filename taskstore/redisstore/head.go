@@ -29,6 +29,7 @@ const (
 	itemCancelsField = "cancels" // see [procfleet.Task.ItemCancels]; missing means 0
 	holdField        = "hold"    // see [readHold]; missing while the task is not held
 	cancelField      = "cancel"  // see [readCancel]; missing unless the task was canceled
+	undoneField      = "undone"  // id of the task that reverts this one; missing without one
 	retriedField     = "retried" // ids of the retries, separated by spaces; missing without any
 	releaseField     = "release" // see [release]; missing without a rollout
 	bodyField        = "body"
@@ -43,7 +44,7 @@ func countField(s procfleet.State) string { return "n:" + pack.Marks(s)[:1] }
 func taskFields() []string {
 	fields := []string{
 		"state", "lane", "items", "chunks", "created", "deadline", "expires",
-		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, cancelField, itemCancelsField, retriedField, releaseField, "about",
+		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, cancelField, itemCancelsField, retriedField, undoneField, releaseField, "about",
 	}
 	for _, s := range procfleet.States() {
 		fields = append(fields, countField(s))
@@ -61,6 +62,7 @@ type about struct {
 	Trace       string             `json:"t,omitempty"`
 	Origin      procfleet.Origin   `json:"o,omitzero"`
 	RetryOf     procfleet.TaskID   `json:"r,omitempty"`
+	UndoOf      procfleet.TaskID   `json:"u,omitempty"`
 	// Scripts of rollouts read the plan.
 	Rollout *procfleet.RolloutPlan `json:"g,omitempty"`
 }
@@ -86,6 +88,7 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		NotifyPending: h.int() == 1, EventPublished: h.int() == 1,
 		RejectReason: h.text(), Seq: int(h.int()), Hold: readHold(h.text()), Cancel: readCancel(h.text()), ItemCancels: int(h.int()),
 		RetriedBy: readRetries(h.text()),
+		UndoneBy:  procfleet.TaskID(h.text()),
 		Counts:    make(procfleet.Counts, len(procfleet.States())),
 	}
 	if t.State == "" {
@@ -100,7 +103,7 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		return procfleet.Task{}, fmt.Errorf("%w: head of task %s: %w", redisconn.ErrDamaged, id, err)
 	}
 	t.Actions, t.Dialect, t.Application, t.Business, t.Callback = a.Actions, a.Dialect, a.Application, a.Business, a.Callback
-	t.Trace, t.Origin, t.RetryOf = a.Trace, a.Origin, a.RetryOf
+	t.Trace, t.Origin, t.RetryOf, t.UndoOf = a.Trace, a.Origin, a.RetryOf, a.UndoOf
 	if t.Rollout, err = readRelease(progress, a.Rollout); err != nil {
 		return procfleet.Task{}, fmt.Errorf("head of task %s: %w", id, err)
 	}
@@ -132,7 +135,7 @@ func (h *head) int() int64 {
 
 // newHead returns the fields and values of a new task's head.
 func newHead(t *procfleet.Task, d *taskstore.Draft) ([]any, error) {
-	text, err := json.Marshal(about{t.Actions, t.Dialect, t.Application, t.Business, t.Callback, t.Trace, t.Origin, t.RetryOf, d.Rollout})
+	text, err := json.Marshal(about{t.Actions, t.Dialect, t.Application, t.Business, t.Callback, t.Trace, t.Origin, t.RetryOf, t.UndoOf, d.Rollout})
 	if err != nil {
 		return nil, fmt.Errorf("head of task %s: %w", t.ID, err)
 	}

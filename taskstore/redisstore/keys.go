@@ -26,6 +26,7 @@ func (t taskKeys) head() string           { return t.base + "head" }
 func (t taskKeys) marks() string          { return t.base + "marks" }
 func (t taskKeys) writer() string         { return t.base + "writer" }
 func (t taskKeys) chunk(n int) string     { return t.base + "chunk:" + strconv.Itoa(n) }
+func (t taskKeys) previous(n int) string  { return t.base + "previous:" + strconv.Itoa(n) }
 func (t taskKeys) results(n int) string   { return t.base + "results:" + strconv.Itoa(n) }
 func (t taskKeys) resultsOf(i int) string { return t.results(i / resultBlock) }
 

@@ -53,6 +53,36 @@ func (s beginsUnreleased) Begin(ctx context.Context, id procfleet.TaskID, chunk,
 	return b, err
 }
 
+type keepsLastSpecs struct {
+	taskstore.Store
+	kept map[[2]int]taskstore.PreviousSpecs
+}
+
+func (s keepsLastSpecs) KeepPrevious(ctx context.Context, id procfleet.TaskID, specs []taskstore.PreviousSpecs) error {
+	for _, p := range specs {
+		s.kept[[2]int{p.Chunk, p.From}] = p
+	}
+	return s.Store.KeepPrevious(ctx, id, specs)
+}
+
+func (s keepsLastSpecs) PreviousSpecs(_ context.Context, _ procfleet.TaskID, chunk int) (found []taskstore.PreviousSpecs, err error) {
+	for at, p := range s.kept {
+		if at[0] == chunk {
+			found = append(found, p)
+		}
+	}
+	taskstore.SortPrevious(found)
+	return found, nil
+}
+
+type linksLastUndo struct{ taskstore.Store }
+
+func (s linksLastUndo) LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error) {
+	t, err := s.Store.LinkUndo(ctx, id, undo)
+	t.UndoneBy = undo
+	return t, err
+}
+
 type resumesAfterLateSuccess struct{ taskstore.Store }
 
 func (s resumesAfterLateSuccess) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
@@ -115,6 +145,14 @@ func rolloutDefects() map[string]defect {
 		"it begins what is not released": {
 			func(s taskstore.Store) taskstore.Store { return beginsUnreleased{s} },
 			[]string{"items that are not released are not delivered"},
+		},
+		"it keeps the last previous specs": {
+			func(s taskstore.Store) taskstore.Store { return keepsLastSpecs{s, map[[2]int]taskstore.PreviousSpecs{}} },
+			[]string{"previous specs are kept as they were first stored"},
+		},
+		"a task has the last undo": {
+			func(s taskstore.Store) taskstore.Store { return linksLastUndo{s} },
+			[]string{"a task has one undo"},
 		},
 		"it knows no windows of zones": {
 			planned(func(p *procfleet.RolloutPlan) { p.Zones.Window = 0 }),

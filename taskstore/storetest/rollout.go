@@ -29,6 +29,8 @@ func rolloutChecks() []Check {
 		{Name: "a rollout releases nothing after its deadline", Fn: overdueReleasesNothing},
 		{Name: "a cancel ends what a rollout has not released", Fn: cancelEndsUnreleased},
 		{Name: "grants with open items are listed with their deadlines", Fn: openGrantsListed},
+		{Name: "previous specs are kept as they were first stored", Fn: previousKept},
+		{Name: "a task has one undo", Fn: undoLinked},
 		{Name: "in any order of calls a rollout keeps its limits", Fn: rolloutKeepsLimits},
 	}
 }

@@ -262,6 +262,18 @@ func (c *client) ItemsCanceled(ctx context.Context, id procfleet.TaskID, chunk, 
 	return change(ctx, c, func(s *stores.Bolt) error { return s.ItemsCanceled(ctx, id, chunk, seq) })
 }
 
+func (c *client) KeepPrevious(ctx context.Context, id procfleet.TaskID, specs []taskstore.PreviousSpecs) error {
+	return change(ctx, c, func(s *stores.Bolt) error { return s.KeepPrevious(ctx, id, specs) })
+}
+
+func (c *client) PreviousSpecs(ctx context.Context, id procfleet.TaskID, chunk int) ([]taskstore.PreviousSpecs, error) {
+	return read(ctx, c, func(s *stores.Bolt) ([]taskstore.PreviousSpecs, error) { return s.PreviousSpecs(ctx, id, chunk) })
+}
+
+func (c *client) LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error) {
+	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.LinkUndo(ctx, id, undo) })
+}
+
 func (c *client) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
 	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.Retried(ctx, id, retry) })
 }
