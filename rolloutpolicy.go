@@ -36,6 +36,8 @@ type RolloutPolicy struct {
 	Count []State `json:"count,omitempty"`
 	// OnFailure is [OnFailureHold] by default.
 	OnFailure OnFailure `json:"on_failure,omitempty"`
+	// Undo applies to [OnFailureUndo].
+	Undo RolloutUndo `json:"undo,omitzero"`
 	// Stage applies to the end of each stage but the last.
 	Stage RolloutGate `json:"stage,omitzero"`
 	// Deadline is the time from acceptance until the task ends in any case, 1 minute to 30 days;
@@ -116,6 +118,28 @@ type RolloutGate struct {
 	Gates []string `json:"gates,omitempty"`
 	// ProgressDeadline is the time after which a rollout is held if no host ends; 0 = never.
 	ProgressDeadline Duration `json:"progress_deadline,omitempty"`
+}
+
+// RolloutUndo says how a rollout is undone.
+type RolloutUndo struct {
+	Speed UndoSpeed `json:"speed,omitempty"` // default [UndoWindow]
+}
+
+// UndoSpeed says how many hosts of an undo are at work.
+type UndoSpeed string
+
+// Values of [UndoSpeed].
+const (
+	UndoWindow UndoSpeed = "window" // as many as of the rollout
+	UndoAll    UndoSpeed = "all"
+)
+
+// Validate returns a [FieldError] for an unknown value.
+func (s UndoSpeed) Validate(field string) error {
+	if s == "" {
+		return nil
+	}
+	return oneOf(field, s, UndoWindow, UndoAll)
 }
 
 // GateManual is the gate that opens with an approval.
@@ -235,8 +259,10 @@ func (p *RolloutPolicy) Validate() error {
 		wrong(s != StateFailed && s != StateTimedOut && s != StateUnreachable, "count", "%q is none of failed, timed_out and unreachable", clip(string(s)))
 	}
 	if p.OnFailure != "" {
-		errs = append(errs, oneOf("on_failure", p.OnFailure, OnFailureHold, OnFailureCancel))
+		errs = append(errs, oneOf("on_failure", p.OnFailure, OnFailureHold, OnFailureCancel, OnFailureUndo))
 	}
+	errs = append(errs, p.Undo.Speed.Validate("undo.speed"))
+	wrong(p.Undo.Speed != "" && p.OnFailure != OnFailureUndo, "undo", "needs on_failure = undo")
 	for _, g := range p.Stage.Gates {
 		errs = append(errs, oneOf("stage.gates", g, GateManual))
 	}
@@ -268,7 +294,7 @@ func (p *RolloutPolicy) Plan(timeout time.Duration, groups ...int) RolloutPlan {
 		ends = append(ends, units)
 	}
 	plan := RolloutPlan{
-		Window: units, Failures: AnyFailures, Count: p.Count, OnFailure: p.OnFailure, UnitTimeout: timeout,
+		Window: units, Failures: AnyFailures, Count: p.Count, OnFailure: p.OnFailure, UndoAll: p.Undo.Speed == UndoAll, UnitTimeout: timeout,
 		Bake: p.Stage.Bake.Std(), Approval: len(p.Stage.Gates) > 0, Stall: p.Stage.ProgressDeadline.Std(),
 		Zones: ZoneLimits{Window: p.Zones.MaxConcurrency, AtOnce: p.Zones.AtOnce},
 	}

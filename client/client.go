@@ -163,6 +163,7 @@ type (
 	RolloutPolicies  = v1.RolloutPolicies
 	RolloutPolicy    = v1.RolloutPolicy
 	TaskRetry        = v1.TaskRetry
+	TaskUndo         = v1.TaskUndo
 	Cancel           = v1.Cancel
 	Hold             = v1.Hold
 	Result           = v1.Result

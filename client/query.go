@@ -97,6 +97,13 @@ func (c *Client) CancelTask(ctx context.Context, id procfleet.TaskID, cancel Tas
 	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/cancel", cancel, &t)
 }
 
+// UndoTask cancels a rollout, if it is open, and returns the task that reverts it. Both tasks name
+// each other. A repeated request returns the same task. Errors are those of [Client.PauseTask],
+// and 409 if the task has no rollout or nothing can be reverted.
+func (c *Client) UndoTask(ctx context.Context, id procfleet.TaskID, undo TaskUndo) (t Task, err error) {
+	return t, c.send(ctx, http.MethodPost, taskPath(id)+"/undo", undo, &t)
+}
+
 // RetryTask creates a task from items of a task and the specs with which they ran, and
 // returns the new task. Both tasks name each other. Without IfSeq, RetryTask reads the task
 // first, so that a repeated request retries nothing twice. Errors are those of

@@ -56,6 +56,9 @@ func (e *exchange) controlTask(ctx context.Context, q *dialect.TaskControl, task
 		dialect.RetryTask: func(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
 			return e.retryTask(ctx, q, task)
 		},
+		dialect.UndoTask: func(ctx context.Context, q *dialect.TaskControl) (procfleet.Task, error) {
+			return e.undoTask(ctx, q, task)
+		},
 	}
 	controlled, err := transition[q.Transition](ctx, q)
 	if err != nil {

@@ -37,6 +37,8 @@ type Store interface {
 	taskstore.Acceptance
 	taskstore.Control
 	EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error)
+	LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error)
+	PreviousSpecs(ctx context.Context, id procfleet.TaskID, chunk int) ([]taskstore.PreviousSpecs, error)
 	taskstore.Queries
 	taskstore.Clock
 	catalog.Registrations

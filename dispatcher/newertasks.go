@@ -3,29 +3,22 @@ package dispatcher
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
-	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/internal/undo"
 )
 
-// processAt is a process on a host.
-type processAt struct {
-	host    procfleet.Host
-	process string // its key
-}
-
 // addNewerTasks names in the plan, for each process on each host, the newest task after
-// than that operated it. It searches as many tasks as one page of a list.
-func (a *api) addNewerTasks(ctx context.Context, p *v1.Plan, than procfleet.Number) error {
-	newest := map[processAt]procfleet.TaskID{}
+// a task that operated it. It searches as many tasks as one page of a list.
+func (a *api) addNewerTasks(ctx context.Context, p *v1.Plan, task *procfleet.Task) error {
+	newest := map[undo.ProcessAt]procfleet.TaskID{}
 	for i := range p.Operations {
 		for _, h := range p.Operations[i].Hosts {
 			newest[plannedAt(&p.Operations[i], h.Host)] = ""
 		}
 	}
-	complete, err := a.findNewest(ctx, than, newest)
+	complete, err := undo.FindLater(ctx, a.store, task, scanPages*scanPage, newest)
 	if err != nil {
 		return err
 	}
@@ -51,44 +44,9 @@ func (a *api) addNewerTasks(ctx context.Context, p *v1.Plan, than procfleet.Numb
 	return nil
 }
 
-func plannedAt(o *v1.PlannedOperation, host procfleet.Host) processAt {
+func plannedAt(o *v1.PlannedOperation, host procfleet.Host) undo.ProcessAt {
 	if o.Process == nil { // not registered, so the retry does nothing there
-		return processAt{host: host}
+		return undo.ProcessAt{Host: host}
 	}
-	return processAt{host, o.Process.Key()}
-}
-
-// findNewest sets the task of each place in newest. It reports whether it searched all tasks
-// after than.
-func (a *api) findNewest(ctx context.Context, than procfleet.Number, newest map[processAt]procfleet.TaskID) (complete bool, err error) {
-	query := taskstore.TaskQuery{Limit: scanPage}
-	for range scanPages {
-		tasks, err := a.store.Tasks(ctx, query)
-		if err != nil {
-			return false, err
-		}
-		for i := range tasks {
-			t := &tasks[i]
-			if t.Number <= than {
-				return true, nil
-			}
-			if t.State == procfleet.TaskRejected || !slices.ContainsFunc(t.Actions, procfleet.Action.Mutating) {
-				continue
-			}
-			for it, err := range a.itemsOf(ctx, t) {
-				if err != nil {
-					return false, err
-				}
-				at := processAt{it.Item.Target.Host, it.Spec.Key()}
-				if found, wanted := newest[at]; wanted && found == "" && it.Item.Action.Mutating() {
-					newest[at] = t.ID
-				}
-			}
-		}
-		if len(tasks) < query.Limit {
-			return true, nil
-		}
-		query.Before = tasks[len(tasks)-1].Number
-	}
-	return false, nil
+	return undo.ProcessAt{Host: host, Key: o.Process.Key()}
 }

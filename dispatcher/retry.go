@@ -50,7 +50,7 @@ func (e *exchange) planRetry(ctx context.Context, q *dialect.TaskControl, task *
 	if err != nil {
 		return nil, err
 	}
-	return plan, e.api.addNewerTasks(ctx, plan, task.Number)
+	return plan, e.api.addNewerTasks(ctx, plan, task)
 }
 
 // retrySubmission returns the operations that a retry repeats.

@@ -37,6 +37,7 @@ type Store interface {
 	taskstore.Clock
 
 	hosts.Catalog
+	release.Registrar
 	sweep.Registrar
 }
 

@@ -215,6 +215,30 @@ func (s *fakeStore) AdvanceRollout(context.Context, procfleet.TaskID, bool) (tas
 	return taskstore.Advanced{}, taskstore.ErrNotFound
 }
 
+func (s *fakeStore) KeepPrevious(context.Context, procfleet.TaskID, []taskstore.PreviousSpecs) error {
+	return taskstore.ErrNotFound
+}
+
+func (s *fakeStore) PreviousSpecs(context.Context, procfleet.TaskID, int) ([]taskstore.PreviousSpecs, error) {
+	return nil, taskstore.ErrNotFound
+}
+
+func (s *fakeStore) LinkUndo(context.Context, procfleet.TaskID, procfleet.TaskID) (procfleet.Task, error) {
+	return procfleet.Task{}, taskstore.ErrNotFound
+}
+
+func (s *fakeStore) Create(context.Context, taskstore.Draft) (procfleet.Task, bool, error) {
+	return procfleet.Task{}, false, taskstore.ErrNotFound
+}
+
+func (s *fakeStore) Tasks(context.Context, taskstore.TaskQuery) ([]procfleet.Task, error) {
+	return nil, taskstore.ErrNotFound
+}
+
+func (s *fakeStore) Registrations(context.Context, []catalog.Process) ([]*catalog.Registration, error) {
+	return nil, taskstore.ErrNotFound
+}
+
 func (s *fakeStore) Cancel(_ context.Context, id procfleet.TaskID, _ procfleet.CancelMode, _ string, _ int) (procfleet.Task, error) {
 	return procfleet.Task{}, taskstore.ErrNotFound
 }

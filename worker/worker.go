@@ -35,6 +35,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/worker/agentlink"
 	"github.com/procfleet/procfleet/worker/collect"
 	"github.com/procfleet/procfleet/worker/deliver"
@@ -91,7 +92,7 @@ func (w *Worker) connect(outage *storecall.Outage) (err error) {
 	cfg, timing, limits := &w.cfg, &w.cfg.Timing, &w.cfg.Limits
 	w.notify, err = notify.New(notify.Config{
 		Store: cfg.Store, Bus: cfg.Bus, Audit: cfg.Audit, Clock: w.link.Clock, Metrics: w.link.Metrics, Tracer: cfg.Tracer,
-		BeforeEvent: (&sweep.Registrations{Store: cfg.Store, Registrar: cfg.Store}).End,
+		BeforeEvent: w.beforeEvent,
 		Receivers:   cfg.Receivers, CallbackTLS: cfg.CallbackTLS, Callback: timing.Callback, CallbackFor: timing.CallbackFor,
 		RetryMin: timing.Sweep.RevisitMin, RetryMax: timing.Sweep.RevisitMax,
 		Reached: cfg.Reached, Log: w.log.WithField("component", "worker.notify"),
@@ -99,7 +100,7 @@ func (w *Worker) connect(outage *storecall.Outage) (err error) {
 	if err != nil {
 		return err
 	}
-	w.release = release.New(release.Config{Link: w.link, Store: cfg.Store, Registrar: cfg.Store, Log: w.log.WithField("component", "worker.release")})
+	w.release = release.New(release.Config{Link: w.link, Store: cfg.Store, Registrar: cfg.Store, Audit: cfg.Audit, Log: w.log.WithField("component", "worker.release")})
 	rec := collect.NewRecorder(cfg.Store, w.link.Calls, w.notify, w.release, w.hints, w.link.Metrics)
 	claims := &agentlink.IDClaims{Link: w.link, Log: w.log.WithField("component", "worker.agentid")}
 	w.deliver = deliver.New(deliver.Config{
@@ -118,6 +119,14 @@ func (w *Worker) connect(outage *storecall.Outage) (err error) {
 		PresenceLinger: timing.PresenceLinger, ReportLinger: timing.ReportLinger,
 	})...)
 	return agentlink.ObserveInboxes(w.link.Metrics, w.inboxes)
+}
+
+// beforeEvent completes the end of a task.
+func (w *Worker) beforeEvent(ctx context.Context, task *procfleet.Task) error {
+	if err := (&sweep.Registrations{Store: w.cfg.Store, Registrar: w.cfg.Store}).End(ctx, task); err != nil {
+		return err
+	}
+	return w.release.UndoFailed(ctx, task)
 }
 
 // Ready reports whether the worker is connected and pulls from every lane.

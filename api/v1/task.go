@@ -86,6 +86,9 @@ type Task struct {
 	Cancel *Cancel `json:"cancel"`
 	// Rollout is nil unless the hosts are released gradually.
 	Rollout *Rollout `json:"rollout"`
+	// UndoOf is the rollout that this task reverts, and UndoneBy the task that reverts this one.
+	UndoOf   procfleet.TaskID `json:"undo_of,omitempty"`
+	UndoneBy procfleet.TaskID `json:"undone_by,omitempty"`
 	// RetryOf is the task whose items this task repeats; empty if it is no retry.
 	RetryOf procfleet.TaskID `json:"retry_of,omitempty"`
 	// RetriedBy lists the retries of the task, in their order.
@@ -162,6 +165,12 @@ type TaskCancel struct {
 	// Hosts limits the cancel to items on these hosts: the task stays open for the others.
 	// Empty cancels the task.
 	Hosts []procfleet.Host `json:"hosts,omitempty"`
+	TaskControl
+}
+
+// TaskUndo is the optional body of POST /v1/tasks/{id}/undo.
+type TaskUndo struct {
+	Speed procfleet.UndoSpeed `json:"speed,omitempty"` // default window
 	TaskControl
 }
 

@@ -198,6 +198,8 @@ func writeTask(out io.Writer, t client.Task) error {
 		{"canceled", cancelText(t.Cancel)},
 		{"rollout", rolloutText(t.Rollout)},
 		{"retry of", string(t.RetryOf)},
+		{"undo of", string(t.UndoOf)},
+		{"undone by", string(t.UndoneBy)},
 		{"retried by", retriesText(&t)},
 	} {
 		if line.text != "" {

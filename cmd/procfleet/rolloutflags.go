@@ -38,7 +38,7 @@ func (f *rolloutFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.bake, "bake", 0, "time between the stages of --ramp and --order")
 	flags.BoolVar(&f.approve, "approve", false, "wait for \"task approve\" after each stage")
 	flags.DurationVar(&f.progressDeadline, "progress-deadline", 0, "time without an ended host that holds the rollout")
-	flags.StringVar(&f.onFailure, "on-failure", "", "hold or cancel after too many failures (default hold)")
+	flags.StringVar(&f.onFailure, "on-failure", "", "hold, cancel or undo after too many failures (default hold)")
 }
 
 // policy returns the policy that the flags describe; nil if none is set.

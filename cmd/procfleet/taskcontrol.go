@@ -110,6 +110,22 @@ that do not reply within seconds end as unreachable. With --host the task goes o
 	return cmd
 }
 
+func newTaskUndo(f *taskFlags) *cobra.Command {
+	var speed string
+	undo := func(c *client.Client, ctx context.Context, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		return c.UndoTask(ctx, id, client.TaskUndo{Speed: procfleet.UndoSpeed(speed), TaskControl: control})
+	}
+	cmd := newTaskControl(f, undo, f.planControl("undone"), always("accepted"))
+	cmd.Use, cmd.Short = "undo ID...", "Revert rollouts: restart processes with their previous specs"
+	cmd.Long = `Revert rollouts of start, restart, supervise and reload. An open rollout is canceled first. A new task restarts the processes
+on the released hosts with the specs that were registered before, the last released host first, and stops and unregisters
+those that were not registered. Processes that later tasks have operated are left out. Files on the hosts stay as they are.`
+	cmd.Example = `  procfleet task undo GSETASK:20260102030405:6789 --reason "errors after the release"
+  procfleet task undo GSETASK:20260102030405:6789 --speed all`
+	cmd.Flags().StringVar(&speed, "speed", "", "hosts at work: window of the rollout, or all (default window)")
+	return cmd
+}
+
 func newTaskRetry(f *taskFlags) *cobra.Command {
 	var states []string
 	var hosts hostFlags

@@ -118,7 +118,7 @@ type Outcomes struct {
 type ShowTask = Codec[procfleet.TaskID, *procfleet.Task]
 
 // ControlTask is the endpoint that pauses, resumes or cancels a task and returns it, or
-// that retries a task and returns the new one.
+// that retries or undoes a task and returns the new one.
 type ControlTask = Codec[TaskControl, Controlled]
 
 // Controlled is the task that a [TaskControl] changed or created, or the plan of a retry.
@@ -137,12 +137,13 @@ const (
 	ApproveTask Transition = "approve"
 	CancelTask  Transition = "cancel"
 	RetryTask   Transition = "retry"
+	UndoTask    Transition = "undo"
 )
 
 // TaskControl requests a transition of a task. IfSeq is the expected
 // [procfleet.Task.Seq]; nil accepts any. Mode is set for [CancelTask] only, Hosts for [CancelTask]
 // and [RetryTask], States and Planned for [RetryTask]; empty Hosts means all. Hold and MaxFailures
-// are set for [ResumeTask] only, Stage for [ApproveTask].
+// are set for [ResumeTask] only, Stage for [ApproveTask], Speed for [UndoTask].
 type TaskControl struct {
 	Task       procfleet.TaskID
 	Transition Transition
@@ -153,6 +154,7 @@ type TaskControl struct {
 	Hold       procfleet.HoldKind
 	// MaxFailures is the number of failed hosts that a rollout tolerates from now on.
 	MaxFailures procfleet.Amount
+	Speed       procfleet.UndoSpeed
 	Stage       int // number of the stage that is approved, from 1
 	Reason      string
 	IfSeq       *int

@@ -30,6 +30,7 @@ func native() Dialect {
 			{Name: "native.approve", Paths: []string{"/v1/tasks/{id}/approve"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskApproval](decodeTaskApproval), nativeControlled}},
 			{Name: "native.cancel", Paths: []string{"/v1/tasks/{id}/cancel"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskCancel](decodeTaskCancel), nativeControlled}},
 			{Name: "native.retry", Paths: []string{"/v1/tasks/{id}/retry"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskRetry](decodeTaskRetry, "plan"), nativeControlled}},
+			{Name: "native.undo", Paths: []string{"/v1/tasks/{id}/undo"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskUndo](decodeTaskUndo), nativeControlled}},
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Endpoint: Watch{strictly[noBody](decodeNativeWatch, "last_event_id"), nativeEvent}},
 			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Endpoint: ListResults{strictly[noBody](decodeResultPage, "limit", "state", "cursor"), nativeResults}},
 			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Endpoint: ListHosts{strictly[noBody](decodeHostPage, append([]string{"limit", "after", "processes", "business", "module", "missing"}, hostFilters...)...), nativeHosts}},

@@ -83,6 +83,14 @@ func decodeTaskRetry(r *Request) (TaskControl, error) {
 	return q, errors.Join(err, bad)
 }
 
+// decodeTaskUndo decodes an undo. The body may be empty.
+func decodeTaskUndo(r *Request) (TaskControl, error) {
+	var body v1.TaskUndo
+	q, err := decodeControl(r, UndoTask, &body, &body.TaskControl)
+	q.Speed = body.Speed
+	return q, errors.Join(err, body.Speed.Validate("speed"))
+}
+
 // decodeControl decodes the body, which contains control.
 func decodeControl(r *Request, transition Transition, body any, control *v1.TaskControl) (TaskControl, error) {
 	id, err := decodeNativeTaskID(r)

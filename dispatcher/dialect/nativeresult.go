@@ -52,6 +52,7 @@ func newNativeTask(t *procfleet.Task) v1.Task {
 	}
 	n.Rollout = newNativeRollout(t.Rollout)
 	n.RetryOf, n.RetriedBy = t.RetryOf, t.RetriedBy
+	n.UndoOf, n.UndoneBy = t.UndoOf, t.UndoneBy
 	if t.Canceled() {
 		n.Cancel = &v1.Cancel{Mode: t.Cancel.Mode, Reason: t.Cancel.Reason, Since: t.Cancel.Since}
 	}

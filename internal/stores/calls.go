@@ -74,7 +74,9 @@ func (s *Instrumented) KeepPrevious(ctx context.Context, id procfleet.TaskID, sp
 }
 
 func (s *Instrumented) PreviousSpecs(ctx context.Context, id procfleet.TaskID, chunk int) ([]taskstore.PreviousSpecs, error) {
-	return one(ctx, s, "previous_specs", func(ctx context.Context) ([]taskstore.PreviousSpecs, error) { return s.Full.PreviousSpecs(ctx, id, chunk) })
+	return one(ctx, s, "previous_specs", func(ctx context.Context) ([]taskstore.PreviousSpecs, error) {
+		return s.Full.PreviousSpecs(ctx, id, chunk)
+	})
 }
 
 func (s *Instrumented) LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error) {

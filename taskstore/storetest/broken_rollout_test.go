@@ -147,7 +147,9 @@ func rolloutDefects() map[string]defect {
 			[]string{"items that are not released are not delivered"},
 		},
 		"it keeps the last previous specs": {
-			func(s taskstore.Store) taskstore.Store { return keepsLastSpecs{s, map[[2]int]taskstore.PreviousSpecs{}} },
+			func(s taskstore.Store) taskstore.Store {
+				return keepsLastSpecs{s, map[[2]int]taskstore.PreviousSpecs{}}
+			},
 			[]string{"previous specs are kept as they were first stored"},
 		},
 		"a task has the last undo": {

@@ -149,9 +149,9 @@ func (u *up) askAsShown(o *openapitest.Operation, task string) {
 	if err := o.CheckAnswer(resp.StatusCode, resp.Header, answer); err != nil {
 		u.t.Error(err)
 	}
-	failed := bytes.HasPrefix(answer, []byte(`{"result":false`)) && !bytes.Contains(answer, []byte(`"code":1011003`))                                                        // the agent of the example does not exist
-	ended := resp.StatusCode == http.StatusConflict && slices.Contains([]string{"native.pause", "native.resume", "native.approve", "native.cancel", "native.retry"}, o.Call) // the task of the test is finished
-	silent := resp.StatusCode == http.StatusServiceUnavailable && o.Call == "native.output"                                                                                  // the host of the example has no agent
+	failed := bytes.HasPrefix(answer, []byte(`{"result":false`)) && !bytes.Contains(answer, []byte(`"code":1011003`))                                                                       // the agent of the example does not exist
+	ended := resp.StatusCode == http.StatusConflict && slices.Contains([]string{"native.pause", "native.resume", "native.approve", "native.cancel", "native.retry", "native.undo"}, o.Call) // the task of the test is finished
+	silent := resp.StatusCode == http.StatusServiceUnavailable && o.Call == "native.output"                                                                                                 // the host of the example has no agent
 	if (resp.StatusCode >= http.StatusMultipleChoices || failed) && !ended && !silent {
 		u.t.Errorf("%s rejects its own example: %d %s", o.ID, resp.StatusCode, answer)
 	}

@@ -451,6 +451,7 @@ func nativeTaskRows() map[string]row {
 			}
 		},
 		"native.cancel": func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // the task is finished
+		"native.undo":   func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // no rollout
 		"native.retry":  func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // no item failed
 		"native.pause":  func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) }, // the task is finished
 		"native.resume": func(s *scene, r route) { s.nativeOf(r, nil, http.StatusConflict, new(any)) },

@@ -13,7 +13,9 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/undo"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker/agentlink"
 )
@@ -23,17 +25,27 @@ type Store interface {
 	AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error)
 	Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error)
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
+	KeepPrevious(ctx context.Context, id procfleet.TaskID, specs []taskstore.PreviousSpecs) error
+	PreviousSpecs(ctx context.Context, id procfleet.TaskID, chunk int) ([]taskstore.PreviousSpecs, error)
+	Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.Task, error)
+	Create(ctx context.Context, d taskstore.Draft) (t procfleet.Task, created bool, err error)
+	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
+	LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error)
 }
 
 // Registrar stores the registrations of released items.
 type Registrar interface {
+	Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error)
+	EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) (ended []bool, err error)
 	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
 }
 
 // Points at which [agentlink.Link].Reached is called.
 const (
-	PointGranted    = "worker.granted"    // units are released in the store, none is published
-	PointRegistered = "worker.registered" // the specs of the units are registered
+	PointGranted    = "worker.granted"     // units are released in the store, none is published
+	PointKept       = "worker.kept"        // the specs before are stored, the new ones are not registered
+	PointRegistered = "worker.registered"  // the specs of the units are registered
+	PointUndoStored = "worker.undo-stored" // the task that reverts a rollout is stored, and not linked
 )
 
 // Config holds the dependencies of a [Releaser].
@@ -41,6 +53,7 @@ type Config struct {
 	*agentlink.Link
 	Store     Store
 	Registrar Registrar
+	Audit     *audit.Log // nil records nothing
 	Log       logrus.FieldLogger
 }
 
@@ -145,7 +158,7 @@ func (r *Releaser) Advance(ctx context.Context, id procfleet.TaskID, all bool) (
 		}
 	}
 	p := a.Task.Rollout
-	if p.Hold.Kind == procfleet.HoldBudget && p.Plan.OnFailure == procfleet.OnFailureCancel {
+	if p.Hold.Kind == procfleet.HoldBudget && (p.Plan.OnFailure == procfleet.OnFailureCancel || p.Plan.OnFailure == procfleet.OnFailureUndo) {
 		reason := fmt.Sprintf("%d hosts failed, the rollout tolerates %d", p.Failed, p.Failures)
 		a.Task, err = r.cfg.Store.Cancel(ctx, id, procfleet.CancelDrain, reason, taskstore.AnySeq)
 	}
@@ -155,7 +168,7 @@ func (r *Releaser) Advance(ctx context.Context, id procfleet.TaskID, all bool) (
 // Publish registers the specs of released items and publishes the items. The stream drops those
 // that it received a short time ago.
 func (r *Releaser) Publish(ctx context.Context, task *procfleet.Task, released []taskstore.GrantedItems) error {
-	if slices.ContainsFunc(task.Actions, procfleet.Action.Registers) {
+	if slices.ContainsFunc(task.Actions, undo.Acts) {
 		if err := r.register(ctx, task, released); err != nil {
 			return err
 		}
@@ -175,12 +188,14 @@ func (r *Releaser) Publish(ctx context.Context, task *procfleet.Task, released [
 	return nil
 }
 
-// register registers the specs of released items as requested by the task. Newer registrations
-// are not replaced.
+// register stores the specs that the processes of released items have, and registers those of the
+// task. Newer registrations are not replaced.
 func (r *Releaser) register(ctx context.Context, task *procfleet.Task, released []taskstore.GrantedItems) error {
 	var ds []catalog.Definition
+	previous := make([]taskstore.PreviousSpecs, len(released))
+	var ps []catalog.Process
 	rows, chunk := []procfleet.ItemResult(nil), -1
-	for _, g := range released {
+	for i, g := range released {
 		if g.Chunk != chunk {
 			var err error
 			if rows, err = r.chunk(ctx, task.ID, g.Chunk); err != nil {
@@ -188,7 +203,15 @@ func (r *Releaser) register(ctx context.Context, task *procfleet.Task, released 
 			}
 			chunk = g.Chunk
 		}
-		ds = append(ds, Definitions(rows[g.From:g.Grant.Upto], task.Number.Time())...)
+		items := rows[g.From:g.Grant.Upto]
+		for j := range items {
+			ps = append(ps, catalog.Process{Host: items[j].Item.Target.Host, Namespace: items[j].Spec.Namespace, Name: items[j].Spec.Name})
+		}
+		previous[i] = taskstore.PreviousSpecs{Chunk: g.Chunk, From: g.From, Specs: make([]*procfleet.ProcessSpec, len(items))}
+		ds = append(ds, Definitions(items, task.Number.Time())...)
+	}
+	if err := r.keep(ctx, task.ID, ps, previous); err != nil {
+		return err
 	}
 	if len(ds) == 0 {
 		return nil
@@ -196,6 +219,29 @@ func (r *Releaser) register(ctx context.Context, task *procfleet.Task, released 
 	if _, err := r.cfg.Registrar.Register(ctx, ds, true); err != nil {
 		return fmt.Errorf("register the processes of %d grants: %w", len(released), err)
 	}
+	return nil
+}
+
+// keep stores the registered specs of processes, the items of previous, which an undo needs. What
+// was stored before is kept: the specs of the task may be registered by now.
+func (r *Releaser) keep(ctx context.Context, id procfleet.TaskID, ps []catalog.Process, previous []taskstore.PreviousSpecs) error {
+	registered, err := r.cfg.Registrar.Registrations(ctx, ps)
+	if err != nil {
+		return fmt.Errorf("read the registrations of %d processes: %w", len(ps), err)
+	}
+	for i := range previous {
+		specs := previous[i].Specs
+		for j := range specs {
+			if registered[j] != nil {
+				specs[j] = &registered[j].Spec
+			}
+		}
+		registered = registered[len(specs):]
+	}
+	if err := r.cfg.Store.KeepPrevious(ctx, id, previous); err != nil {
+		return err
+	}
+	r.cfg.Reached(PointKept)
 	return nil
 }
 
