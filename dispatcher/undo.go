@@ -22,18 +22,18 @@ func (e *exchange) undoTask(ctx context.Context, q *dialect.TaskControl, task *p
 	case task.UndoneBy != "":
 		return e.api.store.Task(ctx, task.UndoneBy)
 	}
+	u, err := e.makeUndo(ctx, q, task)
+	if err != nil {
+		return *task, err
+	}
 	if !task.State.Done() && !task.Canceled() {
 		stop := dialect.TaskControl{Task: q.Task, Transition: dialect.CancelTask, Mode: procfleet.CancelDrain, Reason: q.Reason, IfSeq: q.IfSeq}
 		if canceled, err := e.cancelTask(ctx, &stop); err != nil && !errors.Is(err, taskstore.ErrDone) {
 			return canceled, err
 		}
-	}
-	u, err := undo.Make(ctx, e.api.store, task, q.Speed == procfleet.UndoAll)
-	if errors.Is(err, undo.ErrNothing) || errors.Is(err, undo.ErrTooMany) {
-		return *task, conflict(q, "it cannot be undone: %v", err)
-	}
-	if err != nil {
-		return *task, err
+		if u, err = e.makeUndo(ctx, q, task); err != nil { // hosts may have been released since
+			return *task, err
+		}
 	}
 	u.Draft.Origin = e.origin()
 	made, err := e.api.submitter.accept(ctx, drafted{Draft: u.Draft})
@@ -48,4 +48,12 @@ func (e *exchange) undoTask(ctx context.Context, q *dialect.TaskControl, task *p
 		return *task, fmt.Errorf("link undo %s: %w", made.ID, err)
 	}
 	return made, nil
+}
+
+func (e *exchange) makeUndo(ctx context.Context, q *dialect.TaskControl, task *procfleet.Task) (undo.Undo, error) {
+	u, err := undo.Make(ctx, e.api.store, task, q.Speed == procfleet.UndoAll)
+	if errors.Is(err, undo.ErrNothing) || errors.Is(err, undo.ErrTooMany) {
+		err = conflict(q, "it cannot be undone: %v", err)
+	}
+	return u, err
 }
