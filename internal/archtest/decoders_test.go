@@ -147,9 +147,10 @@ var decoders = map[string]string{
 	"internal/tracecontext.Extract":            "internal/tracecontext.FuzzExtract",
 	"internal/tracecontext.FromText":           "internal/tracecontext.FuzzExtract",
 
-	"taskstore/internal/pack.OpenChunk":  "taskstore/internal/pack.FuzzReadChunk taskstore/redisstore.FuzzReadTask",
-	"taskstore/internal/pack.ReadResult": "taskstore/internal/pack.FuzzReadResult",
-	"taskstore/internal/pack.Page":       "taskstore/internal/pack.FuzzPage",
+	"taskstore/internal/pack.OpenChunk":         "taskstore/internal/pack.FuzzReadChunk taskstore/redisstore.FuzzReadTask",
+	"taskstore/internal/pack.ReadResult":        "taskstore/internal/pack.FuzzReadResult",
+	"taskstore/internal/pack.ReadPreviousSpecs": "taskstore/internal/pack.FuzzReadPreviousSpecs",
+	"taskstore/internal/pack.Page":              "taskstore/internal/pack.FuzzPage",
 
 	"taskstore/redisstore.readHead":         "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readRelease":      "taskstore/redisstore.FuzzReadTask",

@@ -56,7 +56,7 @@ func (s *Store) PreviousSpecs(ctx context.Context, id procfleet.TaskID, chunk in
 				return nil, fmt.Errorf("task %s: %w", id, err)
 			}
 			from := binary.BigEndian.Uint64(key[len(prefix):])
-			found = append(found, taskstore.PreviousSpecs{Chunk: chunk, From: int(from), Specs: specs}) //nolint:gosec // written by KeepPrevious
+			found = append(found, taskstore.PreviousSpecs{Chunk: chunk, From: int(from), Specs: specs})
 		}
 		return found, nil
 	})

@@ -24,3 +24,29 @@ func FuzzPage(f *testing.F) {
 		}
 	})
 }
+
+// FuzzReadPreviousSpecs reads arbitrary data. Specs that were read become the same specs again.
+func FuzzReadPreviousSpecs(f *testing.F) {
+	f.Add([]byte(`{"s":[{"namespace":"shop","name":"web"}],"i":[0,-1,0]}`))
+	f.Add([]byte(`{"s":[],"i":[1]}`))
+	f.Add([]byte(`{"i":[-7]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		specs, err := ReadPreviousSpecs(data)
+		if err != nil {
+			return
+		}
+		packed, err := PreviousSpecs(specs)
+		if err != nil {
+			return // a raw member of the spec is no JSON
+		}
+		again, err := ReadPreviousSpecs(packed)
+		if err != nil || len(again) != len(specs) {
+			t.Fatalf("%d specs became %d: %v", len(specs), len(again), err)
+		}
+		for i := range specs {
+			if (specs[i] == nil) != (again[i] == nil) {
+				t.Fatalf("spec %d appeared or was lost", i)
+			}
+		}
+	})
+}
