@@ -24,6 +24,12 @@ type RolloutPlan struct {
 	Bake time.Duration `json:"b,omitempty"`
 	// Approval sets the hold [HoldApproval] at the gate of each stage but the last.
 	Approval bool `json:"a,omitempty"`
+	// Auto lets workers judge the gate of each stage but the last by the reports of agents. More than
+	// Unhealthy units with a process that is not healthy set the hold [HoldUnhealthy]; units
+	// without a report set [HoldInconclusive], unless PassInconclusive is true.
+	Auto             bool `json:"h,omitempty"`
+	Unhealthy        int  `json:"y,omitempty"`
+	PassInconclusive bool `json:"q,omitempty"`
 	// Stall sets the hold [HoldStalled] if no unit ends for this time; 0 = never.
 	Stall time.Duration `json:"d,omitempty"`
 	// OnFailure says what follows the hold [HoldBudget].
@@ -76,7 +82,7 @@ type RolloutPhase string
 const (
 	PhaseReleasing RolloutPhase = "releasing" // until all units of the stage have ended
 	PhaseBaking    RolloutPhase = "baking"    // until the bake time has passed
-	PhaseGate      RolloutPhase = "gate"      // until an approval; the last stage waits for nothing
+	PhaseGate      RolloutPhase = "gate"      // until workers have judged the stage, and until an approval
 )
 
 // Rollout is the plan and the progress of a gradual task.
@@ -91,6 +97,8 @@ type Rollout struct {
 	Released         int // units that were released
 	Active           int // released units with open items
 	Failed           int // units with an item in a state of Plan.Count
+	// Judged is the number of stages that the reports of agents, or callers, have passed.
+	Judged int
 	// Hold stops releases; zero without a hold, and after the end of the task. Items of
 	// released units go on.
 	Hold Hold
@@ -101,4 +109,7 @@ const (
 	HoldBudget   HoldKind = "budget"   // too many units have failed
 	HoldApproval HoldKind = "approval" // the next stage needs an approval
 	HoldStalled  HoldKind = "stalled"  // no unit has ended for a long time
+	// Processes of the stage are not healthy, or agents have not reported them.
+	HoldUnhealthy    HoldKind = "unhealthy"
+	HoldInconclusive HoldKind = "inconclusive"
 )

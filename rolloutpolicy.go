@@ -114,8 +114,13 @@ func (z *HostZones) validate() error {
 // RolloutGate is what a rollout waits for after the last host of a stage.
 type RolloutGate struct {
 	Bake Duration `json:"bake,omitempty"` // up to 7 days
-	// Gates has the gates that open after Bake: "manual" waits for an approval.
+	// Gates has the gates that open after Bake: "auto" compares the processes with the reports of
+	// agents, and "manual" waits for an approval after that.
 	Gates []string `json:"gates,omitempty"`
+	// Unhealthy is the number of hosts with unhealthy processes that "auto" tolerates.
+	Unhealthy int `json:"unhealthy,omitempty"`
+	// Inconclusive says what "auto" does if agents do not report: "hold" (default) or "pass".
+	Inconclusive string `json:"inconclusive,omitempty"`
 	// ProgressDeadline is the time after which a rollout is held if no host ends; 0 = never.
 	ProgressDeadline Duration `json:"progress_deadline,omitempty"`
 }
@@ -142,8 +147,17 @@ func (s UndoSpeed) Validate(field string) error {
 	return oneOf(field, s, UndoWindow, UndoAll)
 }
 
-// GateManual is the gate that opens with an approval.
-const GateManual = "manual"
+// Gates of [RolloutGate].
+const (
+	GateManual = "manual" // opens with an approval
+	GateAuto   = "auto"   // opens if the processes are healthy
+)
+
+// Values of [RolloutGate].Inconclusive.
+const (
+	inconclusiveHolds  = "hold"
+	inconclusivePasses = "pass"
+)
 
 // Limits of a [RolloutPolicy].
 const (
@@ -264,7 +278,14 @@ func (p *RolloutPolicy) Validate() error {
 	errs = append(errs, p.Undo.Speed.Validate("undo.speed"))
 	wrong(p.Undo.Speed != "" && p.OnFailure != OnFailureUndo, "undo", "needs on_failure = undo")
 	for _, g := range p.Stage.Gates {
-		errs = append(errs, oneOf("stage.gates", g, GateManual))
+		errs = append(errs, oneOf("stage.gates", g, GateManual, GateAuto))
+	}
+	auto := slices.Contains(p.Stage.Gates, GateAuto)
+	wrong(p.Stage.Unhealthy < 0, "stage.unhealthy", "is negative")
+	wrong(p.Stage.Unhealthy > 0 && !auto, "stage.unhealthy", "needs the gate auto")
+	wrong(p.Stage.Inconclusive != "" && !auto, "stage.inconclusive", "needs the gate auto")
+	if p.Stage.Inconclusive != "" {
+		errs = append(errs, oneOf("stage.inconclusive", p.Stage.Inconclusive, inconclusiveHolds, inconclusivePasses))
 	}
 	errs = append(errs,
 		within("stage.bake", p.Stage.Bake, 0, maxBake),
@@ -295,7 +316,8 @@ func (p *RolloutPolicy) Plan(timeout time.Duration, groups ...int) RolloutPlan {
 	}
 	plan := RolloutPlan{
 		Window: units, Failures: AnyFailures, Count: p.Count, OnFailure: p.OnFailure, UndoAll: p.Undo.Speed == UndoAll, UnitTimeout: timeout,
-		Bake: p.Stage.Bake.Std(), Approval: len(p.Stage.Gates) > 0, Stall: p.Stage.ProgressDeadline.Std(),
+		Bake: p.Stage.Bake.Std(), Approval: slices.Contains(p.Stage.Gates, GateManual), Stall: p.Stage.ProgressDeadline.Std(),
+		Auto: slices.Contains(p.Stage.Gates, GateAuto), Unhealthy: p.Stage.Unhealthy, PassInconclusive: p.Stage.Inconclusive == inconclusivePasses,
 		Zones: ZoneLimits{Window: p.Zones.MaxConcurrency, AtOnce: p.Zones.AtOnce},
 	}
 	if p.MaxConcurrency.Given() {

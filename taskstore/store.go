@@ -184,10 +184,15 @@ type Rollouts interface {
 	// increments Seq by one. AdvanceRollout returns [ErrNotFound] for a task without a rollout.
 	AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (Advanced, error)
 	// EndHold ends the hold of the given kind, as the calls of [Control] do. It succeeds and
-	// changes nothing if the rollout has no such hold. A hold of a gate ends its stage. The
+	// changes nothing if the rollout has no such hold. The end of [procfleet.HoldApproval] ends the
+	// stage, and that of a hold by JudgeStage lets it pass. The
 	// end of [procfleet.HoldBudget] sets Failures; if more units have failed, EndHold returns
 	// the unchanged task and [ErrFailures].
 	EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error)
+	// JudgeStage ends the automatic gate of a stage, from 0: with a hold that has a Kind it sets
+	// that hold, and otherwise the next AdvanceRollout goes on. It changes nothing if the
+	// stage is not at its gate, was judged, or the rollout has a hold.
+	JudgeStage(ctx context.Context, id procfleet.TaskID, stage int, hold procfleet.Hold) (procfleet.Task, error)
 	// KeepPrevious stores previous specs until the task expires. It keeps those that are stored
 	// for the same Chunk and From. The specs of one call are stored in part after an error.
 	KeepPrevious(ctx context.Context, id procfleet.TaskID, specs []PreviousSpecs) error

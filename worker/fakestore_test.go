@@ -215,6 +215,10 @@ func (s *fakeStore) AdvanceRollout(context.Context, procfleet.TaskID, bool) (tas
 	return taskstore.Advanced{}, taskstore.ErrNotFound
 }
 
+func (s *fakeStore) JudgeStage(context.Context, procfleet.TaskID, int, procfleet.Hold) (procfleet.Task, error) {
+	return procfleet.Task{}, taskstore.ErrNotFound
+}
+
 func (s *fakeStore) KeepPrevious(context.Context, procfleet.TaskID, []taskstore.PreviousSpecs) error {
 	return taskstore.ErrNotFound
 }

@@ -129,8 +129,8 @@ type RolloutStage struct {
 
 // TaskResume is the optional body of POST /v1/tasks/{id}/resume.
 type TaskResume struct {
-	// Hold is the kind of the hold that ends: operator by default, or budget or stalled of a
-	// rollout.
+	// Hold is the kind of the hold that ends: operator by default, or budget, stalled, unhealthy or
+	// inconclusive of a rollout.
 	Hold procfleet.HoldKind `json:"hold,omitempty"`
 	// MaxFailures is the number of failed hosts to tolerate from now on. The hold budget needs
 	// it.

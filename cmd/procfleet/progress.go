@@ -127,6 +127,9 @@ func rolloutText(r *client.Rollout) string {
 	switch {
 	case r.Hold != nil:
 		text += ", held: " + string(r.Hold.Kind)
+		if r.Hold.Reason != "" {
+			text += " (" + r.Hold.Reason + ")"
+		}
 	case r.Phase == procfleet.PhaseBaking && r.Stage < len(r.Stages):
 		text += ", baking"
 	}

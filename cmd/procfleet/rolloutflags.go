@@ -19,6 +19,7 @@ type rolloutFlags struct {
 	bake             time.Duration
 	progressDeadline time.Duration
 	approve, shuffle bool
+	checkHealth      bool
 	onFailure        string
 	order, zones     string
 	zoneConcurrency  int
@@ -37,6 +38,7 @@ func (f *rolloutFlags) register(flags *pflag.FlagSet) {
 	flags.IntVar(&f.zonesAtOnce, "zones-at-once", 0, "zones with hosts at work at most")
 	flags.DurationVar(&f.bake, "bake", 0, "time between the stages of --ramp and --order")
 	flags.BoolVar(&f.approve, "approve", false, "wait for \"task approve\" after each stage")
+	flags.BoolVar(&f.checkHealth, "check-health", false, "hold if processes of a stage are unhealthy")
 	flags.DurationVar(&f.progressDeadline, "progress-deadline", 0, "time without an ended host that holds the rollout")
 	flags.StringVar(&f.onFailure, "on-failure", "", "hold, cancel or undo after too many failures (default hold)")
 }
@@ -52,8 +54,11 @@ func (f *rolloutFlags) policy() (*procfleet.RolloutPolicy, error) {
 	} else if f.order != "" {
 		return nil, command.Usagef("--order: %q has no groups: name them, for example module=canary,web", f.order)
 	}
+	if f.checkHealth {
+		p.Stage.Gates = append(p.Stage.Gates, procfleet.GateAuto)
+	}
 	if f.approve {
-		p.Stage.Gates = []string{procfleet.GateManual}
+		p.Stage.Gates = append(p.Stage.Gates, procfleet.GateManual)
 	}
 	var err error
 	if f.maxConcurrency != "" {
@@ -81,8 +86,8 @@ func (f *rolloutFlags) policy() (*procfleet.RolloutPolicy, error) {
 		return nil, command.Usagef("--rollout names a stored policy; it excludes the other flags of rollouts")
 	case own:
 		return p, nil
-	case f.bake != 0, f.approve, f.shuffle, f.onFailure != "":
-		return nil, command.Usagef("--bake, --approve, --shuffle and --on-failure need --ramp, --order, --max-concurrency or --max-failures")
+	case f.bake != 0, f.approve, f.checkHealth, f.shuffle, f.onFailure != "":
+		return nil, command.Usagef("--bake, --approve, --check-health, --shuffle and --on-failure need --ramp, --order, --max-concurrency or --max-failures")
 	}
 	return nil, nil //nolint:nilnil // nil is the policy of a task without a rollout
 }

@@ -35,6 +35,17 @@ func TestFlagsDescribeOrderAndZones(t *testing.T) {
 	}
 }
 
+func TestFlagsDescribeTheGates(t *testing.T) {
+	t.Parallel()
+	p, err := policyOf(t, "--ramp", "1", "--check-health", "--approve", "--on-failure", "undo")
+	if err != nil || !cmp.Equal(p.Stage.Gates, []string{procfleet.GateAuto, procfleet.GateManual}) || p.OnFailure != procfleet.OnFailureUndo {
+		t.Errorf("%+v: %v", p, err)
+	}
+	if p, err := policyOf(t, "--rollout", "careful", "--ramp", "1"); err == nil {
+		t.Errorf("a stored policy and flags: %+v", p)
+	}
+}
+
 func TestFlagsThatNeedOthersSaySo(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--order", "module"}, {"--bake", "1m"}, {"--ramp", "x"}} {

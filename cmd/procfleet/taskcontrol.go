@@ -38,11 +38,11 @@ func newTaskResume(f *taskFlags) *cobra.Command {
 	}
 	cmd := newTaskControl(f, resume, f.planControl("resumed"), always("resumed"))
 	cmd.Use, cmd.Short = "resume ID...", "Resume paused tasks, or end a hold of a rollout"
-	cmd.Long = `Resume paused tasks. With --hold, end a hold of rollouts: budget after too many failures, with a higher --max-failures, or
-stalled after a time without progress. A rollout that waits for an approval goes on with "procfleet task approve".`
+	cmd.Long = `Resume paused tasks. With --hold, end a hold of rollouts: budget after too many failures, with a higher --max-failures, stalled
+after a time without progress, unhealthy or inconclusive after the health check of a stage. A rollout that waits for an approval goes on with "procfleet task approve".`
 	cmd.Example = `  procfleet task resume GSETASK:20260102030405:6789
   procfleet task resume GSETASK:20260102030405:6789 --hold budget --max-failures 5%`
-	cmd.Flags().StringVar(&hold, "hold", "", "hold to end: operator, budget or stalled (default operator)")
+	cmd.Flags().StringVar(&hold, "hold", "", "hold to end: operator, budget, stalled, unhealthy or inconclusive (default operator)")
 	cmd.Flags().StringVar(&maxFailures, "max-failures", "", "failed hosts to tolerate, as a number or percentage")
 	return cmd
 }

@@ -24,8 +24,8 @@ func decodeTaskResume(r *Request) (TaskControl, error) {
 		err = errors.Join(err, invalid("hold", "is approval, which ends with an approval of the stage"))
 	case q.Hold == "":
 		q.Hold = procfleet.HoldOperator
-	case q.Hold != procfleet.HoldOperator && q.Hold != procfleet.HoldBudget && q.Hold != procfleet.HoldStalled:
-		err = errors.Join(err, invalid("hold", "is not operator, budget or stalled"))
+	case !slices.Contains(endableHolds, q.Hold):
+		err = errors.Join(err, invalid("hold", "is not one of %v", endableHolds))
 	}
 	err = errors.Join(err, q.MaxFailures.Validate("max_failures"))
 	switch budget := q.Hold == procfleet.HoldBudget; {
@@ -35,6 +35,11 @@ func decodeTaskResume(r *Request) (TaskControl, error) {
 		err = errors.Join(err, invalid("max_failures", "is only for the hold budget"))
 	}
 	return q, err
+}
+
+// endableHolds are the holds that a resume ends.
+var endableHolds = []procfleet.HoldKind{
+	procfleet.HoldOperator, procfleet.HoldBudget, procfleet.HoldStalled, procfleet.HoldUnhealthy, procfleet.HoldInconclusive,
 }
 
 // decodeTaskApproval decodes an approval.

@@ -70,7 +70,7 @@ func newNativeRollout(r *procfleet.Rollout) *v1.Rollout {
 	}
 	n.Window, n.MaxFailures = r.Window, tolerated(r.Failures)
 	if r.Hold.Kind != "" {
-		n.Hold = &v1.Hold{Kind: r.Hold.Kind, Since: r.Hold.Since}
+		n.Hold = &v1.Hold{Kind: r.Hold.Kind, Reason: r.Hold.Reason, Since: r.Hold.Since}
 	}
 	return n
 }

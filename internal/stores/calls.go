@@ -69,6 +69,10 @@ func (s *Instrumented) EndHold(ctx context.Context, id procfleet.TaskID, kind pr
 	})
 }
 
+func (s *Instrumented) JudgeStage(ctx context.Context, id procfleet.TaskID, stage int, hold procfleet.Hold) (procfleet.Task, error) {
+	return one(ctx, s, "judge_stage", func(ctx context.Context) (procfleet.Task, error) { return s.Full.JudgeStage(ctx, id, stage, hold) })
+}
+
 func (s *Instrumented) KeepPrevious(ctx context.Context, id procfleet.TaskID, specs []taskstore.PreviousSpecs) error {
 	return s.call(ctx, "keep_previous", func(ctx context.Context) error { return s.Full.KeepPrevious(ctx, id, specs) })
 }

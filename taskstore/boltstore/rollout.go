@@ -250,6 +250,8 @@ func (t *tx) advance(ls *legs) (released []taskstore.GrantedItems, err error) {
 				return released, nil
 			}
 			t.enter(r, procfleet.PhaseGate)
+		case p.Plan.Auto && p.Judged <= p.Stage:
+			return released, nil
 		case p.Plan.Approval:
 			t.hold(r, procfleet.HoldApproval)
 		default:
@@ -347,8 +349,37 @@ func (s *Store) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet
 		case procfleet.HoldApproval:
 			r.Seq-- // control counts the transition
 			t.nextStage(r)
+		case procfleet.HoldUnhealthy, procfleet.HoldInconclusive:
+			p.Judged = p.Stage + 1
 		case procfleet.HoldStalled, procfleet.HoldOperator:
 		}
 		return nil
+	})
+}
+
+// JudgeStage ends the automatic gate of a stage.
+func (s *Store) JudgeStage(ctx context.Context, id procfleet.TaskID, stage int, hold procfleet.Hold) (procfleet.Task, error) {
+	return update(ctx, s, func(t *tx) (procfleet.Task, error) {
+		r, err := t.task(id)
+		if err == nil && r.Rollout == nil {
+			err = taskstore.ErrNotFound
+		}
+		if err == nil && r.State.Done() {
+			err = taskstore.ErrDone
+		}
+		if err != nil {
+			return procfleet.Task{}, err
+		}
+		p := r.Rollout
+		if p.Phase != procfleet.PhaseGate || p.Stage != stage || p.Hold.Kind != "" || p.Judged > stage {
+			return taskOf(r), nil
+		}
+		if hold.Kind == "" {
+			p.Judged = stage + 1
+		} else {
+			t.hold(r, hold.Kind)
+			p.Hold.Reason = hold.Reason
+		}
+		return taskOf(r), t.putTask(r)
 	})
 }

@@ -28,6 +28,8 @@ type release struct {
 	Failed     int                    `json:"x"`
 	Hold       procfleet.HoldKind     `json:"h,omitempty"`
 	HoldSince  string                 `json:"ht,omitempty"`
+	HoldReason string                 `json:"hr,omitempty"`
+	Judged     int                    `json:"v,omitempty"`
 	Progressed string                 `json:"m"` // when a unit was last released or ended
 	Counted    string                 `json:"c"` // see [pack.CountedMarks]
 	Next       int                    `json:"n"` // first chunk whose items are not all granted
@@ -57,7 +59,8 @@ func readRelease(text string, plan *procfleet.RolloutPlan) (*procfleet.Rollout, 
 	held, _ := strconv.ParseInt(r.HoldSince, 10, 64)
 	return &procfleet.Rollout{
 		Plan: *plan, Stage: r.Stage, Phase: r.Phase, Since: redisconn.Moment(since), Window: r.Window, Failures: r.Failures,
-		Released: r.Released, Active: r.Active, Failed: r.Failed, Hold: procfleet.Hold{Kind: r.Hold, Since: redisconn.Moment(held)},
+		Released: r.Released, Active: r.Active, Failed: r.Failed, Judged: r.Judged,
+		Hold: procfleet.Hold{Kind: r.Hold, Reason: r.HoldReason, Since: redisconn.Moment(held)},
 	}, nil
 }
 
@@ -232,6 +235,7 @@ local function step()
     enter('gate')
     return true
   end
+  if plan.h and (r.v or 0) <= r.s then return false end
   if plan.a then
     holdRelease(r, 'approval')
     return false
@@ -265,10 +269,35 @@ if kind == 'budget' then
   if failures >= 0 and failures < r.x then return 'failures' end
   r.f = failures
 end
-r.h, r.ht, r.m = nil, nil, text(now())
+r.h, r.ht, r.hr, r.m = nil, nil, nil, text(now())
+if kind == 'unhealthy' or kind == 'inconclusive' then r.v = r.s + 1 end
 if kind == 'approval' then r.s, r.p, r.t = r.s + 1, 'releasing', text(now()) end
 saveRelease(r)
 `)
+
+// judgeScript ends the automatic gate of a stage.
+//
+// Keys, arguments and reply are those of [pauseScript], with the stage, the kind of a hold or "", and
+// its reason instead of the hold.
+var judgeScript = controlScript(`
+local stored = redis.call('HGET', KEYS[1], 'release')
+if not stored then return 'gone' end
+local r, stage, kind = cjson.decode(stored), tonumber(ARGV[#ARGV - 2]), ARGV[#ARGV - 1]
+if r.p ~= 'gate' or r.s ~= stage or r.h or (r.v or 0) > stage then return 'ok' end
+if kind == '' then
+  r.v = stage + 1
+else
+  holdRelease(r, kind)
+  r.hr = ARGV[#ARGV]
+end
+saveRelease(r)
+return 'ok'
+`)
+
+// JudgeStage ends the automatic gate of a stage, in one round trip.
+func (s *Store) JudgeStage(ctx context.Context, id procfleet.TaskID, stage int, hold procfleet.Hold) (procfleet.Task, error) {
+	return s.control(ctx, id, "judge a stage of", judgeScript, taskstore.AnySeq, stage, string(hold.Kind), hold.Reason)
+}
 
 // AdvanceRollout moves a rollout on, in one round trip. It waits for replicas, because the caller
 // publishes what was granted.

@@ -180,6 +180,10 @@ func rolloutDefects() map[string]defect {
 			planned(func(p *procfleet.RolloutPlan) { p.Approval = false }),
 			[]string{"a gate waits for an approval of its stage"},
 		},
+		"it needs no verdict": {
+			planned(func(p *procfleet.RolloutPlan) { p.Auto = false }),
+			[]string{"an automatic gate waits for its verdict"},
+		},
 		"it does not bake": {
 			planned(func(p *procfleet.RolloutPlan) { p.Bake = 0 }),
 			[]string{"a stage bakes before the next begins"},

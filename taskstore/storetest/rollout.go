@@ -23,6 +23,7 @@ func rolloutChecks() []Check {
 		{Name: "a late success does not resume a rollout", Fn: lateSuccessResumesNothing},
 		{Name: "a stage begins when the stage before it has ended", Fn: stagesFollow},
 		{Name: "a gate waits for an approval of its stage", Fn: gateWaits},
+		{Name: "an automatic gate waits for its verdict", Fn: gateIsJudged},
 		{Name: "a stage bakes before the next begins", Fn: stageBakes},
 		{Name: "a rollout without progress is held", Fn: stalledIsHeld},
 		{Name: "a paused rollout releases nothing and keeps its deadlines", Fn: pausedReleasesNothing},
@@ -298,6 +299,51 @@ func gateWaits(ctx context.Context, t T, s Subject) {
 	got, err = s.EndHold(ctx, task.ID, procfleet.HoldApproval, 0, taskstore.AnySeq)
 	must(t, err, "approve again")
 	equal(t, "stage after a second approval", got.Rollout.Stage, 1)
+}
+
+func judge(ctx context.Context, t T, s Subject, id procfleet.TaskID, stage int, hold procfleet.Hold) procfleet.Task {
+	t.Helper()
+	task, err := s.JudgeStage(ctx, id, stage, hold)
+	must(t, err, "judge a stage")
+	return task
+}
+
+func gateIsJudged(ctx context.Context, t T, s Subject) {
+	atGate := func(approval bool) procfleet.Task {
+		d := rolloutDraft(9, 0, 1, 3)
+		d.Rollout.Auto, d.Rollout.Approval = true, approval
+		task := create(ctx, t, s, d)
+		judge(ctx, t, s, task.ID, 0, procfleet.Hold{}) // too early
+		advance(ctx, t, s, task.ID)
+		record(ctx, t, s, task.ID, succeeded(0, 1, 2)...)
+		a := advance(ctx, t, s, task.ID)
+		equal(t, "released before the verdict", released(a), none)
+		equal(t, "phase", a.Task.Rollout.Phase, procfleet.PhaseGate)
+		equal(t, "hold before the verdict", a.Task.Rollout.Hold.Kind, procfleet.HoldKind(""))
+		return a.Task
+	}
+	unhealthy := procfleet.Hold{Kind: procfleet.HoldUnhealthy, Reason: "web of 0:10.0.0.1 \"does not\" run"}
+
+	held := atGate(true)
+	equal(t, "hold of another stage", judge(ctx, t, s, held.ID, 1, unhealthy).Rollout.Hold.Kind, procfleet.HoldKind(""))
+	got := judge(ctx, t, s, held.ID, 0, unhealthy)
+	equal(t, "hold", []string{string(got.Rollout.Hold.Kind), got.Rollout.Hold.Reason}, []string{string(unhealthy.Kind), unhealthy.Reason})
+	equal(t, "seq after the verdict", got.Seq, held.Seq+1)
+	equal(t, "second verdict", judge(ctx, t, s, held.ID, 0, procfleet.Hold{}), got)
+	got, err := s.EndHold(ctx, held.ID, procfleet.HoldUnhealthy, 0, got.Seq)
+	must(t, err, "end the hold")
+	equal(t, "hold after its end", got.Rollout.Hold, procfleet.Hold{})
+	equal(t, "gate after the hold", advance(ctx, t, s, held.ID).Task.Rollout.Hold.Kind, procfleet.HoldApproval)
+
+	passed := atGate(false)
+	got = judge(ctx, t, s, passed.ID, 0, procfleet.Hold{})
+	equal(t, "seq after a stage has passed", got.Seq, passed.Seq)
+	a := advance(ctx, t, s, passed.ID)
+	equal(t, "released", released(a), [][3]int{{1, 0, 5}, {2, 0, 5}})
+	equal(t, "stage", a.Task.Rollout.Stage, 1)
+	if _, err := s.JudgeStage(ctx, create(ctx, t, s, Draft(1)).ID, 0, unhealthy); !errors.Is(err, taskstore.ErrNotFound) {
+		t.Errorf("a stage of a task without a rollout: %v", err)
+	}
 }
 
 // span returns d, or a short time if the harness cannot move the store's clock.

@@ -19,7 +19,7 @@ import (
 // rollout is the progress of a rollout as the native API shows it.
 type rollout struct {
 	Window, Hosts, Released, Active, Failed, Stage int
-	Hold                                           *struct{ Kind string }
+	Hold                                           *struct{ Kind, Reason string }
 }
 
 func (c *client) rollout(id string) (r rollout) {
@@ -186,6 +186,35 @@ func TestABadSpecIsStoppedAtTheCanary(t *testing.T) {
 	}
 	c.wait(id)
 	f.verifyStarted(c, id, all)
+}
+
+// TestAStageWhoseProcessesCrashIsHeld starts processes that crash after their start has succeeded: the
+// automatic gate holds the rollout. The stages of another rollout, whose processes run, pass.
+func TestAStageWhoseProcessesCrashIsHeld(t *testing.T) {
+	t.Parallel()
+	const hosts = 2
+	f := newFleet(t, hosts)
+	_, c := f.dispatcher("")
+	f.worker("")
+	f.waitListed(c, hosts)
+	policy := map[string]any{"ramp": []string{"1"}, "stage": map[string]any{"bake": "4s", "gates": []string{"auto"}}}
+	crashing, healthy := f.procs.grid(f.hosts(hosts), 1, "crashing"), f.procs.grid(f.hosts(hosts), 1, "healthy")
+	bad := gradual(crashing, policy)
+	for _, o := range bad["operations"].([]map[string]any) {
+		control := o["process"].(map[string]any)["control"].(map[string]any)
+		control["start"] = strings.Replace(control["start"].(string), " 3600 ", " 3 ", 1)
+	}
+	crashed, passed := c.submit(bad), c.submit(gradual(healthy, policy))
+	if r := c.waitHeld(crashed, "unhealthy"); r.Released != 1 || !strings.Contains(r.Hold.Reason, crashing[0].host) {
+		t.Errorf("after the crash: %+v", r)
+	}
+	status, answer, ok := c.call(http.MethodPost, "/v1/tasks/"+url.PathEscape(crashed)+"/resume", "", map[string]any{"hold": "unhealthy"})
+	if !ok || status != http.StatusOK {
+		t.Errorf("resume: %d %s", status, answer)
+	}
+	testenv.Eventually(t, finishTimeout, func() bool { return c.rollout(crashed).Released == hosts }, "the resumed rollout goes on")
+	c.wait(passed)
+	f.verifyStarted(c, passed, healthy)
 }
 
 func (c *client) approve(id string, stage int) (status int) {

@@ -262,6 +262,10 @@ func (c *client) ItemsCanceled(ctx context.Context, id procfleet.TaskID, chunk, 
 	return change(ctx, c, func(s *stores.Bolt) error { return s.ItemsCanceled(ctx, id, chunk, seq) })
 }
 
+func (c *client) JudgeStage(ctx context.Context, id procfleet.TaskID, stage int, hold procfleet.Hold) (procfleet.Task, error) {
+	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.JudgeStage(ctx, id, stage, hold) })
+}
+
 func (c *client) KeepPrevious(ctx context.Context, id procfleet.TaskID, specs []taskstore.PreviousSpecs) error {
 	return change(ctx, c, func(s *stores.Bolt) error { return s.KeepPrevious(ctx, id, specs) })
 }

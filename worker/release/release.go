@@ -25,6 +25,7 @@ type Store interface {
 	AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error)
 	Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error)
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
+	JudgeStage(ctx context.Context, id procfleet.TaskID, stage int, hold procfleet.Hold) (procfleet.Task, error)
 	KeepPrevious(ctx context.Context, id procfleet.TaskID, specs []taskstore.PreviousSpecs) error
 	PreviousSpecs(ctx context.Context, id procfleet.TaskID, chunk int) ([]taskstore.PreviousSpecs, error)
 	Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.Task, error)
@@ -33,8 +34,9 @@ type Store interface {
 	LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error)
 }
 
-// Registrar stores the registrations of released items.
+// Registrar stores the registrations of released items, and the reports of agents.
 type Registrar interface {
+	Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error)
 	Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error)
 	EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) (ended []bool, err error)
 	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
@@ -158,6 +160,12 @@ func (r *Releaser) Advance(ctx context.Context, id procfleet.TaskID, all bool) (
 		}
 	}
 	p := a.Task.Rollout
+	if passed, err := r.judge(ctx, &a.Task); passed || err != nil {
+		if err == nil {
+			r.Soon(id)
+		}
+		return a, err
+	}
 	if p.Hold.Kind == procfleet.HoldBudget && (p.Plan.OnFailure == procfleet.OnFailureCancel || p.Plan.OnFailure == procfleet.OnFailureUndo) {
 		reason := fmt.Sprintf("%d hosts failed, the rollout tolerates %d", p.Failed, p.Failures)
 		a.Task, err = r.cfg.Store.Cancel(ctx, id, procfleet.CancelDrain, reason, taskstore.AnySeq)
