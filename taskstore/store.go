@@ -80,6 +80,10 @@ type Draft struct {
 	NotAfter time.Time
 }
 
+// UndoKey begins the idempotency key of a task that reverts another one. Keys of callers have no
+// control characters.
+const UndoKey = "\x00undo/"
+
 // Acceptance is the part of a store that the dispatcher uses. The dispatcher calls
 // Create, publishes every chunk and then calls Dispatched. Until Dispatched the store is
 // the outbox: if the dispatcher dies, the sweep publishes the remaining chunks.

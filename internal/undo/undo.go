@@ -159,7 +159,7 @@ func revert(row *procfleet.ItemResult, previous *procfleet.ProcessSpec) (step, b
 func draft(task *procfleet.Task, steps []step, all bool) (Undo, error) {
 	u := Undo{Draft: taskstore.Draft{
 		Dialect: Dialect, Application: task.Application, Business: task.Business, Origin: task.Origin, Trace: task.Trace,
-		UndoOf: task.ID, IdempotencyKey: "\x00undo/" + string(task.ID), BodyHash: Dialect, Retention: task.ExpiresAt.Sub(task.Deadline),
+		UndoOf: task.ID, IdempotencyKey: taskstore.UndoKey + string(task.ID), BodyHash: Dialect, Retention: task.ExpiresAt.Sub(task.Deadline),
 	}}
 	c := chunker{draft: &u.Draft}
 	for len(steps) > 0 {

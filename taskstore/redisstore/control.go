@@ -176,6 +176,8 @@ func readControlled(id procfleet.TaskID, cmd *redis.Cmd) (procfleet.Task, error)
 		return procfleet.Task{}, err
 	}
 	switch reply[0] {
+	case "gone":
+		return task, taskstore.ErrNotFound
 	case "seq":
 		return task, taskstore.ErrSeq
 	case "done":

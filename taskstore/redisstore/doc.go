@@ -36,6 +36,7 @@
 //	                           the completion of their tasks was notified
 //	{index}:servers            only in a cluster: hash from shard to a hash of the masters' run ids
 //	request:<hash>             idempotency key of an application: the number of its task
+//	undo:<hash>                the same of a task that reverts another one
 //	lease:<name>               holder of a lease
 //	clouds                     sorted set of cloud areas, by the last announcement of an agent
 //	{presence:<cloud>}:hosts   hash from address to the announcement of its agent, live or not

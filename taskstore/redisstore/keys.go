@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
+	"strings"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
 )
 
 // resultBlock is the number of items whose results share one hash.
@@ -47,7 +49,11 @@ func (k keyspace) servers() string { return k.prefix + "{index}:servers" }
 // caller's key, so that a caller's text never becomes part of a key name.
 func (k keyspace) request(application, key string) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(application)) + ":" + application + key))
-	return k.prefix + "request:" + hex.EncodeToString(sum[:])
+	kind := "request:"
+	if strings.HasPrefix(key, taskstore.UndoKey) {
+		kind = "undo:" // which workers may write, unlike the keys of callers
+	}
+	return k.prefix + kind + hex.EncodeToString(sum[:])
 }
 
 func (k keyspace) lease(name string) string { return k.prefix + "lease:" + name }

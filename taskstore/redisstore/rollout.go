@@ -286,12 +286,11 @@ local r, stage, kind = cjson.decode(stored), tonumber(ARGV[#ARGV - 2]), ARGV[#AR
 if r.p ~= 'gate' or r.s ~= stage or r.h or (r.v or 0) > stage then return 'ok' end
 if kind == '' then
   r.v = stage + 1
-else
-  holdRelease(r, kind)
-  r.hr = ARGV[#ARGV]
+  saveRelease(r)
+  return 'ok'
 end
+r.h, r.ht, r.hr = kind, text(now()), ARGV[#ARGV]
 saveRelease(r)
-return 'ok'
 `)
 
 // JudgeStage ends the automatic gate of a stage, in one round trip.

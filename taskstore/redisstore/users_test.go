@@ -52,6 +52,14 @@ type asWorker struct {
 	others
 }
 
+// Create creates tasks of callers as dispatcher: workers create only those that undo rollouts.
+func (s asWorker) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	if strings.HasPrefix(d.IdempotencyKey, taskstore.UndoKey) {
+		return s.Store.Create(ctx, d)
+	}
+	return s.others.Create(ctx, d)
+}
+
 // asDispatcher makes the calls of dispatchers as the user dispatcher, and all others as worker.
 type asDispatcher struct {
 	dispatcher.Store

@@ -42,7 +42,7 @@ func undoLinked(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(2))
 	record(ctx, t, s, task.ID, succeeded(0, 1)...)
 	d := Draft(1)
-	d.UndoOf = task.ID
+	d.UndoOf, d.IdempotencyKey = task.ID, taskstore.UndoKey+string(task.ID)
 	undo := create(ctx, t, s, d)
 	equal(t, "undo of", look(ctx, t, s, undo.ID).UndoOf, task.ID)
 	for _, other := range []procfleet.TaskID{undo.ID, undo.ID, "GSETASK:20200101000000:2"} { // only the first changes something
