@@ -41,7 +41,7 @@ func (e *exchange) undoTask(ctx context.Context, q *dialect.TaskControl, task *p
 		return *task, err
 	}
 	e.api.cfg.Reached(PointUndone)
-	if err := u.Register(ctx, e.api.store, task, &made); err != nil {
+	if err := u.Unregister(ctx, e.api.store, task); err != nil {
 		return *task, err
 	}
 	if _, err := e.api.store.LinkUndo(ctx, task.ID, made.ID); err != nil {

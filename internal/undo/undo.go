@@ -41,8 +41,7 @@ var ErrTooMany = fmt.Errorf("more than %d tasks were created since, so it is unk
 // Undo is the task that reverts a rollout.
 type Undo struct {
 	Draft      taskstore.Draft
-	unregister []catalog.Process    // processes that were not registered before
-	restore    []catalog.Definition // previous specs of processes whose operation was canceled
+	unregister []catalog.Process // processes that were not registered before
 }
 
 // Acts reports whether an action has an effect that an undo reverts.
@@ -66,52 +65,35 @@ func Make(ctx context.Context, store Store, task *procfleet.Task, all bool) (Und
 		return Undo{}, ErrTooMany
 	}
 	steps = slices.DeleteFunc(steps, func(s step) bool { return later[s.at] != "" })
-	var restore []catalog.Definition
-	steps = slices.DeleteFunc(steps, func(s step) bool {
-		if s.canceled && s.action != procfleet.ActionStop {
-			restore = append(restore, catalog.Definition{Spec: *s.spec, Hosts: []procfleet.Host{s.at.Host}})
-		}
-		return s.canceled
-	})
 	if len(steps) == 0 {
 		return Undo{}, ErrNothing
 	}
-	u, err := draft(task, steps, all)
-	u.restore = restore
-	return u, err
+	return draft(task, steps, all)
 }
 
-// Registrar changes registrations.
+// Registrar ends registrations.
 type Registrar interface {
-	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
 	EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) (ended []bool, err error)
 }
 
-// Register makes the registrations as they were before the rollout, where no operation is needed
-// for that. The created task of the undo is made. It may be repeated.
-func (u *Undo) Register(ctx context.Context, registrar Registrar, task, made *procfleet.Task) error {
-	if _, err := registrar.EndRegistrations(ctx, u.unregister, task.Number.Time()); err != nil {
-		return fmt.Errorf("end registrations of task %s: %w", task.ID, err)
-	}
-	for i := range u.restore {
-		u.restore[i].Asked = made.Number.Time()
-	}
-	if len(u.restore) == 0 {
+// Unregister ends the registrations that the rollout made of processes that were not registered
+// before. It may be repeated.
+func (u *Undo) Unregister(ctx context.Context, registrar Registrar, task *procfleet.Task) error {
+	if len(u.unregister) == 0 {
 		return nil
 	}
-	if _, err := registrar.Register(ctx, u.restore, true); err != nil {
-		return fmt.Errorf("restore registrations: %w", err)
+	if _, err := registrar.EndRegistrations(ctx, u.unregister, task.Number.Time()); err != nil {
+		return fmt.Errorf("end registrations of task %s: %w", task.ID, err)
 	}
 	return nil
 }
 
-// step is one item of the new task, or a canceled item that needs none.
+// step is one item of the new task.
 type step struct {
-	canceled bool
-	at       ProcessAt
-	target   procfleet.Target
-	action   procfleet.Action
-	spec     *procfleet.ProcessSpec
+	at     ProcessAt
+	target procfleet.Target
+	action procfleet.Action
+	spec   *procfleet.ProcessSpec
 }
 
 // stepsOf returns a step for each released process with a known previous spec, the last one first.
@@ -145,15 +127,14 @@ func stepsOf(ctx context.Context, store Store, task *procfleet.Task) ([]step, er
 func revert(row *procfleet.ItemResult, previous *procfleet.ProcessSpec) (step, bool) {
 	item := &row.Item
 	s := step{
-		canceled: row.State == procfleet.StateCancelled,
-		at:       ProcessAt{item.Target.Host, row.Spec.Key()}, target: procfleet.Target{Host: item.Target.Host},
+		at: ProcessAt{item.Target.Host, row.Spec.Key()}, target: procfleet.Target{Host: item.Target.Host},
 		action: procfleet.ActionRestart, spec: previous,
 	}
 	if previous == nil {
 		s.action, s.spec = procfleet.ActionStop, row.Spec
 	}
 	registered := previous != nil || item.Action.Registers() && !row.Spec.Unregistered && row.Spec.Namespace != "" && row.Spec.Name != ""
-	return s, row.State != procfleet.StateRejected && Acts(item.Action) && registered && !item.Target.Host.IsZero()
+	return s, row.State != procfleet.StateCancelled && row.State != procfleet.StateRejected && Acts(item.Action) && registered && !item.Target.Host.IsZero()
 }
 
 func draft(task *procfleet.Task, steps []step, all bool) (Undo, error) {

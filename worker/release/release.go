@@ -167,7 +167,7 @@ func (r *Releaser) Advance(ctx context.Context, id procfleet.TaskID, all bool) (
 		return a, err
 	}
 	if p.Hold.Kind == procfleet.HoldBudget && (p.Plan.OnFailure == procfleet.OnFailureCancel || p.Plan.OnFailure == procfleet.OnFailureUndo) {
-		reason := fmt.Sprintf("%d hosts failed, the rollout tolerates %d", p.Failed, p.Failures)
+		reason := fmt.Sprintf("failed hosts: %d, tolerated: %d", p.Failed, p.Failures)
 		a.Task, err = r.cfg.Store.Cancel(ctx, id, procfleet.CancelDrain, reason, taskstore.AnySeq)
 	}
 	return a, err

@@ -36,7 +36,7 @@ func (r *Releaser) undo(ctx context.Context, task *procfleet.Task) error {
 		return fmt.Errorf("store the undo: %w", err)
 	}
 	r.cfg.Reached(PointUndoStored)
-	if err := u.Register(ctx, r.cfg.Registrar, task, &made); err != nil {
+	if err := u.Unregister(ctx, r.cfg.Registrar, task); err != nil {
 		return err
 	}
 	if _, err := r.cfg.Store.LinkUndo(ctx, task.ID, made.ID); err != nil {

@@ -40,6 +40,7 @@ type Store interface {
 
 // Registrar stores and ends the registrations of accepted tasks, and reads reports.
 type Registrar interface {
+	Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error)
 	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
 	EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) (ended []bool, err error)
 	Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error)
