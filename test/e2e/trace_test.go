@@ -67,6 +67,7 @@ func TestOneOperationIsOneTraceThroughEveryProcess(t *testing.T) {
 	want := map[string]int{
 		"procfleet-dispatcher: HTTP native":      1,
 		"procfleet-dispatcher: task accept":      1,
+		"procfleet-dispatcher: store policies":   1,
 		"procfleet-dispatcher: store create":     1,
 		"procfleet-dispatcher: store register":   1,
 		"procfleet-dispatcher: chunks publish":   1,
@@ -107,7 +108,7 @@ func TestOneOperationIsOneTraceThroughEveryProcess(t *testing.T) {
 func checkTree(t *testing.T, spans []span) {
 	t.Helper()
 	parents := map[string]string{ // child to parent
-		"HTTP native": "", "task accept": "HTTP native", "store create": "task accept", "store register": "task accept",
+		"HTTP native": "", "task accept": "HTTP native", "store policies": "task accept", "store create": "task accept", "store register": "task accept",
 		"chunks publish": "task accept", "store dispatched": "task accept", "chunk deliver": "chunks publish",
 		"store begin": "chunk deliver", "store presences": "chunk deliver", "host ask": "chunk deliver",
 		"store delivered": "chunk deliver", "agent operate": "host ask", "results record": "host ask",
