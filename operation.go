@@ -70,6 +70,8 @@ type Submission struct {
 	Rollout *RolloutPolicy `json:"rollout,omitempty"`
 	// Policy names a stored policy that becomes Rollout; "" allows the default of the business.
 	Policy string `json:"policy,omitempty"`
+	// Override is the reason to ignore maintenance windows; "" heeds them.
+	Override string `json:"override,omitempty"`
 	// Dialect is the published API call that received the submission; it defines
 	// the format of result keys. Application and Business identify the caller.
 	Dialect     string `json:"dialect,omitempty"`

@@ -36,6 +36,9 @@ type RolloutPlan struct {
 	OnFailure OnFailure `json:"o,omitempty"`
 	// UndoAll lets the task that reverts the rollout ignore Window.
 	UndoAll bool `json:"u,omitempty"`
+	// Windows has the namespaces whose maintenance windows stop releases, each with the names of its
+	// windows for groups that hosts of the task are in. Windows for all hosts apply in any case.
+	Windows map[string][]string `json:"m,omitempty"`
 	// UnitTimeout is the time from the release of a unit to the deadline of its items.
 	UnitTimeout time.Duration `json:"t"`
 }
@@ -109,6 +112,7 @@ const (
 	HoldBudget   HoldKind = "budget"   // too many units have failed
 	HoldApproval HoldKind = "approval" // the next stage needs an approval
 	HoldStalled  HoldKind = "stalled"  // no unit has ended for a long time
+	HoldWindow   HoldKind = "window"   // maintenance windows permit no releases; it ends when they do
 	// Processes of the stage are not healthy, or agents have not reported them.
 	HoldUnhealthy    HoldKind = "unhealthy"
 	HoldInconclusive HoldKind = "inconclusive"

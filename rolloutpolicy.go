@@ -79,21 +79,21 @@ type HostZones struct {
 	AtOnce         int `json:"at_once,omitempty"`         // maximum number of zones with hosts at work; 0 = no limit
 }
 
-func (g HostGrouping) validate(field string) error {
+func (g HostGrouping) validate() error {
 	if g.By == GroupByLabel && g.Label == "" {
-		return &FieldError{field + ".label", "is missing"}
+		return &FieldError{"label", "is missing"}
 	}
 	if g.By != GroupByLabel && g.Label != "" {
-		return &FieldError{field + ".label", fmt.Sprintf("is only allowed with %s.by = label", field)}
+		return &FieldError{"label", "is only allowed with by = label"}
 	}
-	return oneOf(field+".by", g.By, GroupByCloud, GroupBySet, GroupByModule, GroupByLabel)
+	return oneOf("by", g.By, GroupByCloud, GroupBySet, GroupByModule, GroupByLabel)
 }
 
 func (o *HostOrder) validate() error {
 	if o.HostGrouping == (HostGrouping{}) && len(o.List) == 0 {
 		return nil
 	}
-	err := o.HostGrouping.validate("order")
+	err := In("order", o.HostGrouping.validate())
 	if n := len(o.List); n == 0 || n > MaxRamp {
 		err = errors.Join(err, &FieldError{"order.list", fmt.Sprintf("has %d groups, 1 to %d are allowed", n, MaxRamp)})
 	}
@@ -104,7 +104,7 @@ func (z *HostZones) validate() error {
 	if *z == (HostZones{}) {
 		return nil
 	}
-	err := z.HostGrouping.validate("zones")
+	err := In("zones", z.HostGrouping.validate())
 	if z.MaxConcurrency < 0 || z.AtOnce < 0 || z.MaxConcurrency+z.AtOnce == 0 {
 		err = errors.Join(err, &FieldError{"zones", "needs a positive max_concurrency or at_once"})
 	}

@@ -242,9 +242,11 @@ type Origin struct {
 	User    string `json:"u,omitempty"` // user on whose behalf the application called
 	Address string `json:"a,omitempty"` // peer address of the connection; empty for a submission by NATS
 	Request string `json:"r,omitempty"` // request id that appears in the logs
+	// Override is the reason to operate outside of maintenance windows; "" without one.
+	Override string `json:"w,omitempty"`
 }
 
-// MaxOriginPart bounds each part of an [Origin] in bytes.
+// MaxOriginPart bounds the parts of an [Origin] but Override in bytes.
 const MaxOriginPart = 128
 
 // Counts maps each item state to its number of items.

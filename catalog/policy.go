@@ -10,13 +10,15 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Limits of rollout policies.
+// Limits of rollout policies and maintenance windows.
 const (
 	MaxPolicies   = 100 // maximum number of policies of a namespace
-	MaxPolicyName = 64  // maximum length of a policy's name in bytes
+	MaxWindows    = 100 // maximum number of maintenance windows of a namespace
+	MaxPolicyName = 64  // maximum length of a name in bytes
 )
 
-// RolloutPolicies are the named rollout policies of one namespace. The zero value has none.
+// RolloutPolicies are the named rollout policies and the maintenance windows of one namespace. The
+// zero value has none.
 type RolloutPolicies struct {
 	Policies map[string]procfleet.RolloutPolicy `json:"policies,omitempty"`
 	// Default names the policy of operations that have none; "" = no default.
@@ -24,7 +26,12 @@ type RolloutPolicies struct {
 	// RequiredAbove is the number of hosts up to which Default does not apply. It never applies to
 	// one host.
 	RequiredAbove int `json:"required_above,omitempty"`
+	// Windows apply to operations on processes of the namespace, and to those of its business.
+	Windows []procfleet.MaintenanceWindow `json:"windows,omitempty"`
 }
+
+// Empty reports whether there are neither policies nor windows.
+func (p *RolloutPolicies) Empty() bool { return len(p.Policies) == 0 && len(p.Windows) == 0 }
 
 // Validate returns a [procfleet.FieldError] for each invalid field.
 func (p *RolloutPolicies) Validate() error {
@@ -50,7 +57,7 @@ func (p *RolloutPolicies) Validate() error {
 	if p.RequiredAbove > 0 && p.Default == "" {
 		errs = append(errs, &procfleet.FieldError{Field: "required_above", Problem: "needs a default"})
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, validWindows(p.Windows))...)
 }
 
 // CheckPolicies returns an error for an invalid namespace or invalid policies. Only the namespace of
@@ -61,6 +68,9 @@ func CheckPolicies(namespace string, p *RolloutPolicies) error {
 		for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
 			policy := p.Policies[name]
 			errs = append(errs, ungrouped("policies."+name+".order.by", policy.Order.By), ungrouped("policies."+name+".zones.by", policy.Zones.By))
+		}
+		for i := range p.Windows {
+			errs = append(errs, ungrouped(fmt.Sprintf("windows[%d].by", i), p.Windows[i].By))
 		}
 	}
 	return errors.Join(errs...)

@@ -31,6 +31,7 @@ type request struct {
 	contentType  string // content type of body; empty: JSON
 	key          string // Idempotency-Key header; empty: none
 	policy       string // Procfleet-Rollout header; empty: none
+	override     string // Procfleet-Override-Windows header; empty: none
 	ifMatch      string // If-Match header; empty: none
 }
 
@@ -191,6 +192,9 @@ func (c *Client) newRequest(ctx context.Context, server address, r request) (*ht
 	}
 	if r.policy != "" {
 		req.Header.Set("Procfleet-Rollout", r.policy)
+	}
+	if r.override != "" {
+		req.Header.Set("Procfleet-Override-Windows", r.override)
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+
+	"github.com/procfleet/procfleet"
 )
 
 // RolloutPolicies returns the stored rollout policies of a business or namespace, for example "2".
@@ -15,6 +17,9 @@ func (c *Client) RolloutPolicies(ctx context.Context, namespace string) (p Rollo
 func (c *Client) SetRolloutPolicies(ctx context.Context, namespace string, p RolloutPolicies) (stored RolloutPolicies, err error) {
 	if p.Policies == nil {
 		p.Policies = []RolloutPolicy{}
+	}
+	if p.Windows == nil {
+		p.Windows = []procfleet.MaintenanceWindow{}
 	}
 	return stored, c.send(ctx, http.MethodPut, policiesPath(namespace), p, &stored)
 }

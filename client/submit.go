@@ -31,6 +31,9 @@ type Submission struct {
 	Callback string
 	// Rollout releases the hosts gradually; nil delivers all operations at once.
 	Rollout *procfleet.RolloutPolicy
+	// Override is the reason to operate hosts outside of their maintenance windows, for audit records;
+	// "" heeds the windows.
+	Override string `json:"-"`
 	// Policy names a stored rollout policy; see [Client.SetRolloutPolicies]. It excludes Rollout.
 	// Without both, the default of the business applies.
 	Policy string
@@ -83,7 +86,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, er
 		if ctx.Err() != nil { // no request was sent
 			return ended(ctx, nil)
 		}
-		err := c.attempt(ctx, server, request{method: http.MethodPost, path: "/v1/tasks", body: body, key: s.IdempotencyKey, policy: s.Policy}, &answer)
+		err := c.attempt(ctx, server, request{method: http.MethodPost, path: "/v1/tasks", body: body, key: s.IdempotencyKey, policy: s.Policy, override: s.Override}, &answer)
 		if err == nil && answer.ID == "" {
 			err = fmt.Errorf("%s/v1/tasks: %w: it has no id", server, ErrBadResponse)
 		}
@@ -129,5 +132,5 @@ func (c *Client) Plan(ctx context.Context, s Submission) (p Plan, err error) {
 	if err != nil {
 		return p, fmt.Errorf("encode the submission: %w", err)
 	}
-	return p, c.do(ctx, request{method: http.MethodPost, path: "/v1/tasks?plan=true", body: body, policy: s.Policy}, &p)
+	return p, c.do(ctx, request{method: http.MethodPost, path: "/v1/tasks?plan=true", body: body, policy: s.Policy, override: s.Override}, &p)
 }

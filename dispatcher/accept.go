@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,16 +32,17 @@ type acceptance struct {
 }
 
 // decode checks the caller's idempotency key and decodes a submission. It sets the stored policy
-// that the caller selects.
+// that the caller selects, and the reason to override maintenance windows.
 func (a *api) decode(
-	ctx context.Context, key, policy string, decode func(*dialect.Request) (procfleet.Submission, error), in *dialect.Request,
+	ctx context.Context, key string, header func(string) string, decode func(*dialect.Request) (procfleet.Submission, error), in *dialect.Request,
 ) (procfleet.Submission, error) {
 	if err := checkKey(key); err != nil {
 		return procfleet.Submission{}, err
 	}
 	sub, err := inTurn(ctx, a.submitter.turns, len(in.Body) > turnBody, func() (procfleet.Submission, error) { return decode(in) })
 	if err == nil {
-		err = namePolicy(&sub, policy)
+		sub.Override = header(overrideHeader)
+		err = errors.Join(namePolicy(&sub, header(policyHeader)), checkOverride(sub.Override))
 	}
 	return sub, err
 }

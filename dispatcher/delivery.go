@@ -164,7 +164,7 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	if e.who, err = e.in.api.authenticator.Authenticate(ctx, &e.target.family, in, netip.Addr{}); err != nil {
 		return procfleet.Task{}, err
 	}
-	sub, err := e.in.api.decode(ctx, t.key, e.s.Header.Get(policyHeader), e.target.accept.Decode, in)
+	sub, err := e.in.api.decode(ctx, t.key, e.s.Header.Get, e.target.accept.Decode, in)
 	if err == nil {
 		err = e.who.MaySubmit(&sub)
 	}

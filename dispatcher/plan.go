@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/procfleet/procfleet"
@@ -24,8 +25,11 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, er
 	if err != nil {
 		return nil, err
 	}
-	if err := s.applyPolicy(ctx, sub, operations); err != nil {
-		return nil, err
+	if _, err := s.policed(ctx, sub, operations); err != nil {
+		if f, is := errors.AsType[*dialect.Error](err); !is || f.Kind != dialect.OutsideWindow {
+			return nil, err
+		}
+		p.Refusal = cmp.Or(p.Refusal, err.Error())
 	}
 	cut, err := s.cut(ctx, operations, sub)
 	if err != nil {

@@ -18,6 +18,9 @@ const policyHeader = "Procfleet-Rollout"
 
 func (e *exchange) setPolicies(ctx context.Context, q *dialect.PolicyChange, _ string) (catalog.RolloutPolicies, error) {
 	record := audit.Record{Change: "set rollout policies", Business: q.Namespace}
+	for i := range q.Policies.Windows {
+		record.AddProcess(q.Policies.Windows[i].Name)
+	}
 	for _, name := range slices.Sorted(maps.Keys(q.Policies.Policies)) {
 		record.AddProcess(name)
 	}
@@ -29,6 +32,7 @@ func (e *exchange) setPolicies(ctx context.Context, q *dialect.PolicyChange, _ s
 	if err := e.api.store.SetPolicies(ctx, q.Namespace, q.Policies); err != nil {
 		return catalog.RolloutPolicies{}, fmt.Errorf("store the rollout policies of %q: %w", q.Namespace, err)
 	}
+	e.api.submitter.policies.Forget(q.Namespace)
 	return q.Policies, nil
 }
 
@@ -49,6 +53,15 @@ func namePolicy(sub *procfleet.Submission, name string) error {
 	return nil
 }
 
+// policed applies the stored rollout policies and the maintenance windows to a submission. It returns
+// the windows that stop its rollout later.
+func (s *submitter) policed(ctx context.Context, sub *procfleet.Submission, operations []procfleet.Operation) (map[string][]string, error) {
+	if err := s.applyPolicy(ctx, sub, operations); err != nil {
+		return nil, err
+	}
+	return s.heedWindows(ctx, sub, operations)
+}
+
 // applyPolicy sets the stored policy that a submission names, or the default for its number of
 // hosts. A submission with a policy of its own remains as it is. Operations on one host do not
 // read the store, unless they name a policy.
@@ -57,7 +70,7 @@ func (s *submitter) applyPolicy(ctx context.Context, sub *procfleet.Submission, 
 		return nil
 	}
 	namespaces := policyNamespaces(sub, operations)
-	found, err := s.store.Policies(ctx, namespaces)
+	found, err := s.policies.Policies(ctx, namespaces)
 	if err != nil {
 		return fmt.Errorf("read the rollout policies of %s: %w", strings.Join(namespaces, ", "), err)
 	}

@@ -22,6 +22,10 @@ func (e *exchange) retryTask(ctx context.Context, q *dialect.TaskControl, task *
 	if err != nil {
 		return *task, err
 	}
+	sub.Override = e.r.Header.Get(overrideHeader)
+	if err := checkOverride(sub.Override); err != nil {
+		return *task, err
+	}
 	hash, err := retryHash(q)
 	if err != nil {
 		return *task, err

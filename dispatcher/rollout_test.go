@@ -45,7 +45,7 @@ func (c *controlled) ended(reason procfleet.Reason, items ...int) {
 
 func (c *controlled) advance() {
 	c.t.Helper()
-	if _, err := c.store.AdvanceRollout(c.t.Context(), c.id, false); err != nil {
+	if _, err := c.store.AdvanceRollout(c.t.Context(), c.id, taskstore.Advance{}); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -82,7 +82,7 @@ func TestZonesBoundTheHostsAtWork(t *testing.T) {
 		t.Errorf("zones: %+v", z)
 	}
 	released := func() (n int) {
-		a, err := c.store.AdvanceRollout(t.Context(), c.id, false)
+		a, err := c.store.AdvanceRollout(t.Context(), c.id, taskstore.Advance{})
 		if err != nil {
 			t.Fatal(err)
 		}

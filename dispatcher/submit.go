@@ -18,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/policycache"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -69,11 +70,12 @@ type submitter struct {
 	bigLanes atomic.Uint64
 	turns    *semaphore.Weighted // limits decoding and cutting of large requests
 	marks    *marks
+	policies *policycache.Cache
 }
 
 func newSubmitter(store Store, queue Queue, cfg Config) *submitter {
 	s := &submitter{
-		store: store, queue: queue, cfg: cfg, turns: semaphore.NewWeighted(turnsAtOnce),
+		store: store, queue: queue, cfg: cfg, turns: semaphore.NewWeighted(turnsAtOnce), policies: policycache.New(store),
 		marks: &marks{timeout: cfg.Timeouts.Accept, log: cfg.Log},
 	}
 	s.marks.running.SetLimit(marksAtOnce)
@@ -99,7 +101,7 @@ type terms struct {
 	// the task was created.
 	unregistered bool
 	// internal means that a change of registrations needs the submission. No stored rollout
-	// policy applies to it.
+	// policy and no maintenance window applies to it.
 	internal bool
 	origin   procfleet.Origin
 }
@@ -200,8 +202,9 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		return drafted{}, err
 	}
 	operations, refusal := s.specified(ctx, &sub, t.label)
+	var windows map[string][]string
 	if refusal == nil && !t.internal {
-		refusal = s.applyPolicy(ctx, &sub, operations)
+		windows, refusal = s.policed(ctx, &sub, operations)
 	}
 	if refusal != nil {
 		if t.key == "" || !refuses(refusal) {
@@ -225,10 +228,12 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	if t.unregistered {
 		p.definitions = nil
 	}
+	t.origin.Override = sub.Override
 	limit := timeout(sub.Timeout, p.longest, s.cfg.Slack)
 	if p.rollout != nil {
 		p.definitions = nil // workers register the specs of the hosts that they release
 		p.rollout.UnitTimeout, limit = limit, max(limit, sub.Rollout.TaskTimeout())
+		p.rollout.Windows = windows
 	}
 	return drafted{definitions: p.definitions, refusal: refusal, Draft: taskstore.Draft{
 		Chunks:         p.chunks,

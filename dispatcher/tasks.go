@@ -33,7 +33,7 @@ func (e *exchange) decodeSubmission(ctx context.Context, codec dialect.Accept, i
 	if !s.planned { // a plan needs no key
 		s.key = e.r.Header.Get(keyHeader)
 	}
-	s.Submission, err = e.api.decode(ctx, s.key, e.r.Header.Get(policyHeader), codec.Decode, in)
+	s.Submission, err = e.api.decode(ctx, s.key, e.r.Header.Get, codec.Decode, in)
 	return s, err
 }
 

@@ -175,6 +175,16 @@ type Advanced struct {
 	Items []GrantedItems
 }
 
+// Advance are the options of [Rollouts].AdvanceRollout.
+type Advance struct {
+	// All also returns the items of earlier grants that have no result.
+	All bool
+	// Closed says why maintenance windows permit no releases now; "" if they permit them. A rollout
+	// with units to release gets the hold [procfleet.HoldWindow] with this reason, unless it has
+	// another. Without Closed that hold ends.
+	Closed string
+}
+
 // Rollouts is the part of a store that releases the items of tasks with a
 // [procfleet.RolloutPlan], and that ends the holds of rollouts. The store releases units in
 // the order of the items: as many as the window permits, at most up to the end of the current
@@ -182,11 +192,11 @@ type Advanced struct {
 // or has ended.
 type Rollouts interface {
 	// AdvanceRollout moves a rollout on as far as time and results permit: it releases units, ends
-	// stages, and sets the holds of gates and of missing progress. It returns the items that
-	// it has released, which the caller publishes. If all is true it also returns the items
-	// of earlier grants that have no result. Each transition between stages, and each hold,
-	// increments Seq by one. AdvanceRollout returns [ErrNotFound] for a task without a rollout.
-	AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (Advanced, error)
+	// stages, and sets the holds of gates, of missing progress, and of failures during another
+	// hold. It returns the items that it has released, which the caller publishes. Each transition
+	// between stages, each hold, and the end of a [procfleet.HoldWindow] increments Seq by one.
+	// AdvanceRollout returns [ErrNotFound] for a task without a rollout.
+	AdvanceRollout(ctx context.Context, id procfleet.TaskID, o Advance) (Advanced, error)
 	// EndHold ends the hold of the given kind, as the calls of [Control] do. It succeeds and
 	// changes nothing if the rollout has no such hold. The end of [procfleet.HoldApproval] ends the
 	// stage, and that of a hold by JudgeStage lets it pass. The

@@ -211,7 +211,7 @@ func (s *fakeStore) Delivered(_ context.Context, id procfleet.TaskID, chunk int,
 }
 
 // The tasks of the fake have no rollouts: the tests of rollouts use a real store.
-func (s *fakeStore) AdvanceRollout(context.Context, procfleet.TaskID, bool) (taskstore.Advanced, error) {
+func (s *fakeStore) AdvanceRollout(context.Context, procfleet.TaskID, taskstore.Advance) (taskstore.Advanced, error) {
 	return taskstore.Advanced{}, taskstore.ErrNotFound
 }
 
@@ -773,4 +773,8 @@ func (s *fakeStore) remove(id procfleet.TaskID) {
 	defer s.mu.Unlock()
 	delete(s.tasks, id)
 	delete(s.visits, id)
+}
+
+func (s *fakeStore) Policies(_ context.Context, namespaces []string) ([]catalog.RolloutPolicies, error) {
+	return make([]catalog.RolloutPolicies, len(namespaces)), nil
 }

@@ -337,6 +337,7 @@ const (
 	CodeNotFound         ErrorCode = "not_found"
 	CodeMethodNotAllowed ErrorCode = "method_not_allowed"
 	CodeConflict         ErrorCode = "conflict"
+	CodeOutsideWindow    ErrorCode = "outside_window"
 	CodeExpired          ErrorCode = "expired"
 	CodeUnavailable      ErrorCode = "unavailable"
 	CodeStoreFull        ErrorCode = "store_full"

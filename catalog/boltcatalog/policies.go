@@ -13,7 +13,7 @@ func (s *Catalog) SetPolicies(ctx context.Context, namespace string, p catalog.R
 		return fmt.Errorf("set policies: %w", err)
 	}
 	return change(ctx, s, func(t *tx) error {
-		if len(p.Policies) == 0 {
+		if p.Empty() {
 			return t.Bucket(bucketPolicies).Delete([]byte(namespace))
 		}
 		return t.Put(bucketPolicies, []byte(namespace), p)

@@ -17,7 +17,7 @@ func (s *Catalog) SetPolicies(ctx context.Context, namespace string, p catalog.R
 		return fmt.Errorf("set policies: %w", err)
 	}
 	packed := []byte{}
-	if len(p.Policies) > 0 {
+	if !p.Empty() {
 		var err error
 		if packed, err = json.Marshal(p); err != nil {
 			return fmt.Errorf("set policies: %w", err)

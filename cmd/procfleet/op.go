@@ -28,11 +28,12 @@ type opFlags struct {
 
 // submissionFlags are the flags of a submission that do not select processes or hosts.
 type submissionFlags struct {
-	key     string
-	timeout time.Duration
-	plan    bool
-	yes     bool
-	rollout rolloutFlags
+	key      string
+	override string
+	timeout  time.Duration
+	plan     bool
+	yes      bool
+	rollout  rolloutFlags
 }
 
 func (f *submissionFlags) register(flags *pflag.FlagSet) {
@@ -40,6 +41,7 @@ func (f *submissionFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVarP(&f.yes, "yes", "y", false, "no confirmation of a stop, kill or release on many hosts")
 	flags.DurationVar(&f.timeout, "timeout", 0, "time limit for hosts that do not reply (default: computed)")
 	f.rollout.register(flags)
+	flags.StringVar(&f.override, "override-windows", "", "reason to operate hosts outside of maintenance windows")
 	flags.StringVar(&f.key, "idempotency-key", "", "key that prevents a second task on repetition (default: new)")
 }
 
@@ -108,6 +110,7 @@ func (f *opFlags) submit(cmd *cobra.Command, operation client.Operation) error {
 		Operations:     []client.Operation{operation},
 		Rollout:        rollout,
 		Policy:         f.submission.rollout.name,
+		Override:       f.submission.override,
 		Timeout:        procfleet.Duration(f.submission.timeout),
 		IdempotencyKey: f.submission.key,
 		Business:       business,

@@ -136,7 +136,7 @@ func cmdbCode(f *Error) int {
 		return cmdbOverLimit
 	case NotFound:
 		return call.missing
-	case Conflict:
+	case Conflict, OutsideWindow:
 		return call.refused
 	case NoRoute, BadMethod:
 		return cmdbNotFound

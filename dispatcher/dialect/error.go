@@ -31,6 +31,8 @@ const (
 	// Conflict: the idempotency key was used for another request, or another process has
 	// the name.
 	Conflict
+	// OutsideWindow: maintenance windows deny the operation now.
+	OutsideWindow
 	// Expired: the time until which the caller wanted the request accepted has passed.
 	Expired
 	// NoRoute: no call has this path.

@@ -80,6 +80,7 @@ var gseErrors = map[Kind]esbError{
 	TooLarge:       {http.StatusOK, esbParameters, "Parameters error, "},
 	NotFound:       {http.StatusOK, esbParameters, "Parameters error, "},
 	Conflict:       {http.StatusOK, esbParameters, "Parameters error, "},
+	OutsideWindow:  {http.StatusOK, esbParameters, "Parameters error, "},
 	Expired:        {http.StatusOK, esbParameters, "Parameters error, "},
 	Unavailable:    {http.StatusServiceUnavailable, esbBackend, "Component request third-party system [GSE] error: "},
 	StoreFull:      {http.StatusServiceUnavailable, esbBackend, "Component request third-party system [GSE] error: "},

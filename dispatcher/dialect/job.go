@@ -68,6 +68,7 @@ var jobErrors = map[Kind]esbError{
 	TooLarge:       {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	NotFound:       {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	Conflict:       {http.StatusOK, jobParameters, "Invalid request parameters: "},
+	OutsideWindow:  {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	Expired:        {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	Unavailable:    {http.StatusServiceUnavailable, jobGSEAway, "GSE is not available: "},
 	StoreFull:      {http.StatusServiceUnavailable, jobGSEAway, "GSE is not available: "},

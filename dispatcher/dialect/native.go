@@ -80,6 +80,7 @@ var nativeKinds = map[Kind]nativeKind{
 	NoRoute:        {http.StatusNotFound, v1.CodeNotFound},
 	BadMethod:      {http.StatusMethodNotAllowed, v1.CodeMethodNotAllowed},
 	Conflict:       {http.StatusConflict, v1.CodeConflict},
+	OutsideWindow:  {http.StatusConflict, v1.CodeOutsideWindow},
 	Expired:        {http.StatusGone, v1.CodeExpired},
 	Unavailable:    {http.StatusServiceUnavailable, v1.CodeUnavailable},
 	StoreFull:      {http.StatusServiceUnavailable, v1.CodeStoreFull},

@@ -30,7 +30,7 @@ func decodePolicyChange(r *Request) (PolicyChange, error) {
 		return PolicyChange{}, err
 	}
 	q := PolicyChange{Namespace: namespace, Policies: catalog.RolloutPolicies{
-		Policies: make(map[string]procfleet.RolloutPolicy, len(params.Policies)), Default: params.Default, RequiredAbove: params.RequiredAbove,
+		Policies: make(map[string]procfleet.RolloutPolicy, len(params.Policies)), Default: params.Default, RequiredAbove: params.RequiredAbove, Windows: params.Windows,
 	}}
 	for i, p := range params.Policies {
 		if _, twice := q.Policies.Policies[p.Name]; twice {
@@ -47,7 +47,10 @@ func decodePolicyQuery(r *Request) (PolicyQuery, error) {
 }
 
 func nativePolicies[Q any](_ *Q, p catalog.RolloutPolicies, _ string) Reply {
-	shown := v1.RolloutPolicies{Policies: []v1.RolloutPolicy{}, Default: p.Default, RequiredAbove: p.RequiredAbove}
+	shown := v1.RolloutPolicies{Policies: []v1.RolloutPolicy{}, Default: p.Default, RequiredAbove: p.RequiredAbove, Windows: p.Windows}
+	if shown.Windows == nil {
+		shown.Windows = []procfleet.MaintenanceWindow{}
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
 		shown.Policies = append(shown.Policies, v1.RolloutPolicy{Name: name, Rollout: p.Policies[name]})
 	}

@@ -28,6 +28,7 @@ var failureKinds = []failureKind{
 	{"not_found", "there is no such task, or it has expired", dialect.Error{Kind: dialect.NotFound, Problem: "there is no such task, or it has expired"}, aboutATask},
 	{"no_output", "the agent has no output of the process", dialect.Error{Kind: dialect.NotFound, Problem: "the agent of host 0:10.0.0.1 has no output of process shop:web"}, usedFor[dialect.ShowOutput]},
 	{"conflict", "the Idempotency-Key was used for another request", dialect.Error{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}, makesATask},
+	{"outside_window", "maintenance windows deny the operation now", dialect.Error{Kind: dialect.OutsideWindow, Problem: "2 of 20 hosts are outside of the maintenance windows of 2, 0:10.0.0.1 for example: window nights is closed until 2026-11-21T22:00:00Z"}, makesATask},
 	{"task_ended", "the task has ended, or has another `seq` than `if_seq`", dialect.Error{Kind: dialect.Conflict, Task: exampleTask, Problem: "the task is finished: only an open task can be controlled"}, usedFor[dialect.ControlTask]},
 	{"no_module", "the topology has no such set and module", dialect.Error{Kind: dialect.NotFound, Field: "module", Problem: "there is no such set and module in the topology of the business"}, usedFor[dialect.EditTopology]},
 	{"other_version", "the topology has another version", dialect.Error{Kind: dialect.Conflict, Field: "version", Problem: "the topology has version 5 now, not 4: read it again"}, usedFor[dialect.SetTopology]},

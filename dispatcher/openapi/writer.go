@@ -150,7 +150,9 @@ func (d *Dialect) parameters(call *Call, p *Place, inBody bool) []any {
 			"description", "Makes the request safe to repeat: the same request with the same key returns the same task.",
 			"schema", members("type", "string", "maxLength", 255)), members("name", "Procfleet-Rollout", "in", "header",
 			"description", "Name of a stored rollout policy. Without it the default of the business applies, if there is one.",
-			"schema", members("type", "string", "maxLength", 64)))
+			"schema", members("type", "string", "maxLength", 64)), members("name", "Procfleet-Override-Windows", "in", "header",
+			"description", "Reason to operate hosts outside of their maintenance windows. Audit records have it.",
+			"schema", members("type", "string", "maxLength", 256)))
 	}
 	return append(all, members("name", "X-Bkapi-Request-Id", "in", "header",
 		"description", "Copied into the response.", "schema", members("type", "string", "maxLength", 128)))

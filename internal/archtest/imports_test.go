@@ -46,7 +46,7 @@ var allowed = map[string][]string{
 	"dispatcher/natsintake":          {"internal/bus", "taskstore"},
 	"dispatcher/openapi":             {"", "api/v1", "dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
-	"dispatcher":                     {"", "api/v1", "catalog", "dispatcher/apps", "dispatcher/auth", "dispatcher/dialect", "dispatcher/natsintake", "dispatcher/openapi", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/tlsfiles", "internal/tracecontext", "internal/undo", "label"},
+	"dispatcher":                     {"", "api/v1", "catalog", "dispatcher/apps", "dispatcher/auth", "dispatcher/dialect", "dispatcher/natsintake", "dispatcher/openapi", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/policycache", "internal/tlsfiles", "internal/tracecontext", "internal/undo", "label"},
 	"worker/storecall":               {"", "taskstore"},
 	"worker/metrics":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "worker/storecall"},
 	"worker/agentlink":               {"", "agentproto", "internal/bus", "internal/fleetkey", "worker/metrics", "worker/storecall"},
@@ -54,7 +54,7 @@ var allowed = map[string][]string{
 	"worker/notify":                  {"", "taskstore", "internal/audit", "internal/bus", "internal/tlsfiles", "internal/tracecontext", "worker/metrics", "worker/storecall"},
 	"worker/collect":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/metrics", "worker/notify", "worker/storecall"},
 	"worker/deliver":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/storecall"},
-	"worker/release":                 {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/undo", "worker/agentlink"},
+	"worker/release":                 {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/policycache", "internal/undo", "worker/agentlink"},
 	"worker/sweep":                   {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/notify", "worker/release", "worker/storecall"},
 	"worker":                         {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tlsfiles", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/deliver", "worker/hosts", "worker/metrics", "worker/notify", "worker/release", "worker/storecall", "worker/sweep"},
 
@@ -75,6 +75,7 @@ var allowed = map[string][]string{
 	"internal/audit":             {"", "internal/datafile"},
 	"internal/boltdb":            {"", "taskstore"},
 	"internal/undo":              {"", "catalog", "taskstore"},
+	"internal/policycache":       {"catalog"},
 	"internal/bus":               {"", "agentproto", "internal/audit", "internal/fleetkey", "internal/tracecontext"},
 	"internal/crashpoint":        {},
 	"internal/datafile":          {},
@@ -148,7 +149,7 @@ var thirdParty = map[string][]string{
 	// A program that executes templates keeps every exported method: 10 MiB of procfleet.
 	"text/template":                        nil,
 	"html/template":                        nil,
-	"github.com/robfig/cron":               {"agent/supervise"},
+	"github.com/robfig/cron":               {"agent/supervise", "catalog"},
 	"github.com/prometheus":                {"internal/telemetry/metrics"},
 	"go.opentelemetry.io/otel/sdk":         {"internal/telemetry/..."},
 	"go.opentelemetry.io/otel/exporters":   {"internal/telemetry/..."},
@@ -172,7 +173,7 @@ var implementations = map[string][]string{
 // catalogUsers lists the packages that may import the contract of the catalog, besides
 // the catalog itself: the CMDB shape, what registers and selects processes, and what
 // stores reports of agents.
-var catalogUsers = []string{"dispatcher", "dispatcher/dialect", "internal/undo", "worker/hosts", "worker/release", "worker/sweep", "internal/stores", "cmd/procfleet", "cmd/internal/bench"}
+var catalogUsers = []string{"dispatcher", "dispatcher/dialect", "internal/policycache", "internal/undo", "worker/hosts", "worker/release", "worker/sweep", "internal/stores", "cmd/procfleet", "cmd/internal/bench"}
 
 // absent lists what a binary must not link: the agent runs on every host, and
 // a first build of procfleet compiles everything that it links.

@@ -67,7 +67,7 @@ type Record struct {
 	Hosts     int      `json:"hosts,omitempty"`
 	Items     int      `json:"items,omitempty"` // number of items, each one process on one host
 
-	Reason string `json:"reason,omitempty"` // cause of the refusal, worded as in the native API, or the caller's reason for a change
+	Reason string `json:"reason,omitempty"` // cause of the refusal, worded as in the native API, or the caller's reason for a change or for an operation outside of maintenance windows
 	Field  string `json:"field,omitempty"`  // invalid field
 	// Repeats is the number of further refusals like this one until At that have
 	// no records of their own.
@@ -83,7 +83,7 @@ func OfTask(event Event, t *procfleet.Task) Record {
 	return Record{
 		ID: string(t.ID) + "/" + string(event), Event: event, At: t.CreatedAt,
 		Call: t.Dialect, Application: t.Application, Business: t.Business,
-		User: t.Origin.User, Address: t.Origin.Address, Request: t.Origin.Request,
+		User: t.Origin.User, Address: t.Origin.Address, Request: t.Origin.Request, Reason: t.Origin.Override,
 		Task: t.ID, Actions: t.Actions, Items: t.Items,
 	}
 }

@@ -59,8 +59,8 @@ func (s *Instrumented) ItemsCanceled(ctx context.Context, id procfleet.TaskID, c
 	return s.call(ctx, "items_canceled", func(ctx context.Context) error { return s.Full.ItemsCanceled(ctx, id, chunk, seq) })
 }
 
-func (s *Instrumented) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
-	return one(ctx, s, "advance_rollout", func(ctx context.Context) (taskstore.Advanced, error) { return s.Full.AdvanceRollout(ctx, id, all) })
+func (s *Instrumented) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
+	return one(ctx, s, "advance_rollout", func(ctx context.Context) (taskstore.Advanced, error) { return s.Full.AdvanceRollout(ctx, id, o) })
 }
 
 func (s *Instrumented) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error) {

@@ -169,7 +169,7 @@ func (t *tx) hold(r *taskRecord, kind procfleet.HoldKind) {
 }
 
 // AdvanceRollout moves a rollout on as far as time and results permit.
-func (s *Store) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+func (s *Store) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
 	return update(ctx, s, func(t *tx) (taskstore.Advanced, error) {
 		r, err := t.task(id)
 		if err == nil && r.Rollout == nil {
@@ -180,11 +180,12 @@ func (s *Store) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all boo
 		}
 		ls := t.legs(r)
 		var items []taskstore.GrantedItems
-		if all {
+		if o.All {
 			if items, err = t.openGrants(ls); err != nil {
 				return taskstore.Advanced{}, err
 			}
 		}
+		t.heed(r, o.Closed)
 		released, err := t.advance(ls)
 		if err != nil {
 			return taskstore.Advanced{}, err
@@ -222,12 +223,32 @@ func grantedItems(l *leg, chunk, from int, g taskstore.Grant) taskstore.GrantedI
 	return taskstore.GrantedItems{Chunk: chunk, From: from, First: l.First + from, Grant: g, Pending: len(open) - len(delivered), Delivered: len(delivered)}
 }
 
+// heed sets or ends the hold of maintenance windows.
+func (t *tx) heed(r *taskRecord, closed string) {
+	p := r.Rollout
+	switch {
+	case !t.mayAdvance(r):
+	case closed == "" && p.Hold.Kind == procfleet.HoldWindow:
+		p.Hold, r.Progressed = procfleet.Hold{}, t.Now
+		r.Seq++
+	case closed != "" && p.Hold.Kind == "" && r.NextGrant < p.Plan.Stages[len(p.Plan.Stages)-1].Chunks:
+		t.hold(r, procfleet.HoldWindow)
+		p.Hold.Reason = closed
+	}
+}
+
+func (t *tx) mayAdvance(r *taskRecord) bool {
+	return !r.State.Done() && t.Now.Before(r.Deadline) && !r.Held() && !r.Canceled()
+}
+
 func (t *tx) advance(ls *legs) (released []taskstore.GrantedItems, err error) {
 	r := ls.task
 	p := r.Rollout
-	for !r.State.Done() && t.Now.Before(r.Deadline) && !r.Held() && !r.Canceled() && p.Hold.Kind == "" {
+	for t.mayAdvance(r) && p.Hold.Kind == "" {
 		last := p.Stage == len(p.Plan.Stages)-1
 		switch {
+		case over(p):
+			t.hold(r, procfleet.HoldBudget)
 		case p.Phase == procfleet.PhaseReleasing:
 			more, ended, err := t.grant(ls)
 			if released = append(released, more...); err != nil {

@@ -70,9 +70,9 @@ const luaRollout = `
 local function saveRelease(r) redis.call('HSET', KEYS[1], 'release', cjson.encode(r)) end
 
 -- holdRelease sets a hold, unless there is one.
-local function holdRelease(r, kind)
+local function holdRelease(r, kind, reason)
   if r.h then return end
-  r.h, r.ht = kind, text(now())
+  r.h, r.ht, r.hr = kind, text(now()), reason
   redis.call('HINCRBY', KEYS[1], 'seq', 1)
 end
 
@@ -140,7 +140,8 @@ end
 // KEYS[1] head
 // KEYS[2] marks
 // ARGV[1] "all" to return the open items of earlier grants too
-// ARGV[2..] fields of the head to return
+// ARGV[2] why maintenance windows permit no releases, or ""
+// ARGV[3..] fields of the head to return
 // Returns {{grants}, {fields}} or {} if the task has no rollout. A grant is its chunk, its first
 // item in the chunk and in the task, the item after its last, its time, its deadline, its first
 // begin or 0, the numbers of pending and delivered items, and "new" if this call has made it.
@@ -220,6 +221,10 @@ local function enter(phase) r.p, r.t = phase, text(time) end
 
 -- step makes one transition, and returns whether another may follow.
 local function step()
+  if overBudget(r) then
+    holdRelease(r, 'budget')
+    return false
+  end
   if r.p == 'releasing' then
     if grant() then
       enter('baking')
@@ -248,11 +253,18 @@ end
 
 if ARGV[1] == 'all' then openGrants() end
 local open = h[4] ~= 'finished' and h[4] ~= 'rejected' and time < tonumber(h[8])
-if open and not h[5] and not h[6] and not r.h then
-  while step() do end
+if open and not h[5] and not h[6] then
+  local closed = ARGV[2]
+  if r.h == 'window' and closed == '' then
+    r.h, r.ht, r.hr, r.m = nil, nil, nil, text(time)
+    redis.call('HINCRBY', KEYS[1], 'seq', 1)
+  elseif closed ~= '' and r.n < tonumber(h[7]) then
+    holdRelease(r, 'window', closed)
+  end
+  while not r.h and step() do end
   saveRelease(r)
 end
-return {list, redis.call('HMGET', KEYS[1], unpack(ARGV, 2))}
+return {list, redis.call('HMGET', KEYS[1], unpack(ARGV, 3))}
 `)
 
 // endHoldScript ends a hold of a rollout.
@@ -300,13 +312,13 @@ func (s *Store) JudgeStage(ctx context.Context, id procfleet.TaskID, stage int, 
 
 // AdvanceRollout moves a rollout on, in one round trip. It waits for replicas, because the caller
 // publishes what was granted.
-func (s *Store) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+func (s *Store) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
 	if _, err := number(id); err != nil {
 		return taskstore.Advanced{}, err
 	}
 	keys := s.keys.task(id)
-	c := &redisconn.Call{Script: advanceScript, Keys: []string{keys.head(), keys.marks()}, Args: []any{""}}
-	if all {
+	c := &redisconn.Call{Script: advanceScript, Keys: []string{keys.head(), keys.marks()}, Args: []any{"", o.Closed}}
+	if o.All {
 		c.Args[0] = "all"
 	}
 	for _, f := range taskFields() {

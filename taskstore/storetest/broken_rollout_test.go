@@ -85,18 +85,18 @@ func (s linksLastUndo) LinkUndo(ctx context.Context, id, undo procfleet.TaskID) 
 
 type resumesAfterLateSuccess struct{ taskstore.Store }
 
-func (s resumesAfterLateSuccess) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+func (s resumesAfterLateSuccess) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
 	if t, err := s.Task(ctx, id); err == nil && t.Rollout != nil && t.Rollout.Failed <= t.Rollout.Failures {
 		_, _ = s.EndHold(ctx, id, procfleet.HoldBudget, t.Rollout.Failures, taskstore.AnySeq)
 	}
-	return s.Store.AdvanceRollout(ctx, id, all)
+	return s.Store.AdvanceRollout(ctx, id, o)
 }
 
 type releasesPaused struct{ taskstore.Store }
 
-func (s releasesPaused) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+func (s releasesPaused) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
 	_, _ = s.Resume(ctx, id, taskstore.AnySeq)
-	return s.Store.AdvanceRollout(ctx, id, all)
+	return s.Store.AdvanceRollout(ctx, id, o)
 }
 
 type pausesInsteadOfCancel struct{ taskstore.Store }
@@ -120,8 +120,29 @@ func (s lateDeadline) Create(ctx context.Context, d taskstore.Draft) (procfleet.
 
 type listsNewGrantsOnly struct{ taskstore.Store }
 
-func (s listsNewGrantsOnly) AdvanceRollout(ctx context.Context, id procfleet.TaskID, _ bool) (taskstore.Advanced, error) {
-	return s.Store.AdvanceRollout(ctx, id, false)
+func (s listsNewGrantsOnly) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
+	o.All = false
+	return s.Store.AdvanceRollout(ctx, id, o)
+}
+
+type ignoresWindows struct{ taskstore.Store }
+
+func (s ignoresWindows) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
+	o.Closed = ""
+	return s.Store.AdvanceRollout(ctx, id, o)
+}
+
+// forgetsFailures ends the hold of maintenance windows, and then one of the budget.
+type forgetsFailures struct{ taskstore.Store }
+
+func (s forgetsFailures) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
+	was, _ := s.Task(ctx, id)
+	a, err := s.Store.AdvanceRollout(ctx, id, o)
+	if err == nil && was.Rollout != nil && was.Rollout.Hold.Kind == procfleet.HoldWindow && a.Task.Rollout.Hold.Kind == procfleet.HoldBudget {
+		_, _ = s.EndHold(ctx, id, procfleet.HoldBudget, procfleet.AnyFailures, taskstore.AnySeq)
+		return s.Store.AdvanceRollout(ctx, id, o)
+	}
+	return a, err
 }
 
 func rolloutDefects() map[string]defect {
@@ -203,6 +224,14 @@ func rolloutDefects() map[string]defect {
 		"a cancel only pauses a rollout": {
 			func(s taskstore.Store) taskstore.Store { return pausesInsteadOfCancel{s} },
 			[]string{"a cancel ends what a rollout has not released"},
+		},
+		"it ignores maintenance windows": {
+			func(s taskstore.Store) taskstore.Store { return ignoresWindows{s} },
+			[]string{"maintenance windows hold a rollout until they permit releases"},
+		},
+		"it forgets failures during a hold": {
+			func(s taskstore.Store) taskstore.Store { return forgetsFailures{s} },
+			[]string{"failures during a hold stop a rollout when it ends"},
 		},
 		"it lists new grants only": {
 			func(s taskstore.Store) taskstore.Store { return listsNewGrantsOnly{s} },

@@ -26,6 +26,8 @@ func rolloutChecks() []Check {
 		{Name: "an automatic gate waits for its verdict", Fn: gateIsJudged},
 		{Name: "a stage bakes before the next begins", Fn: stageBakes},
 		{Name: "a rollout without progress is held", Fn: stalledIsHeld},
+		{Name: "maintenance windows hold a rollout until they permit releases", Fn: closedHolds},
+		{Name: "failures during a hold stop a rollout when it ends", Fn: failuresDuringHold},
 		{Name: "a paused rollout releases nothing and keeps its deadlines", Fn: pausedReleasesNothing},
 		{Name: "a rollout releases nothing after its deadline", Fn: overdueReleasesNothing},
 		{Name: "a cancel ends what a rollout has not released", Fn: cancelEndsUnreleased},
@@ -76,7 +78,7 @@ func rolloutDraft(window, failures int, chunks ...int) taskstore.Draft {
 
 func advance(ctx context.Context, t T, s Subject, id procfleet.TaskID) taskstore.Advanced {
 	t.Helper()
-	a, err := s.AdvanceRollout(ctx, id, false)
+	a, err := s.AdvanceRollout(ctx, id, taskstore.Advance{})
 	must(t, err, "advance a rollout")
 	if a.Task.Rollout == nil {
 		t.Fatalf("the advanced task has no rollout")
@@ -112,7 +114,7 @@ func windowBounds(ctx context.Context, t T, s Subject) {
 	equal(t, "released again", released(advance(ctx, t, s, task.ID)), none)
 	equal(t, "rollout read later", look(ctx, t, s, task.ID).Rollout, a.Task.Rollout)
 	plain := create(ctx, t, s, Draft(1))
-	if _, err := s.AdvanceRollout(ctx, plain.ID, false); !errors.Is(err, taskstore.ErrNotFound) {
+	if _, err := s.AdvanceRollout(ctx, plain.ID, taskstore.Advance{}); !errors.Is(err, taskstore.ErrNotFound) {
 		t.Errorf("a task without a rollout advances: %v", err)
 	}
 }
@@ -457,13 +459,58 @@ func cancelEndsUnreleased(ctx context.Context, t T, s Subject) {
 // grants returns the grants with open items.
 func grants(ctx context.Context, t T, s Subject, id procfleet.TaskID) []taskstore.Grant {
 	t.Helper()
-	a, err := s.AdvanceRollout(ctx, id, true)
+	a, err := s.AdvanceRollout(ctx, id, taskstore.Advance{All: true})
 	must(t, err, "list the open grants")
 	var list []taskstore.Grant
 	for _, g := range a.Items {
 		list = append(list, g.Grant)
 	}
 	return list
+}
+
+// advanceClosed advances a rollout at a time at which windows permit no releases.
+func advanceClosed(ctx context.Context, t T, s Subject, id procfleet.TaskID, reason string) procfleet.Task {
+	t.Helper()
+	a, err := s.AdvanceRollout(ctx, id, taskstore.Advance{Closed: reason})
+	must(t, err, "advance")
+	equal(t, "released outside of the windows", released(a), none)
+	return a.Task
+}
+
+func closedHolds(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(2, 0, 3))
+	held := advanceClosed(ctx, t, s, task.ID, "night")
+	if h := held.Rollout.Hold; h.Kind != procfleet.HoldWindow || h.Reason != "night" || h.Since.IsZero() || held.Seq != task.Seq+1 {
+		t.Fatalf("the hold is %+v, seq %d after %d", h, held.Seq, task.Seq)
+	}
+	equal(t, "held again", advanceClosed(ctx, t, s, task.ID, "day"), held)
+	a := advance(ctx, t, s, task.ID)
+	equal(t, "released", released(a), [][3]int{{0, 0, 3}})
+	if a.Task.Rollout.Hold != (procfleet.Hold{}) || a.Task.Seq != held.Seq+1 {
+		t.Errorf("after the hold: %+v, seq %d after %d", a.Task.Rollout.Hold, a.Task.Seq, held.Seq)
+	}
+
+	all := create(ctx, t, s, rolloutDraft(9, 0, 3))
+	advance(ctx, t, s, all.ID)
+	equal(t, "hold without more to release", advanceClosed(ctx, t, s, all.ID, "night").Rollout.Hold, procfleet.Hold{})
+
+	gated := rolloutDraft(9, 0, 1, 3)
+	gated.Rollout.Approval = true
+	stages := create(ctx, t, s, gated)
+	advance(ctx, t, s, stages.ID)
+	record(ctx, t, s, stages.ID, succeeded(0, 1, 2)...)
+	equal(t, "at a gate", advance(ctx, t, s, stages.ID).Task.Rollout.Hold.Kind, procfleet.HoldApproval)
+	equal(t, "a hold that exists", advanceClosed(ctx, t, s, stages.ID, "night").Rollout.Hold.Kind, procfleet.HoldApproval)
+}
+
+func failuresDuringHold(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(2, 0, 3))
+	advance(ctx, t, s, task.ID)
+	advanceClosed(ctx, t, s, task.ID, "night")
+	record(ctx, t, s, task.ID, failed(0)...)
+	a := advance(ctx, t, s, task.ID)
+	equal(t, "released", released(a), none)
+	equal(t, "hold", a.Task.Rollout.Hold.Kind, procfleet.HoldBudget)
 }
 
 func openGrantsListed(ctx context.Context, t T, s Subject) {
@@ -473,7 +520,7 @@ func openGrantsListed(ctx context.Context, t T, s Subject) {
 	advance(ctx, t, s, task.ID)
 	begun := beginGrant(ctx, t, s, task.ID, 0, 3).FirstBegun
 	must(t, s.Delivered(ctx, task.ID, 0, []int{1}, false), "delivered")
-	a, err := s.AdvanceRollout(ctx, task.ID, true)
+	a, err := s.AdvanceRollout(ctx, task.ID, taskstore.Advance{All: true})
 	must(t, err, "advance")
 	equal(t, "new", released(a), none)
 	type counts struct{ chunk, from, first, upto, pending, delivered int }
@@ -540,7 +587,7 @@ func (w *rolloutWatch) step(ctx context.Context, t T, s Subject, random *rand.Ra
 func (w *rolloutWatch) advance(ctx context.Context, t T, s Subject, all bool) {
 	t.Helper()
 	before := look(ctx, t, s, w.task.ID)
-	a, err := s.AdvanceRollout(ctx, w.task.ID, all)
+	a, err := s.AdvanceRollout(ctx, w.task.ID, taskstore.Advance{All: all})
 	must(t, err, "advance")
 	r := a.Task.Rollout
 	for _, g := range a.Items {

@@ -246,8 +246,8 @@ func (c *client) CancelItems(ctx context.Context, id procfleet.TaskID, items []t
 	})
 }
 
-func (c *client) AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
-	return write(ctx, c, func(s *stores.Bolt) (taskstore.Advanced, error) { return s.AdvanceRollout(ctx, id, all) })
+func (c *client) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
+	return write(ctx, c, func(s *stores.Bolt) (taskstore.Advanced, error) { return s.AdvanceRollout(ctx, id, o) })
 }
 
 func (c *client) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet.HoldKind, failures, seq int) (procfleet.Task, error) {

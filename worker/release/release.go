@@ -15,6 +15,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/policycache"
 	"github.com/procfleet/procfleet/internal/undo"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker/agentlink"
@@ -22,7 +23,7 @@ import (
 
 // Store has the calls to a task store that this package uses.
 type Store interface {
-	AdvanceRollout(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error)
+	AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error)
 	Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error)
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
 	JudgeStage(ctx context.Context, id procfleet.TaskID, stage int, hold procfleet.Hold) (procfleet.Task, error)
@@ -32,11 +33,14 @@ type Store interface {
 	Create(ctx context.Context, d taskstore.Draft) (t procfleet.Task, created bool, err error)
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
 	LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error)
+	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 }
 
-// Registrar stores the registrations of released items, and the reports of agents.
+// Registrar stores the registrations of released items, the reports of agents, and maintenance
+// windows.
 type Registrar interface {
 	Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error)
+	Policies(ctx context.Context, namespaces []string) ([]catalog.RolloutPolicies, error)
 	Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error)
 	EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) (ended []bool, err error)
 	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
@@ -61,12 +65,14 @@ type Config struct {
 
 // Releaser moves rollouts on. It is safe for concurrent use.
 type Releaser struct {
-	cfg  Config
-	soon chan procfleet.TaskID
+	cfg      Config
+	policies *policycache.Cache
+	soon     chan procfleet.TaskID
 
 	mu     sync.Mutex
 	queued map[procfleet.TaskID]bool // tasks in soon
 	clouds map[part]procfleet.CloudArea
+	stops  map[procfleet.TaskID]map[string][]string // windows that stop rollouts
 }
 
 // part is a chunk of a task.
@@ -80,16 +86,18 @@ const (
 	maxSoon = 1024
 	// advances is the number of rollouts that [Releaser.Run] advances at the same time.
 	advances = 8
-	// maxClouds bounds the chunks whose cloud area is in memory. When it is reached, all are
-	// forgotten.
+	// maxClouds bounds the chunks whose cloud area is in memory, and maxStops the rollouts whose
+	// windows are. When one is reached, all are forgotten.
 	maxClouds = 1 << 16
+	maxStops  = 1 << 12
 )
 
 // New returns a releaser.
 func New(cfg Config) *Releaser {
 	return &Releaser{
-		cfg: cfg, soon: make(chan procfleet.TaskID, maxSoon),
+		cfg: cfg, policies: policycache.New(cfg.Registrar), soon: make(chan procfleet.TaskID, maxSoon),
 		queued: map[procfleet.TaskID]bool{}, clouds: map[part]procfleet.CloudArea{},
+		stops: map[procfleet.TaskID]map[string][]string{},
 	}
 }
 
@@ -143,7 +151,11 @@ func (r *Releaser) advance(ctx context.Context, id procfleet.TaskID) error {
 // Advance moves a rollout on, and registers and publishes what the store has released. If
 // all is true, the effect includes the open items of earlier grants.
 func (r *Releaser) Advance(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
-	a, err := r.cfg.Store.AdvanceRollout(ctx, id, all)
+	closed, err := r.closed(ctx, id)
+	if err != nil {
+		return taskstore.Advanced{}, err
+	}
+	a, err := r.cfg.Store.AdvanceRollout(ctx, id, taskstore.Advance{All: all, Closed: closed})
 	if err != nil {
 		return a, err
 	}

@@ -56,7 +56,7 @@ func TestACanceledCommandOfARolloutRestoresTheRegistration(t *testing.T) {
 		},
 	})
 	must(err)
-	_, err = store.AdvanceRollout(ctx, task.ID, false)
+	_, err = store.AdvanceRollout(ctx, task.ID, taskstore.Advance{})
 	must(err)
 	must(store.KeepPrevious(ctx, task.ID, []taskstore.PreviousSpecs{{Specs: []*procfleet.ProcessSpec{&previous, nil, &previous, &previous, &previous}}}))
 	asked := task.Number.Time()

@@ -27,7 +27,7 @@ var flagGroups = []struct{ title, flags string }{
 	{"Storage", "audit-log audit-required audit-stream broker-conf create data out passwords pid-file redis-wait-replicas redis-wait-timeout " +
 		"retention stream-replicas"},
 	{"Rollout", "approve bake check-health hold max-concurrency max-failures on-failure order progress-deadline ramp rollout shuffle speed stage zone-concurrency zones zones-at-once"},
-	{"Behavior", "auto-register dry-run for force gone idempotency-key interrupt keep plan reason replaces start timeout wait yes"},
+	{"Behavior", "auto-register dry-run for force gone idempotency-key interrupt keep override-windows plan reason replaces start timeout wait yes"},
 	{"Workload", "action agents area areas beside connections every hosts in-flight items kills latency operations processes report-every runs " +
 		"samples tasks up-processes windows workers"},
 	{"Limits", "big-chunks drain max-body max-items max-items-in-hand slack small-chunks"},
