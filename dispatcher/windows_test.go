@@ -41,11 +41,11 @@ func TestOperationsOutsideOfMaintenanceWindowsAreRefused(t *testing.T) {
 		body   string
 		header []string
 	}{
-		"a status":             {strings.ReplaceAll(business("2"), `"action":"start"`, `"action":"status"`), nil},
-		"another business":     {business("4"), nil},
-		"another cloud area":   {business("3"), nil},
-		"an override":          {business("2"), []string{overrideHeader, "incident 7"}},
-		"a rollout, overriden": {strings.Replace(business("2"), `"business"`, `"rollout":{"max":1},"business"`, 1), []string{overrideHeader, "incident 7"}},
+		"a status":              {strings.ReplaceAll(business("2"), `"action":"start"`, `"action":"status"`), nil},
+		"another business":      {business("4"), nil},
+		"another cloud area":    {business("3"), nil},
+		"an override":           {business("2"), []string{overrideHeader, "incident 7"}},
+		"a rollout, overridden": {strings.Replace(business("2"), `"business"`, `"rollout":{"max":1},"business"`, 1), []string{overrideHeader, "incident 7"}},
 	} {
 		a := d.call(http.MethodPost, nativePath, c.body, c.header...)
 		if a.status != http.StatusCreated && a.status != http.StatusOK && a.status != http.StatusAccepted {

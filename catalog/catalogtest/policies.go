@@ -34,6 +34,13 @@ func wholePolicies() catalog.RolloutPolicies {
 			"quick": {},
 		},
 		Default: "careful.1", RequiredAbove: 20,
+		Windows: []procfleet.MaintenanceWindow{
+			{
+				Name: "nights", Effect: procfleet.EffectAllow, Cron: "0 22 * * 1-5", TimeZone: "Europe/Berlin", Duration: procfleet.Duration(time.Hour),
+				HostGrouping: procfleet.HostGrouping{By: procfleet.GroupByCloud}, Groups: []string{"3"},
+			},
+			{Name: "sale", Effect: procfleet.EffectDeny, From: time.Date(2026, 11, 27, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)},
+		},
 	}
 }
 
@@ -60,6 +67,9 @@ func policiesWhole(ctx context.Context, t T, s Subject) {
 
 func policiesReplaced(ctx context.Context, t T, s Subject) {
 	setPolicies(ctx, t, s, "2", wholePolicies())
+	onlyWindows := catalog.RolloutPolicies{Windows: wholePolicies().Windows}
+	setPolicies(ctx, t, s, "2", onlyWindows)
+	equal(t, "windows without policies", policies(ctx, t, s, "2"), []catalog.RolloutPolicies{onlyWindows})
 	setPolicies(ctx, t, s, "2", onePolicy("b"))
 	equal(t, "replaced policies", policies(ctx, t, s, "2"), []catalog.RolloutPolicies{onePolicy("b")})
 	setPolicies(ctx, t, s, "2", catalog.RolloutPolicies{})
@@ -87,7 +97,8 @@ func policiesRefused(ctx context.Context, t T, s Subject) {
 	invalid.Policies["a"] = procfleet.RolloutPolicy{Max: -1}
 	for what, p := range map[string]catalog.RolloutPolicies{
 		"a default that does not exist": noDefault, "a negative number": negative, "an invalid policy": invalid,
-		"a name with a space": onePolicy("a b"), "an empty name": onePolicy(""), "a long name": onePolicy(strings.Repeat("p", catalog.MaxPolicyName+1)),
+		"a window without an effect": {Windows: []procfleet.MaintenanceWindow{{Name: "w"}}},
+		"a name with a space":        onePolicy("a b"), "an empty name": onePolicy(""), "a long name": onePolicy(strings.Repeat("p", catalog.MaxPolicyName+1)),
 		"a limit without a default": {RequiredAbove: 1},
 	} {
 		if err := s.SetPolicies(ctx, "2", p); err == nil {

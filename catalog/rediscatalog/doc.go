@@ -17,7 +17,7 @@
 //	reports:<cloud>:<shard>        hash from address to the last report of its agent
 //	groups:<host>                  hash from namespace to its process groups on the host
 //	labels:<cloud>:<shard>         hash from host to the JSON object of its labels
-//	rollout-policies               hash from namespace to the JSON object of its rollout policies
+//	rollout-policies               hash from namespace to the JSON object of its rollout policies and windows
 //	{freezes}:all                  hash from scope (see [freezeMember]) to the end of the freeze and its note
 //	{freezes}:order                sorted set, by bytes, of the same scopes
 //	{freezes}:ends                 sorted set of the same scopes, by the end of the freeze

@@ -33,7 +33,8 @@ func newRolloutApply(f *serverFlags) *cobra.Command {
 		Short: "Replace the rollout policies of a business with a file",
 		Long: `Replace the rollout policies of a business with a YAML or JSON file. The policies of BUSINESS, which may be the namespace of
 processes, are selected by name with --rollout. The policy "default" is that of all tasks on more hosts than "required_above"
-that have no policy, also from the GSE, Job and CMDB APIs. A file with an empty list of policies removes them.`,
+that have no policy, also from the GSE, Job and CMDB APIs. The file also has the maintenance windows, in "windows". Policies
+and windows that are not in the file are removed.`,
 		Example: `  procfleet rollout apply 2 -f policies.yaml`,
 		Args:    exactly("BUSINESS"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -372,7 +372,7 @@ func (s *Store) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet
 			t.nextStage(r)
 		case procfleet.HoldUnhealthy, procfleet.HoldInconclusive:
 			p.Judged = p.Stage + 1
-		case procfleet.HoldStalled, procfleet.HoldOperator:
+		case procfleet.HoldStalled, procfleet.HoldWindow, procfleet.HoldOperator:
 		}
 		return nil
 	})
