@@ -51,7 +51,7 @@ var (
 )
 
 // lightAgents is the number of simulated agents, for tasks of up to 5,000 items.
-const lightAgents = 1250
+const lightAgents = 2000
 
 // cutTime is the time after which -cut begins no further scenario.
 const cutTime = 3 * time.Minute
@@ -167,7 +167,7 @@ func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
 		Deaths:  func() []check.Loss { return losses(t, f, (*fleet.Node).Deaths) },
 		Wipes:   func() []check.Loss { return losses(t, f, (*fleet.Node).Wipes) },
 		Publish: check.Publisher(connect(t, f, natsauth.Producer, f.Producer)), Events: check.FinishedEvents(connect(t, f, natsauth.Server, f.Server)),
-		Callbacks: net.JoinHostPort(f.Gateway(), "0"), Log: t.Logf,
+		Callbacks: net.JoinHostPort(f.Gateway(), "0"), Rollouts: true, Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -56,6 +56,9 @@ func (p *plan) next() *Submission {
 	s.Callback = p.calls && p.random.IntN(2) == 0
 	if p.made%bigEvery == 5 && len(p.light) > 0 {
 		s.Operations = p.big(s)
+		if p.rolls && !s.Keyless && p.made/bigEvery%2 == 0 {
+			s.Window = len(p.light) / 10 * (1 + p.random.IntN(2))
+		}
 		return s
 	}
 	switch draw := p.random.IntN(100); {

@@ -220,6 +220,8 @@ type Totals struct {
 	Repeats, TryAgain       int // responses after the first of a submission, and responses that accept nothing
 	TaskPolls, ResultsPolls int // polls of counters and of results
 	Retries                 int // retries of tasks whose items were read
+	Rollouts                int // submissions with a window
+	Fullest                 int // largest share of a window that was at work at a poll, in percent
 }
 
 // Totals counts the observations so far.
@@ -230,6 +232,15 @@ func (l *Load) Totals() Totals {
 		t.Retries = len(h.Retries)
 		for _, s := range h.Submissions {
 			t.Items += s.items()
+			if s.Window == 0 {
+				continue
+			}
+			t.Rollouts++
+			for _, p := range h.TaskPolls[s.Task] {
+				if r := p.Task.Rollout; r != nil {
+					t.Fullest = max(t.Fullest, 100*r.Active/s.Window)
+				}
+			}
 		}
 		for _, all := range h.TaskPolls {
 			t.TaskPolls += len(all)
@@ -247,6 +258,6 @@ func (l *Load) Totals() Totals {
 }
 
 func (t Totals) String() string {
-	return fmt.Sprintf("%d submissions of %d items, %d further responses (%d of them permit a retry), %d polls of counters and %d of results, %d retries",
-		t.Submissions, t.Items, t.Repeats, t.TryAgain, t.TaskPolls, t.ResultsPolls, t.Retries)
+	return fmt.Sprintf("%d submissions of %d items, %d further responses (%d of them permit a retry), %d polls of counters and %d of results, %d retries, %d rollouts with at most %d %% of a window at work",
+		t.Submissions, t.Items, t.Repeats, t.TryAgain, t.TaskPolls, t.ResultsPolls, t.Retries, t.Rollouts, t.Fullest)
 }
