@@ -30,7 +30,7 @@ type Metrics struct {
 	DroppedResults                           Counter // messages of results not stored although the store is available
 	InboxDrops                               Counter // messages dropped by the subscription of an inbox
 	Troubles                                 Counter // missing replies, and replies other than an acceptance
-	SweepActions, Callbacks                  Counter
+	SweepActions, Callbacks, Holds           Counter
 
 	serverResults                  Counter
 	results, rejected, busyReplies metric.Int64Counter
@@ -136,6 +136,13 @@ func (m *Metrics) labeledCounters() (errs []error) {
 		{
 			&m.SweepActions, "sweep_actions", "Actions of the sweep, by action.", "action",
 			[]string{SweepForget, SweepNotify, SweepDispatch, SweepRequeue, SweepResend, SweepOverdue},
+		},
+		{
+			&m.Holds, "rollout_holds", "Holds of rollouts that the sweep has found, by kind.", "kind",
+			[]string{
+				string(procfleet.HoldBudget), string(procfleet.HoldApproval), string(procfleet.HoldStalled), string(procfleet.HoldWindow),
+				string(procfleet.HoldUnhealthy), string(procfleet.HoldInconclusive),
+			},
 		},
 		{&m.Callbacks, "callbacks", "Attempts of callbacks, by outcome.", "outcome", []string{CallbackOK, CallbackFailed, CallbackRefused}},
 		{&m.Announcements, "announcements", "Announcements of agents, by outcome.", "outcome", []string{Stored, NotStored, Dropped, Stale, Overflowed}},

@@ -3,7 +3,10 @@ package sweep
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/audit"
@@ -46,6 +49,7 @@ func (s *Sweeper) repairRollout(ctx context.Context, r *repair) error {
 	if err != nil {
 		return fmt.Errorf("advance the rollout: %w", err)
 	}
+	s.tellHold(&a.Task)
 	if !task.Dispatched {
 		if err := s.cfg.Store.Dispatched(ctx, task.ID, nil); err != nil {
 			return fmt.Errorf("store as dispatched: %w", err)
@@ -62,6 +66,44 @@ func (s *Sweeper) repairRollout(ctx context.Context, r *repair) error {
 		return err
 	}
 	return s.visitGrants(ctx, r)
+}
+
+// maxHolds bounds the holds in memory. When it is reached, all are forgotten.
+const maxHolds = 1 << 12
+
+// toldHolds are the begins of the holds that this worker has logged.
+type toldHolds struct {
+	mu   sync.Mutex
+	told map[procfleet.TaskID]time.Time
+}
+
+// isNew reports whether a hold was not logged before. The zero hold is not new.
+func (t *toldHolds) isNew(id procfleet.TaskID, h procfleet.Hold) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since, known := t.told[id]
+	if h.Kind == "" {
+		delete(t.told, id)
+		return false
+	}
+	if known && since.Equal(h.Since) {
+		return false
+	}
+	if t.told == nil || len(t.told) >= maxHolds {
+		t.told = map[procfleet.TaskID]time.Time{}
+	}
+	t.told[id] = h.Since
+	return true
+}
+
+// tellHold logs and counts a new hold of a rollout.
+func (s *Sweeper) tellHold(task *procfleet.Task) {
+	h := task.Rollout.Hold
+	if !s.holds.isNew(task.ID, h) {
+		return
+	}
+	s.cfg.Metrics.Holds.Add(1, string(h.Kind))
+	s.cfg.Log.WithFields(logrus.Fields{"task": task.ID, "kind": h.Kind, "reason": h.Reason, "failed": task.Rollout.Failed}).Info("rollout held")
 }
 
 // requeueReleased publishes the chunks of a canceled rollout, or the pending items of grants of

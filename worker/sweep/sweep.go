@@ -78,6 +78,8 @@ type Sweeper struct {
 	// the store's clock. Until then tasks that need JetStream are skipped, as each
 	// would delay the others by a timeout.
 	busAgain atomic.Int64
+
+	holds toldHolds
 }
 
 // New returns a sweeper that is inactive until [Sweeper.Run].
