@@ -236,6 +236,7 @@ type Store interface {
 	HostLabels
 	Freezes
 	Policies
+	Schedules
 	Templates
 	Topologies
 }

@@ -14,6 +14,7 @@ var (
 	bucketLabels    = []byte("labels")    // host key → JSON object of labels
 	bucketFreezes   = []byte("freezes")   // scopeKey → freezeRecord
 	bucketPolicies  = []byte("policies")  // namespace → catalog.RolloutPolicies
+	bucketSchedules = []byte("schedules") // namespace, 0, name → scheduleRecord
 
 	bucketTemplates  = []byte("templates")  // business, id → packed template; the bucket's sequence is the last id
 	bucketClaims     = []byte("claims")     // business, digest of a claim → id of the template that has it
@@ -23,7 +24,7 @@ var (
 
 func buckets() [][]byte {
 	return [][]byte{
-		bucketProcesses, bucketSpecs, bucketReports, bucketGroups, bucketLabels, bucketFreezes, bucketPolicies,
+		bucketProcesses, bucketSpecs, bucketReports, bucketGroups, bucketLabels, bucketFreezes, bucketPolicies, bucketSchedules,
 		bucketTemplates, bucketClaims, bucketRevisions, bucketTopologies,
 	}
 }

@@ -433,6 +433,57 @@ func (s lawless) SetPolicies(ctx context.Context, namespace string, p catalog.Ro
 	return errors.Join(s.store.SetPolicies(ctx, namespace, p), s.store.SetPolicies(ctx, "3", p))
 }
 
+// restless forgets the last run of a schedule that is replaced.
+type restless struct{ store }
+
+func (s restless) SetSchedule(ctx context.Context, schedule catalog.Schedule) error {
+	if schedule.Validate() == nil {
+		_, _ = s.RemoveSchedule(ctx, schedule.Namespace, schedule.Name)
+	}
+	return s.store.SetSchedule(ctx, schedule)
+}
+
+// haunted records the runs of schedules that do not exist.
+type haunted struct{ store }
+
+func (s haunted) RecordRun(ctx context.Context, namespace, name string, r catalog.ScheduleRun) error {
+	if err := s.store.RecordRun(ctx, namespace, name, r); err != nil {
+		return err
+	}
+	all, err := s.Schedules(ctx)
+	if err == nil && !slices.ContainsFunc(all, func(s catalog.Schedule) bool { return s.Namespace == namespace && s.Name == name }) {
+		err = errors.Join(s.SetSchedule(ctx, catalog.Schedule{
+			Namespace: namespace, Name: name, ScheduleRule: procfleet.ScheduleRule{Cron: "* * * * *"}, Task: []byte("{}"),
+		}), s.store.RecordRun(ctx, namespace, name, r))
+	}
+	return err
+}
+
+// repeating records earlier runs as later ones.
+type repeating struct{ store }
+
+func (s repeating) RecordRun(ctx context.Context, namespace, name string, r catalog.ScheduleRun) error {
+	r.Slot = r.Slot.Add(time.Hour * time.Duration(60-r.Slot.Minute()))
+	return s.store.RecordRun(ctx, namespace, name, r)
+}
+
+type oneSchedule struct{ store }
+
+func (s oneSchedule) Schedules(ctx context.Context) ([]catalog.Schedule, error) {
+	all, err := s.store.Schedules(ctx)
+	return all[:min(1, len(all))], err
+}
+
+// losing stores valid schedules instead of invalid ones.
+type losing struct{ store }
+
+func (s losing) SetSchedule(ctx context.Context, schedule catalog.Schedule) error {
+	if schedule.Validate() != nil {
+		return ctx.Err()
+	}
+	return s.store.SetSchedule(ctx, schedule)
+}
+
 // piling adds policies to the old ones.
 type piling struct{ store }
 

@@ -33,6 +33,7 @@ type Model struct {
 	labels     map[procfleet.Host]map[string]string
 	freezes    map[catalog.Scope]catalog.Freeze
 	policies   map[string]catalog.RolloutPolicies
+	schedules  map[[2]string]catalog.Schedule
 	templates  map[catalog.Business]map[int64]catalog.Template
 	lastID     int64 // last template id
 	topologies map[catalog.Business]*catalog.Topology
@@ -49,6 +50,7 @@ func NewModel() *Model {
 		labels:     map[procfleet.Host]map[string]string{},
 		freezes:    map[catalog.Scope]catalog.Freeze{},
 		policies:   map[string]catalog.RolloutPolicies{},
+		schedules:  map[[2]string]catalog.Schedule{},
 		templates:  map[catalog.Business]map[int64]catalog.Template{},
 		topologies: map[catalog.Business]*catalog.Topology{},
 		now:        epoch,
@@ -349,6 +351,52 @@ func (m *Model) Policies(ctx context.Context, namespaces []string) ([]catalog.Ro
 		found[i] = m.policies[namespace]
 	}
 	return found, err
+}
+
+// SetSchedule implements [catalog.Schedules].
+func (m *Model) SetSchedule(ctx context.Context, s catalog.Schedule) error {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	if err = cmp.Or(err, s.Validate()); err == nil {
+		key := [2]string{s.Namespace, s.Name}
+		s.Last = m.schedules[key].Last
+		m.schedules[key] = s
+	}
+	return err
+}
+
+// RemoveSchedule implements [catalog.Schedules].
+func (m *Model) RemoveSchedule(ctx context.Context, namespace, name string) (bool, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	key := [2]string{namespace, name}
+	_, existed := m.schedules[key]
+	if err == nil {
+		delete(m.schedules, key)
+	}
+	return existed, err
+}
+
+// Schedules implements [catalog.Schedules].
+func (m *Model) Schedules(ctx context.Context) ([]catalog.Schedule, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	order := func(a, b catalog.Schedule) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}
+	return slices.SortedFunc(maps.Values(m.schedules), order), err
+}
+
+// RecordRun implements [catalog.Schedules].
+func (m *Model) RecordRun(ctx context.Context, namespace, name string, r catalog.ScheduleRun) error {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	key := [2]string{namespace, name}
+	if s, exists := m.schedules[key]; err == nil && exists && !s.Last.Slot.After(r.Slot) {
+		s.Last = r
+		m.schedules[key] = s
+	}
+	return err
 }
 
 // Freeze implements [catalog.Freezes].

@@ -95,6 +95,10 @@ func calls(ctx context.Context, s catalog.Store) map[string]error {
 	_, errs["GroupsOf"] = s.GroupsOf(ctx, []procfleet.Host{h})
 	errs["SetPolicies"] = s.SetPolicies(ctx, "shop", wholePolicies())
 	_, errs["Policies"] = s.Policies(ctx, []string{"shop"})
+	errs["SetSchedule"] = s.SetSchedule(ctx, wholeSchedule("shop", "a"))
+	_, errs["RemoveSchedule"] = s.RemoveSchedule(ctx, "shop", "a")
+	_, errs["Schedules"] = s.Schedules(ctx)
+	errs["RecordRun"] = s.RecordRun(ctx, "shop", "a", runAt(1))
 	_, errs["Freeze"] = s.Freeze(ctx, []catalog.Scope{onHost(h)}, wholeFreezing())
 	_, errs["Lift"] = s.Lift(ctx, []catalog.Scope{onHost(h)})
 	_, errs["FreezePage"] = s.FreezePage(ctx, catalog.Scope{}, 10)
@@ -136,6 +140,9 @@ func survivesReopen(ctx context.Context, t T, s Subject) {
 	freeze(ctx, t, s, wholeFreezing(), onHost(h), onHost(other), everywhere("shop"))
 	lift(ctx, t, s, onHost(h))
 	setPolicies(ctx, t, s, "shop", wholePolicies())
+	setSchedule(ctx, t, s, wholeSchedule("2", "a"))
+	recordRun(ctx, t, s, "a", runAt(30))
+	wantSchedules := schedules(ctx, t, s)
 	wantFreezes := freezeWalk(ctx, t, s, 10)
 	equal(t, "number of freezes", len(wantFreezes), 2)
 
@@ -147,6 +154,7 @@ func survivesReopen(ctx context.Context, t T, s Subject) {
 	equal(t, "groups", groups(ctx, t, s, "shop", h, other), wantGroups)
 	equal(t, "freezes", freezeWalk(ctx, t, s, 10), wantFreezes)
 	equal(t, "policies", policies(ctx, t, s, "shop"), []catalog.RolloutPolicies{wholePolicies()})
+	equal(t, "schedules", schedules(ctx, t, s), wantSchedules)
 	equal(t, "hosts", hostWalk(ctx, t, s, "shop", "web", 10), []procfleet.Host{h, other})
 
 	pass(ctx, t, s)

@@ -18,6 +18,8 @@
 //	groups:<host>                  hash from namespace to its process groups on the host
 //	labels:<cloud>:<shard>         hash from host to the JSON object of its labels
 //	rollout-policies               hash from namespace to the JSON object of its rollout policies and windows
+//	schedules                      hash from namespace, 0 and name to the JSON object of a schedule, and with the
+//	                               suffix "\x00\x00run" to the time and the JSON object of its last run
 //	{freezes}:all                  hash from scope (see [freezeMember]) to the end of the freeze and its note
 //	{freezes}:order                sorted set, by bytes, of the same scopes
 //	{freezes}:ends                 sorted set of the same scopes, by the end of the freeze

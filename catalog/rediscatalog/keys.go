@@ -54,6 +54,8 @@ func (k keyspace) groups(h procfleet.Host) string { return k.prefix + "groups:" 
 
 func (k keyspace) policies() string { return k.prefix + "rollout-policies" }
 
+func (k keyspace) schedules() string { return k.prefix + "schedules" }
+
 // freezes returns the keys of all freezes, which are in one slot.
 func (k keyspace) freezes() []string {
 	const base = "{freezes}:"

@@ -215,6 +215,22 @@ func (s *Instrumented) SetPolicies(ctx context.Context, namespace string, p cata
 	return s.call(ctx, "set_policies", func(ctx context.Context) error { return s.Full.SetPolicies(ctx, namespace, p) })
 }
 
+func (s *Instrumented) SetSchedule(ctx context.Context, schedule catalog.Schedule) error {
+	return s.call(ctx, "set_schedule", func(ctx context.Context) error { return s.Full.SetSchedule(ctx, schedule) })
+}
+
+func (s *Instrumented) RemoveSchedule(ctx context.Context, namespace, name string) (bool, error) {
+	return one(ctx, s, "remove_schedule", func(ctx context.Context) (bool, error) { return s.Full.RemoveSchedule(ctx, namespace, name) })
+}
+
+func (s *Instrumented) Schedules(ctx context.Context) ([]catalog.Schedule, error) {
+	return one(ctx, s, "schedules", func(ctx context.Context) ([]catalog.Schedule, error) { return s.Full.Schedules(ctx) })
+}
+
+func (s *Instrumented) RecordRun(ctx context.Context, namespace, name string, r catalog.ScheduleRun) error {
+	return s.call(ctx, "record_run", func(ctx context.Context) error { return s.Full.RecordRun(ctx, namespace, name, r) })
+}
+
 func (s *Instrumented) Policies(ctx context.Context, namespaces []string) ([]catalog.RolloutPolicies, error) {
 	return one(ctx, s, "policies", func(ctx context.Context) ([]catalog.RolloutPolicies, error) { return s.Full.Policies(ctx, namespaces) })
 }
