@@ -31,7 +31,7 @@ type Schedule struct {
 	User        string    `json:"user,omitempty"`
 	SetAt       time.Time `json:"set_at"` // earlier times create no task
 	// Last is the last time that was handled. It is kept when the schedule is replaced.
-	Last ScheduleRun `json:"-"`
+	Last ScheduleRun `json:"last,omitzero"`
 }
 
 // ScheduleRun is the outcome of one time of a schedule. The zero value is none.

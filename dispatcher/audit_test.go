@@ -96,6 +96,8 @@ var changing = map[string]struct{ method, path, body string }{
 	"native.lift":             {http.MethodDelete, "/v1/freezes", `{"hosts":["0:10.0.0.1"]}`},
 	"native.save_catalogue":   {http.MethodPut, "/v1/catalogue/2", `{"processes":[{"name":"nginx","start_cmd":"./start.sh hunter2"}]}`},
 	"native.delete_catalogue": {http.MethodDelete, "/v1/catalogue/2/45", ``},
+	"native.set_schedule":     {http.MethodPut, "/v1/schedules/2/nightly", scheduleBody},
+	"native.remove_schedule":  {http.MethodDelete, "/v1/schedules/2/nightly", ""},
 	"native.set_rollouts":     {http.MethodPut, "/v1/rollouts/2", `{"policies":[]}`},
 	"native.set_topology":     {http.MethodPut, "/v1/topology/2", `{"sets":[{"name":"s1","modules":[{"name":"web","default":0,"hosts":["0:10.0.0.1"]}]}]}`},
 	"native.edit_topology":    {http.MethodPatch, "/v1/topology/2", `{"auto_register":true}`},

@@ -110,6 +110,7 @@ const (
 	PointAudited    = "dispatcher.audited"    // the audit record of the task is stored; nothing is queued
 	PointRegistered = "dispatcher.registered" // the specs of the task are registered; nothing is queued
 	PointUndone     = "dispatcher.undone"     // an undo is accepted, the undone task does not name it
+	PointFired      = "dispatcher.fired"      // the task of a schedule is accepted, the schedule does not name it
 	PointRetried    = "dispatcher.retried"    // a retry is accepted, the retried task does not name it
 	PointPublished  = "dispatcher.published"  // every chunk is queued; the task is not marked as dispatched
 	PointReleased   = "dispatcher.released"   // a release is queued for a process; its registration still exists

@@ -106,6 +106,9 @@ func (e *exchange) resumeTask(ctx context.Context, q *dialect.TaskControl, task 
 		if r.Hold.Kind == procfleet.HoldApproval {
 			return *task, conflict(q, "the task is not paused: stage %d of its rollout waits for an approval", r.Stage+1)
 		}
+		if r.Hold.Kind == procfleet.HoldWindow {
+			return *task, conflict(q, "the task is not paused: its rollout goes on when its maintenance window opens (%s)", r.Hold.Reason)
+		}
 		return *task, conflict(q, "the task is not paused: its rollout has the hold %s; name it as hold to end it", r.Hold.Kind)
 	}
 	resumed, err := e.api.store.Resume(ctx, q.Task, seqOf(q))

@@ -46,6 +46,7 @@ type Store interface {
 	catalog.HostLabels
 	catalog.Freezes
 	catalog.Policies
+	catalog.Schedules
 	catalog.Templates
 	catalog.Topologies
 	Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error)
@@ -69,6 +70,7 @@ type Dispatcher struct {
 	watches       *watches
 	marks         *marks
 	intake        *intake // nil without Config.Submissions
+	firing        *firing
 	authenticator *auth.Authenticator
 }
 
@@ -111,7 +113,7 @@ func newWithDialects(dialects []dialect.Dialect, cfg Config, store Store, queue 
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
-	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, marks: a.submitter.marks, authenticator: authenticator}
+	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, marks: a.submitter.marks, authenticator: authenticator, firing: newFiring(a, dialects)}
 	if cfg.Submissions != nil {
 		if d.intake, err = newIntake(a, store, dialects); err != nil {
 			return nil, fmt.Errorf("dispatcher: %w", err)
@@ -140,6 +142,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		background.Go(func() { d.intake.Run(ctx, d.intake.handle) })
 	}
 	background.Go(func() { d.authenticator.Watch(ctx, d.log) })
+	background.Go(func() { d.firing.run(ctx) })
 	listeners := []net.Listener{listener}
 	if d.cfg.Socket != nil {
 		listeners = append(listeners, d.cfg.Socket)

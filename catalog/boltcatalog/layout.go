@@ -14,7 +14,7 @@ var (
 	bucketLabels    = []byte("labels")    // host key → JSON object of labels
 	bucketFreezes   = []byte("freezes")   // scopeKey → freezeRecord
 	bucketPolicies  = []byte("policies")  // namespace → catalog.RolloutPolicies
-	bucketSchedules = []byte("schedules") // namespace, 0, name → scheduleRecord
+	bucketSchedules = []byte("schedules") // namespace, 0, name → catalog.Schedule
 
 	bucketTemplates  = []byte("templates")  // business, id → packed template; the bucket's sequence is the last id
 	bucketClaims     = []byte("claims")     // business, digest of a claim → id of the template that has it

@@ -7,12 +7,6 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// scheduleRecord is a schedule with its last run.
-type scheduleRecord struct {
-	catalog.Schedule
-	Last catalog.ScheduleRun
-}
-
 func scheduleKey(namespace, name string) []byte { return []byte(namespace + "\x00" + name) }
 
 // SetSchedule stores a schedule.
@@ -22,11 +16,12 @@ func (s *Catalog) SetSchedule(ctx context.Context, schedule catalog.Schedule) er
 	}
 	key := scheduleKey(schedule.Namespace, schedule.Name)
 	return change(ctx, s, func(t *tx) error {
-		var r scheduleRecord
-		if _, err := t.Get(bucketSchedules, key, &r); err != nil {
+		var known catalog.Schedule
+		if _, err := t.Get(bucketSchedules, key, &known); err != nil {
 			return err
 		}
-		return t.Put(bucketSchedules, key, scheduleRecord{schedule, r.Last})
+		schedule.Last = known.Last
+		return t.Put(bucketSchedules, key, schedule)
 	})
 }
 
@@ -44,10 +39,9 @@ func (s *Catalog) Schedules(ctx context.Context) ([]catalog.Schedule, error) {
 	return view(ctx, s, func(t *tx) ([]catalog.Schedule, error) {
 		var all []catalog.Schedule
 		err := t.Bucket(bucketSchedules).ForEach(func(key, _ []byte) error {
-			var r scheduleRecord
-			_, err := t.Get(bucketSchedules, key, &r)
-			r.Schedule.Last = r.Last
-			all = append(all, r.Schedule)
+			var schedule catalog.Schedule
+			_, err := t.Get(bucketSchedules, key, &schedule)
+			all = append(all, schedule)
 			return err
 		})
 		return all, err
@@ -58,12 +52,12 @@ func (s *Catalog) Schedules(ctx context.Context) ([]catalog.Schedule, error) {
 func (s *Catalog) RecordRun(ctx context.Context, namespace, name string, run catalog.ScheduleRun) error {
 	key := scheduleKey(namespace, name)
 	return change(ctx, s, func(t *tx) error {
-		var r scheduleRecord
-		found, err := t.Get(bucketSchedules, key, &r)
-		if err != nil || !found || r.Last.Slot.After(run.Slot) {
+		var schedule catalog.Schedule
+		found, err := t.Get(bucketSchedules, key, &schedule)
+		if err != nil || !found || schedule.Last.Slot.After(run.Slot) {
 			return err
 		}
-		r.Last = run
-		return t.Put(bucketSchedules, key, r)
+		schedule.Last = run
+		return t.Put(bucketSchedules, key, schedule)
 	})
 }

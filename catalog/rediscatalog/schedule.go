@@ -38,6 +38,7 @@ return 1
 // SetSchedule stores a schedule.
 func (s *Catalog) SetSchedule(ctx context.Context, schedule catalog.Schedule) error {
 	err := schedule.Validate()
+	schedule.Last = catalog.ScheduleRun{} // has its own field
 	var packed []byte
 	if err == nil {
 		packed, err = json.Marshal(schedule)

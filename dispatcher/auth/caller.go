@@ -17,6 +17,20 @@ type Caller struct {
 	app         *apps.Application // nil if authentication is disabled; the caller then has all permissions
 }
 
+// Stored returns the caller of a stored request: an application, with its present permissions, and a
+// user, who were authenticated when the request was stored.
+func (g *Authenticator) Stored(application, user string) (Caller, error) {
+	who := Caller{Application: application, User: user}
+	if g.apps == nil {
+		return who, nil
+	}
+	var err error
+	if who.app, err = g.apps.Application(application); err != nil {
+		return who, refusal(&dialect.Credentials{Application: application, User: user}, err)
+	}
+	return who, nil
+}
+
 // Authenticated reports whether the caller was authenticated and has limited
 // permissions.
 func (c *Caller) Authenticated() bool { return c.app != nil }

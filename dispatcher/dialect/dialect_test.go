@@ -510,6 +510,17 @@ func refusal(t *testing.T, call Call, r *Request) error {
 				t.Errorf("%s accepts %v", call.Name, invalid)
 			}
 		}
+	case SetSchedule:
+		var q ScheduleChange
+		if q, err = use.Decode(r); err == nil {
+			if invalid := q.Schedule.Validate(); invalid != nil {
+				t.Errorf("%s accepts %v", call.Name, invalid)
+			}
+		}
+	case ListSchedules:
+		_, err = use.Decode(r)
+	case RemoveSchedule:
+		_, err = use.Decode(r)
 	case ShowPolicies:
 		_, err = use.Decode(r)
 	case SetTopology:

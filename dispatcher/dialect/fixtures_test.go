@@ -375,6 +375,12 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		return page, use.Encode(&page, found, testRequestID), err
 	case SetPolicies:
 		return answer(t, f, r, use.Decode, use.Encode, file[PolicyChange, catalog.RolloutPolicies]("policies.json"))
+	case SetSchedule:
+		return answer(t, f, r, use.Decode, use.Encode, file[ScheduleChange, PlannedSchedule]("schedule.json"))
+	case ListSchedules:
+		return answer(t, f, r, use.Decode, use.Encode, file[ScheduleQuery, []PlannedSchedule]("schedules.json"))
+	case RemoveSchedule:
+		return answer(t, f, r, use.Decode, use.Encode, file[ScheduleRemoval, bool]("existed.json"))
 	case ShowPolicies:
 		return answer(t, f, r, use.Decode, use.Encode, file[PolicyQuery, catalog.RolloutPolicies]("policies.json"))
 	case SetTopology:

@@ -88,6 +88,8 @@ func decodeAsked(t *testing.T, endpoint Endpoint, r *Request) (decoded any, ok b
 		decoded, err = use.Decode(r)
 	case SetPolicies:
 		decoded, err = use.Decode(r)
+	case SetSchedule:
+		decoded, err = use.Decode(r)
 	case SetTopology:
 		decoded, err = use.Decode(r)
 	case EditTopology:

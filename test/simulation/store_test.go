@@ -397,6 +397,22 @@ func (c *client) Policies(ctx context.Context, namespaces []string) ([]catalog.R
 	return read(ctx, c, func(s *stores.Bolt) ([]catalog.RolloutPolicies, error) { return s.Policies(ctx, namespaces) })
 }
 
+func (c *client) SetSchedule(ctx context.Context, schedule catalog.Schedule) error {
+	return change(ctx, c, func(s *stores.Bolt) error { return s.SetSchedule(ctx, schedule) })
+}
+
+func (c *client) RemoveSchedule(ctx context.Context, namespace, name string) (bool, error) {
+	return write(ctx, c, func(s *stores.Bolt) (bool, error) { return s.RemoveSchedule(ctx, namespace, name) })
+}
+
+func (c *client) Schedules(ctx context.Context) ([]catalog.Schedule, error) {
+	return read(ctx, c, func(s *stores.Bolt) ([]catalog.Schedule, error) { return s.Schedules(ctx) })
+}
+
+func (c *client) RecordRun(ctx context.Context, namespace, name string, r catalog.ScheduleRun) error {
+	return change(ctx, c, func(s *stores.Bolt) error { return s.RecordRun(ctx, namespace, name, r) })
+}
+
 func (c *client) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
 	return read(ctx, c, func(s *stores.Bolt) ([][]catalog.Freeze, error) { return s.FreezesOf(ctx, hosts) })
 }
