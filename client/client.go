@@ -161,6 +161,8 @@ type (
 	PlannedRollout   = v1.PlannedRollout
 	RolloutZones     = v1.RolloutZones
 	RolloutPolicies  = v1.RolloutPolicies
+	ScheduleRequest  = v1.ScheduleRequest
+	Schedule         = v1.Schedule
 	RolloutPolicy    = v1.RolloutPolicy
 	TaskRetry        = v1.TaskRetry
 	TaskUndo         = v1.TaskUndo

@@ -38,8 +38,8 @@ and windows that are not in the file are removed.`,
 		Example: `  procfleet rollout apply 2 -f policies.yaml`,
 		Args:    exactly("BUSINESS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			policies, err := readPolicies(cmd.InOrStdin(), file)
-			if err != nil {
+			var policies client.RolloutPolicies
+			if err := readDocument(cmd.InOrStdin(), file, &policies); err != nil {
 				return err
 			}
 			c, err := f.submitter(cmd)
@@ -57,14 +57,14 @@ and windows that are not in the file are removed.`,
 	return cmd
 }
 
-// readPolicies reads a file of policies. It rejects unknown keys.
-func readPolicies(stdin io.Reader, path string) (p client.RolloutPolicies, err error) {
+// readDocument reads a YAML or JSON file. It rejects unknown keys.
+func readDocument(stdin io.Reader, path string, into any) error {
 	if path == "" {
-		return p, command.Usagef("-f is required: name the file with the policies")
+		return command.Usagef("-f is required: name the file, or - for standard input")
 	}
 	data, err := readInput(stdin, path)
 	if err != nil {
-		return p, command.Usagef("-f: %w", err)
+		return command.Usagef("-f: %w", err)
 	}
 	raw, err := yaml.YAMLToJSONStrict(data)
 	if err == nil && string(raw) == "null" {
@@ -73,12 +73,12 @@ func readPolicies(stdin io.Reader, path string) (p client.RolloutPolicies, err e
 	if err == nil {
 		decoder := json.NewDecoder(bytes.NewReader(raw))
 		decoder.DisallowUnknownFields()
-		err = decoder.Decode(&p)
+		err = decoder.Decode(into)
 	}
 	if err != nil {
-		return p, command.Usagef("-f %s: %w", path, wrongType(err))
+		return command.Usagef("-f %s: %w", path, wrongType(err))
 	}
-	return p, nil
+	return nil
 }
 
 func newRolloutShow(f *serverFlags) *cobra.Command {
@@ -102,7 +102,7 @@ func newRolloutShow(f *serverFlags) *cobra.Command {
 	}
 }
 
-// writePolicies writes policies in the format that readPolicies reads.
+// writePolicies writes policies in the format that readDocument reads.
 func writePolicies(out io.Writer, p *client.RolloutPolicies) error {
 	text, err := yaml.Marshal(p)
 	if err != nil {

@@ -128,7 +128,7 @@ func (u *up) askAsShown(o *openapitest.Operation, task string) {
 	if strings.HasPrefix(o.Call, "cmdb.") || o.Call == "native.drift" || o.Call == "native.delete_catalogue" {
 		path, body = u.aboutAProcess(o.ID, path, body)
 	}
-	path = strings.NewReplacer("{id}", task, "{stage}", "prod", "{biz}", "2").Replace(path)
+	path = strings.NewReplacer("{id}", task, "{stage}", "prod", "{biz}", "2", "{name}", "nightly").Replace(path)
 	ctx, cancel := context.WithTimeout(u.t.Context(), finishTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, o.Method, u.c.url+path+"?"+query.Encode(), bytes.NewReader(bytes.ReplaceAll(body, []byte(shownTask), []byte(task))))

@@ -790,7 +790,30 @@ func nativeRolloutRows() map[string]row {
 			s.t.Errorf("%s: %+v", r, made)
 		}
 	}
+	schedule := func(s *scene, r route) {
+		s.t.Helper()
+		var made struct{ Name, Overlap string }
+		task := map[string]any{"business": "2", "action": "status", "process": map[string]any{"namespace": "2", "name": "web", "proc_name": "web"}, "hosts": []string{"0:127.0.0.1"}}
+		if s.nativeOf(r, map[string]any{"cron": "0 3 1 1 *", "task": task}, http.StatusOK, &made); made.Name != "nightly" || made.Overlap != "skip" {
+			s.t.Errorf("%s: %+v", r, made)
+		}
+	}
 	return map[string]row{
+		"native.set_schedule": schedule,
+		"native.schedules": func(s *scene, r route) {
+			schedule(s, route{http.MethodPut, r.path + "/nightly"})
+			var shown struct{ Schedules []struct{ Name string } }
+			if s.nativeOf(r, nil, http.StatusOK, &shown); len(shown.Schedules) != 1 || shown.Schedules[0].Name != "nightly" {
+				s.t.Errorf("%s: %+v", r, shown)
+			}
+		},
+		"native.remove_schedule": func(s *scene, r route) {
+			schedule(s, route{http.MethodPut, r.path})
+			var removed struct{ Removed bool }
+			if s.nativeOf(r, nil, http.StatusOK, &removed); !removed.Removed {
+				s.t.Errorf("%s: %+v", r, removed)
+			}
+		},
 		"native.set_rollouts": set,
 		"native.rollouts": func(s *scene, r route) {
 			set(s, route{http.MethodPut, r.path})
@@ -805,7 +828,7 @@ func nativeRolloutRows() map[string]row {
 // routes returns all routes of the calls of all dialects: every path of every
 // family, with every method.
 func routes(task string) map[string][]route {
-	fill := strings.NewReplacer("{stage}", "prod", "{id}", url.PathEscape(task), "{$}", "", "{version}", "v3", "{account}", "0", "{business}", "2", "{biz}", "2")
+	fill := strings.NewReplacer("{stage}", "prod", "{id}", url.PathEscape(task), "{$}", "", "{version}", "v3", "{account}", "0", "{business}", "2", "{biz}", "2", "{name}", "nightly")
 	found := map[string][]route{}
 	for _, d := range dialect.All() {
 		for _, family := range d.Reached() {
