@@ -122,7 +122,7 @@ func (s *Schedule) delay(times cron.Schedule, slot time.Time) time.Duration {
 	}
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%d", s.Namespace, s.Name, slot.Unix())
-	return time.Duration(h.Sum64() % uint64(limit)) //nolint:gosec // positive
+	return time.Duration(h.Sum64() % uint64(limit))
 }
 
 // Schedules stores schedules by namespace and name.

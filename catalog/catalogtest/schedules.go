@@ -3,6 +3,7 @@ package catalogtest
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,8 +55,8 @@ func schedules(ctx context.Context, t T, s Subject) []catalog.Schedule {
 
 func schedulesWhole(ctx context.Context, t T, s Subject) {
 	want := []catalog.Schedule{wholeSchedule("2", "a"), wholeSchedule("2", "b"), wholeSchedule("2", "run"), wholeSchedule("3", "a"), wholeSchedule("acme.2", "a")}
-	for i := len(want) - 1; i >= 0; i-- {
-		setSchedule(ctx, t, s, want[i])
+	for _, schedule := range slices.Backward(want) {
+		setSchedule(ctx, t, s, schedule)
 	}
 	equal(t, "schedules", schedules(ctx, t, s), want)
 	want[1].Last = runAt(30)

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"encoding/json"
 	"errors"
 
 	"github.com/procfleet/procfleet"
@@ -47,7 +46,7 @@ func decodeScheduleRemoval(r *Request) (ScheduleRemoval, error) {
 func nativeSchedule(s *PlannedSchedule) v1.Schedule {
 	shown := v1.Schedule{
 		Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Jitter: s.Jitter, Overlap: s.Overlap, Missed: s.Missed, Paused: s.Paused,
-		Task: json.RawMessage(s.Task), Application: s.Application, User: s.User, SetAt: s.SetAt,
+		Task: s.Task, Application: s.Application, User: s.User, SetAt: s.SetAt,
 	}
 	if shown.TimeZone == "" {
 		shown.TimeZone = "UTC"
