@@ -164,13 +164,19 @@ func (f *firing) submit(ctx context.Context, s *catalog.Schedule, slot, limit ti
 			},
 		}, &sub)
 	}
+	refusal, refused := errors.AsType[*dialect.Error](err)
 	switch {
 	case err == nil:
 		return made.ID, "", nil
 	case errors.Is(err, taskstore.ErrExpired):
 		return "", "missed: no dispatcher created the task in time", nil
-	case refuses(err):
-		return "", err.Error(), nil
+	case refused && !passing(refusal.Kind):
+		return "", refusal.Error(), nil
 	}
 	return "", "", err
+}
+
+// passing reports whether a repetition of a refused request may succeed.
+func passing(k dialect.Kind) bool {
+	return k == dialect.Internal || k == dialect.Unavailable || k == dialect.StoreFull || k == dialect.OutcomeUnknown
 }

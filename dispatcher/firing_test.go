@@ -9,6 +9,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -225,5 +226,28 @@ func TestSchedulesAreShownAsTheyWereSet(t *testing.T) {
 		if a := d.call(http.MethodDelete, path, ""); a.status != http.StatusOK || a.body["removed"] != want {
 			t.Errorf("%d %s, want %t", a.status, a.text, want)
 		}
+	}
+}
+
+// A schedule keeps the permissions of its application, as they are at each time.
+func TestAScheduleHasThePermissionsOfItsApplication(t *testing.T) {
+	t.Parallel()
+	c := newClockwork(t, 0)
+	cfg := testConfig(t)
+	cfg.AppsFile = appsFile(t)
+	d, err := New(cfg, c.store, &fakeQueue{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for application, want := range map[string]string{"starter": "", "reader": "start", "removed": "does not exist"} {
+		s := c.schedule(procfleet.ScheduleRule{})
+		s.Application = application
+		id, problem, err := d.firing.submit(t.Context(), s, c.now, time.Time{})
+		if err != nil || (want == "") != (id != "") || !strings.Contains(problem, want) || (want == "") != (problem == "") {
+			t.Errorf("%s: %q, %q, %v", application, id, problem, err)
+		}
+	}
+	if !passing(dialect.StoreFull) || passing(dialect.Forbidden) || passing(dialect.OutsideWindow) {
+		t.Errorf("a full store passes, a missing right and a closed window do not")
 	}
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -26,7 +27,10 @@ func (g *Authenticator) Stored(application, user string) (Caller, error) {
 	}
 	var err error
 	if who.app, err = g.apps.Application(application); err != nil {
-		return who, refusal(&dialect.Credentials{Application: application, User: user}, err)
+		return who, &dialect.Error{
+			Kind: dialect.UnknownApplication, Application: application,
+			Problem: fmt.Sprintf("application %q, which stored the request, does not exist", application),
+		}
 	}
 	return who, nil
 }
