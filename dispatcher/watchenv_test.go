@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
@@ -55,6 +56,9 @@ type scriptedStore struct {
 	panic any
 	reads int
 }
+
+// Schedules returns none: dispatchers that run look for due ones.
+func (*scriptedStore) Schedules(context.Context) ([]catalog.Schedule, error) { return nil, nil }
 
 func (s *scriptedStore) Task(_ context.Context, id procfleet.TaskID) (procfleet.Task, error) {
 	s.mu.Lock()
