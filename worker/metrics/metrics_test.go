@@ -67,6 +67,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"tasks_completed_total":         "",
 		"host_troubles_total":           "trouble",
 		"sweep_visits_total":            "",
+		"rollout_holds_total":           "kind",
 		"sweep_actions_total":           "action",
 		"tasks_told_total":              "",
 		"callbacks_total":               "outcome",
