@@ -40,11 +40,11 @@ func TestPoliciesAreReadAgainWhenTheyAreOld(t *testing.T) {
 			}
 		}
 		want("a1", "b1")
-		time.Sleep(MaxAge - 1)
+		time.Sleep(MaxAge - time.Millisecond)
 		want("a1", "b1")
 		c.Forget("b")
 		want("a1", "b2")
-		time.Sleep(1)
+		time.Sleep(time.Millisecond)
 		want("a3", "b2")
 		if !slices.Equal(s.reads[2], []string{"a"}) {
 			t.Errorf("the last read is of %v", s.reads[2])
