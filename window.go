@@ -32,8 +32,8 @@ type MaintenanceWindow struct {
 	Cron     string    `json:"cron,omitempty"`
 	TimeZone string    `json:"time_zone,omitempty"` // of Cron, a name of the IANA database such as Europe/Berlin; default UTC
 	Duration Duration  `json:"duration,omitempty"`  // from each begin, 1 minute to [MaxWindow]
-	From     time.Time `json:"from,omitzero"`       // zero: since ever
-	Until    time.Time `json:"until,omitzero"`      // zero: for ever
+	From     time.Time `json:"from,omitzero"`       // zero: no begin
+	Until    time.Time `json:"until,omitzero"`      // zero: no end
 	// By and Groups name the hosts; without them the window is for all hosts.
 	HostGrouping
 	Groups []string `json:"groups,omitempty"`

@@ -49,7 +49,7 @@ func (s *Schedule) Validate() error {
 			"%.80q is no name: it has 1 to %d letters, digits, dots, hyphens and underscores", s.Name, MaxPolicyName)})
 	}
 	if s.Cron != "" {
-		_, err := crontab(s.Cron, s.TimeZone)
+		_, err := timesOf(s.Cron, s.TimeZone)
 		errs = append(errs, err)
 	}
 	switch {
@@ -63,7 +63,7 @@ func (s *Schedule) Validate() error {
 
 // Next returns the next time after a moment, without jitter; zero if there is none.
 func (s *Schedule) Next(after time.Time) time.Time {
-	times, err := crontab(s.Cron, s.TimeZone)
+	times, err := timesOf(s.Cron, s.TimeZone)
 	if err != nil {
 		return time.Time{} // stores refuse such a schedule
 	}
@@ -73,7 +73,7 @@ func (s *Schedule) Next(after time.Time) time.Time {
 // Due returns the last time of a valid schedule that was not handled and whose jitter has passed; zero
 // without one. Earlier times count as handled with it.
 func (s *Schedule) Due(now time.Time) (slot, due time.Time) {
-	times, err := crontab(s.Cron, s.TimeZone)
+	times, err := timesOf(s.Cron, s.TimeZone)
 	if err != nil || s.Paused {
 		return time.Time{}, time.Time{}
 	}

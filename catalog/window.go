@@ -3,12 +3,12 @@ package catalog
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/cronrule"
 )
 
 // Closure is a time at which maintenance windows deny operations. The zero value denies none.
@@ -33,8 +33,8 @@ func (c Closure) String() string {
 // Closed returns the closure of a host at a time. The function applies reports whether a window is
 // for the host.
 func (p *RolloutPolicies) Closed(at time.Time, applies func(*procfleet.MaintenanceWindow) bool) (Closure, bool) {
-	var closed Closure
-	allowed := true
+	var next Closure
+	limited, allowed := false, false
 	for i := range p.Windows {
 		w := &p.Windows[i]
 		if !applies(w) {
@@ -46,19 +46,19 @@ func (p *RolloutPolicies) Closed(at time.Time, applies func(*procfleet.Maintenan
 			return Closure{w.Name, change, w.Effect}, true
 		case w.Effect == procfleet.EffectDeny:
 		case open:
-			allowed, closed = true, Closure{Effect: procfleet.EffectAllow}
-		case closed.Effect == "" || closed.Window != "" && earlier(change, closed.Until):
-			allowed, closed = false, Closure{w.Name, change, w.Effect}
+			allowed = true
+		case !limited || earlier(change, next.Until):
+			limited, next = true, Closure{w.Name, change, w.Effect}
 		}
 	}
-	return closed, !allowed
+	return next, limited && !allowed
 }
 
 // earlier reports whether a is before b. A zero time is never.
 func earlier(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before(b)) }
 
-// WindowState reports whether a valid window is open at a time, and until when it remains so; zero = for
-// ever. With overlapping repetitions that is the end of the first one.
+// WindowState reports whether a valid window is open at a time, and until when it remains so; zero = it
+// does not change. With overlapping repetitions that is the end of the first one.
 func WindowState(w *procfleet.MaintenanceWindow, at time.Time) (open bool, until time.Time) {
 	if w.Cron == "" {
 		switch {
@@ -69,7 +69,7 @@ func WindowState(w *procfleet.MaintenanceWindow, at time.Time) (open bool, until
 		}
 		return false, time.Time{}
 	}
-	begins, err := crontab(w.Cron, w.TimeZone)
+	begins, err := timesOf(w.Cron, w.TimeZone)
 	if err != nil {
 		return false, time.Time{} // stores refuse such a window
 	}
@@ -80,27 +80,18 @@ func WindowState(w *procfleet.MaintenanceWindow, at time.Time) (open bool, until
 	return true, begin.Add(w.Duration.Std())
 }
 
-// crontab parses a rule of five fields in a time zone of the IANA database.
-func crontab(rule, zone string) (cron.Schedule, error) {
+// timesOf parses a rule of five fields in a time zone of the IANA database.
+func timesOf(rule, zone string) (cron.Schedule, error) {
 	location, err := time.LoadLocation(zone)
 	if err != nil || zone == "Local" {
 		return nil, &procfleet.FieldError{Field: "time_zone", Problem: fmt.Sprintf("%.80q is not a name of the IANA database, such as Europe/Berlin", zone)}
 	}
-	fields := strings.Fields(rule)
-	if len(fields) != 5 || strings.Contains(rule, "=") {
-		return nil, &procfleet.FieldError{Field: "cron", Problem: "needs the five fields minute, hour, day of month, month and day of week"}
-	}
-	schedule, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(strings.Join(fields, " "))
+	times, err := cronrule.Parse(rule)
 	if err != nil {
-		return nil, &procfleet.FieldError{Field: "cron", Problem: fmt.Sprintf("%.200q: %v", rule, err)}
+		return nil, &procfleet.FieldError{Field: "cron", Problem: err.Error()}
 	}
-	if spec, ok := schedule.(*cron.SpecSchedule); ok {
-		spec.Location = location
-	}
-	if schedule.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, &procfleet.FieldError{Field: "cron", Problem: "matches no time: the months have no such day"}
-	}
-	return schedule, nil
+	times.Location = location
+	return times, nil
 }
 
 // validWindows returns a [procfleet.FieldError] for each invalid field of windows.
@@ -122,7 +113,7 @@ func validWindows(windows []procfleet.MaintenanceWindow) error {
 		}
 		names[w.Name] = true
 		if w.Cron != "" {
-			_, invalid := crontab(w.Cron, w.TimeZone)
+			_, invalid := timesOf(w.Cron, w.TimeZone)
 			err = errors.Join(err, invalid)
 		}
 		errs = append(errs, procfleet.In(fmt.Sprintf("windows[%d]", i), err))

@@ -1,13 +1,12 @@
 package supervise
 
 import (
-	"errors"
-	"fmt"
 	"hash/fnv"
-	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
+
+	"github.com/procfleet/procfleet/internal/cronrule"
 )
 
 const (
@@ -54,24 +53,11 @@ func Cycle(every time.Duration, begin time.Time, key string) Timetable {
 // in the time zone of the times passed to its methods. A minute that the wall clock shows
 // twice, when daylight saving time ends, has one tick; a minute that it skips has none.
 func Crontab(rule string) (Timetable, error) {
-	fields := strings.Fields(rule)
-	if len(fields) != 5 || strings.Contains(rule, "=") {
-		return Timetable{}, errors.New("needs the five fields minute, hour, day of month, month and day of week")
-	}
-	parser := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
-	schedule, err := parser.Parse(strings.Join(fields, " "))
+	parsed, err := cronrule.Parse(rule)
 	if err != nil {
 		return Timetable{}, err
 	}
-	parsed, ok := schedule.(*cron.SpecSchedule)
-	if !ok {
-		return Timetable{}, fmt.Errorf("is of an unknown kind %T", schedule)
-	}
-	t := Timetable{rule: parsed}
-	if t.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return Timetable{}, errors.New("matches no time: the months have no such day")
-	}
-	return t, nil
+	return Timetable{rule: parsed}, nil
 }
 
 // IsZero reports whether the timetable has no ticks.

@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"taskstore/boltstore":     {"", "taskstore", "taskstore/internal/pack", "internal/boltdb"},
 	"taskstore/redisstore":    {"", "taskstore", "taskstore/internal/pack", "internal/redisconn"},
 
-	"catalog":                    {"", "label"},
+	"catalog":                    {"", "label", "internal/cronrule"},
 	"catalog/internal/pack":      {"", "catalog", "internal/packing"},
 	"catalog/internal/recent":    {"catalog"},
 	"catalog/internal/templates": {"", "catalog"},
@@ -60,7 +60,7 @@ var allowed = map[string][]string{
 
 	"agent/proc":      {},
 	"agent/limits":    {},
-	"agent/supervise": {},
+	"agent/supervise": {"internal/cronrule"},
 	"agent/journal":   {"agentproto", "internal/datafile"},
 	"agent/local":     {"agentproto"},
 	"agent/hostcheck": {"agent/proc"},
@@ -78,6 +78,7 @@ var allowed = map[string][]string{
 	"internal/policycache":       {"catalog"},
 	"internal/bus":               {"", "agentproto", "internal/audit", "internal/fleetkey", "internal/tracecontext"},
 	"internal/crashpoint":        {},
+	"internal/cronrule":          {},
 	"internal/datafile":          {},
 	"internal/fleetkey":          {"internal/datafile"},
 	"internal/lifecycle":         {},
@@ -149,7 +150,7 @@ var thirdParty = map[string][]string{
 	// A program that executes templates keeps every exported method: 10 MiB of procfleet.
 	"text/template":                        nil,
 	"html/template":                        nil,
-	"github.com/robfig/cron":               {"agent/supervise", "catalog"},
+	"github.com/robfig/cron":               {"agent/supervise", "catalog", "internal/cronrule"},
 	"github.com/prometheus":                {"internal/telemetry/metrics"},
 	"go.opentelemetry.io/otel/sdk":         {"internal/telemetry/..."},
 	"go.opentelemetry.io/otel/exporters":   {"internal/telemetry/..."},
