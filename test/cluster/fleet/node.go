@@ -68,6 +68,9 @@ type port struct{ network, ip string }
 // stopTimeout limits a graceful stop.
 const stopTimeout = 40 * time.Second
 
+// freezeTimeout limits the attempts to pause a node.
+const freezeTimeout = 20 * time.Second
+
 func (n *Node) String() string { return n.Name }
 
 // Kill sends SIGKILL to the node, which stays down until Start. It also ends an
@@ -153,15 +156,20 @@ func (n *Node) newNamespace() {
 	n.faults.delay = nil
 }
 
-// Pause freezes every process of the node; its connections stay open. Resume ends
-// it.
+// Pause freezes every process of the node, if necessary in several attempts; its
+// connections stay open. Resume ends it.
 func (n *Node) Pause() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.faults.paused || n.faults.down {
 		return nil
 	}
-	if err := n.docker("pause", n.container()); err != nil {
+	// The freezer of cgroup v1 gives up after some milliseconds if a process is in
+	// an uninterruptible call, such as a write to a slow disk, and leaves all of them
+	// running.
+	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
+	defer cancel()
+	if err := until(ctx, func() error { return n.docker("pause", n.container()) }); err != nil {
 		return err
 	}
 	n.faults.paused = true
