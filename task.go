@@ -166,6 +166,9 @@ type Task struct {
 	RejectReason string
 	// Seq is the number of control transitions of the task, such as a pause.
 	Seq int `json:",omitzero"`
+	// Transitions is the number of transitions that the store has of the task, and
+	// TransitionsSent how many of them are published, the first ones first.
+	Transitions, TransitionsSent int `json:",omitzero"`
 	// ItemCancels is the number of chunks with cancels of items that no worker has carried out.
 	ItemCancels int `json:",omitzero"`
 	// Hold suspends delivery; zero if the task is not held or has ended.

@@ -341,6 +341,18 @@ type Control interface {
 	Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error)
 }
 
+// TransitionLog is the part of a store that has the transitions of tasks, and how many of them
+// are published. The call that makes a transition also stores it, in one atomic change. A task
+// has none after its end.
+type TransitionLog interface {
+	// Transitions returns the transitions after+1 to upto of a task, counted from 1. It returns
+	// [ErrNotFound] if the task does not have them all.
+	Transitions(ctx context.Context, id procfleet.TaskID, after, upto int) ([]procfleet.Transition, error)
+	// TransitionsSent records that the first upto transitions of a task are published. A lower
+	// number than the recorded one changes nothing.
+	TransitionsSent(ctx context.Context, id procfleet.TaskID, upto int) error
+}
+
 // TaskQuery selects one page of the task list, newest task first.
 type TaskQuery struct {
 	Before procfleet.Number // exclusive upper bound; 0 selects from the newest task on
@@ -587,6 +599,7 @@ type Store interface {
 	Delivery
 	Control
 	Rollouts
+	TransitionLog
 	Queries
 	SweepStore
 	Hosts

@@ -87,6 +87,16 @@ func (s *Instrumented) LinkUndo(ctx context.Context, id, undo procfleet.TaskID) 
 	return one(ctx, s, "link_undo", func(ctx context.Context) (procfleet.Task, error) { return s.Full.LinkUndo(ctx, id, undo) })
 }
 
+func (s *Instrumented) Transitions(ctx context.Context, id procfleet.TaskID, after, upto int) ([]procfleet.Transition, error) {
+	return one(ctx, s, "transitions", func(ctx context.Context) ([]procfleet.Transition, error) {
+		return s.Full.Transitions(ctx, id, after, upto)
+	})
+}
+
+func (s *Instrumented) TransitionsSent(ctx context.Context, id procfleet.TaskID, upto int) error {
+	return s.call(ctx, "transitions_sent", func(ctx context.Context) error { return s.Full.TransitionsSent(ctx, id, upto) })
+}
+
 func (s *Instrumented) Retried(ctx context.Context, id, retry procfleet.TaskID) (procfleet.Task, error) {
 	return one(ctx, s, "retried", func(ctx context.Context) (procfleet.Task, error) { return s.Full.Retried(ctx, id, retry) })
 }

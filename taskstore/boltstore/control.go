@@ -15,6 +15,7 @@ func (s *Store) Pause(ctx context.Context, id procfleet.TaskID, reason string, s
 	held := func(_ *tx, r *taskRecord) (bool, error) { return r.Held(), nil }
 	return s.control(ctx, id, seq, held, func(t *tx, r *taskRecord) error {
 		r.Hold = procfleet.Hold{Kind: procfleet.HoldOperator, Reason: reason, Since: t.Now}
+		t.note(r, procfleet.Transition{Kind: procfleet.TransitionHeld, Hold: procfleet.HoldOperator, Reason: reason})
 		return nil
 	})
 }
@@ -25,6 +26,7 @@ func (s *Store) Resume(ctx context.Context, id procfleet.TaskID, seq int) (procf
 	return s.control(ctx, id, seq, resumed, func(t *tx, r *taskRecord) error {
 		held := t.Now.Sub(r.Hold.Since)
 		t.endHold(r)
+		t.note(r, procfleet.Transition{Kind: procfleet.TransitionResumed, Hold: procfleet.HoldOperator})
 		return t.moveGrants(r, held)
 	})
 }
@@ -52,6 +54,7 @@ func (s *Store) Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.
 		}
 		t.endHold(r)
 		r.Cancel = procfleet.Cancel{Mode: mode, Reason: reason, Since: since}
+		t.note(r, procfleet.Transition{Kind: procfleet.TransitionCancelled, Mode: mode, Reason: reason})
 		return t.cancelItems(r)
 	})
 }
@@ -88,6 +91,7 @@ func (t *tx) cancelItems(r *taskRecord) error {
 }
 
 // control applies a transition to an open task, unless the task is done with it already.
+// transition notes it.
 func (s *Store) control(ctx context.Context, id procfleet.TaskID, seq int, already func(*tx, *taskRecord) (bool, error), transition func(*tx, *taskRecord) error) (task procfleet.Task, err error) {
 	var refused error
 	task, err = update(ctx, s, func(t *tx) (procfleet.Task, error) {
@@ -115,7 +119,6 @@ func (s *Store) control(ctx context.Context, id procfleet.TaskID, seq int, alrea
 		case err != nil:
 			return procfleet.Task{}, err
 		}
-		r.Seq++
 		return taskOf(r), t.putTask(r)
 	})
 	if err == nil {

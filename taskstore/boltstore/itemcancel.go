@@ -43,6 +43,7 @@ func (s *Store) CancelItems(ctx context.Context, id procfleet.TaskID, items []ta
 			l.Cancels = append(l.Cancels, taskstore.ItemCancel{Seq: r.Seq + 1, Items: of.Items, Mode: mode, Reason: reason, Since: t.Now})
 			ls.dirty[of.Chunk] = true
 		}
+		t.note(r, procfleet.Transition{Kind: procfleet.TransitionItemsCancelled, Mode: mode, Reason: reason})
 		return ls.save()
 	})
 }

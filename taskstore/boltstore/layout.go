@@ -42,8 +42,10 @@ func buckets() [][]byte {
 // taskRecord is a stored task with its next visit and its idempotency key.
 type taskRecord struct {
 	procfleet.Task
-	Visit time.Time // next visit of the sweep; zero if the task is settled
-	Key   []byte    // key in bucketKeys; nil without an idempotency key
+	// Noted are the transitions of the task; Task.Transitions is their number.
+	Noted []procfleet.Transition `json:",omitempty"`
+	Visit time.Time              // next visit of the sweep; zero if the task is settled
+	Key   []byte                 // key in bucketKeys; nil without an idempotency key
 	// Progressed is when a unit of a rollout was last released or ended.
 	Progressed time.Time `json:",omitzero"`
 	NextGrant  int       `json:",omitzero"` // first chunk of a rollout whose items are not all granted

@@ -122,7 +122,7 @@ func (t *tx) count(r *taskRecord, units []unit) (ended bool) {
 		r.Progressed = t.Now
 	}
 	if over(r.Rollout) && !r.Canceled() && r.Counts.Open() > 0 {
-		t.hold(r, procfleet.HoldBudget)
+		t.hold(r, procfleet.HoldBudget, "")
 	}
 	return ended
 }
@@ -161,11 +161,17 @@ func over(p *procfleet.Rollout) bool {
 }
 
 // hold sets a hold of a rollout, unless it has one.
-func (t *tx) hold(r *taskRecord, kind procfleet.HoldKind) {
+func (t *tx) hold(r *taskRecord, kind procfleet.HoldKind, reason string) {
 	if r.Rollout.Hold.Kind == "" {
-		r.Rollout.Hold = procfleet.Hold{Kind: kind, Since: t.Now}
-		r.Seq++
+		r.Rollout.Hold = procfleet.Hold{Kind: kind, Reason: reason, Since: t.Now}
+		t.note(r, procfleet.Transition{Kind: procfleet.TransitionHeld, Hold: kind, Reason: reason, Stage: r.Rollout.Stage})
 	}
+}
+
+func (t *tx) endHoldOfRollout(r *taskRecord) {
+	kind := r.Rollout.Hold.Kind
+	r.Rollout.Hold, r.Progressed = procfleet.Hold{}, t.Now
+	t.note(r, procfleet.Transition{Kind: procfleet.TransitionResumed, Hold: kind, Stage: r.Rollout.Stage})
 }
 
 // AdvanceRollout moves a rollout on as far as time and results permit.
@@ -229,11 +235,9 @@ func (t *tx) heed(r *taskRecord, closed string) {
 	switch {
 	case !t.mayAdvance(r):
 	case closed == "" && p.Hold.Kind == procfleet.HoldWindow:
-		p.Hold, r.Progressed = procfleet.Hold{}, t.Now
-		r.Seq++
+		t.endHoldOfRollout(r)
 	case closed != "" && p.Hold.Kind == "" && r.NextGrant < p.Plan.Stages[len(p.Plan.Stages)-1].Chunks:
-		t.hold(r, procfleet.HoldWindow)
-		p.Hold.Reason = closed
+		t.hold(r, procfleet.HoldWindow, closed)
 	}
 }
 
@@ -248,7 +252,7 @@ func (t *tx) advance(ls *legs) (released []taskstore.GrantedItems, err error) {
 		last := p.Stage == len(p.Plan.Stages)-1
 		switch {
 		case over(p):
-			t.hold(r, procfleet.HoldBudget)
+			t.hold(r, procfleet.HoldBudget, "")
 		case p.Phase == procfleet.PhaseReleasing:
 			more, ended, err := t.grant(ls)
 			if released = append(released, more...); err != nil {
@@ -256,7 +260,7 @@ func (t *tx) advance(ls *legs) (released []taskstore.GrantedItems, err error) {
 			}
 			if !ended {
 				if p.Plan.Stall > 0 && t.Now.Sub(r.Progressed) >= p.Plan.Stall {
-					t.hold(r, procfleet.HoldStalled)
+					t.hold(r, procfleet.HoldStalled, "")
 				}
 				return released, nil
 			}
@@ -274,9 +278,9 @@ func (t *tx) advance(ls *legs) (released []taskstore.GrantedItems, err error) {
 		case p.Plan.Auto && p.Judged <= p.Stage:
 			return released, nil
 		case p.Plan.Approval:
-			t.hold(r, procfleet.HoldApproval)
+			t.hold(r, procfleet.HoldApproval, "")
 		default:
-			t.nextStage(r)
+			t.nextStage(r, procfleet.TransitionStage)
 		}
 	}
 	return released, nil
@@ -286,9 +290,9 @@ func (t *tx) enter(r *taskRecord, phase procfleet.RolloutPhase) {
 	r.Rollout.Phase, r.Rollout.Since = phase, t.Now
 }
 
-func (t *tx) nextStage(r *taskRecord) {
+func (t *tx) nextStage(r *taskRecord, why procfleet.TransitionKind) {
 	r.Rollout.Stage++
-	r.Seq++
+	t.note(r, procfleet.Transition{Kind: why, Stage: r.Rollout.Stage})
 	t.enter(r, procfleet.PhaseReleasing)
 }
 
@@ -363,16 +367,18 @@ func (s *Store) EndHold(ctx context.Context, id procfleet.TaskID, kind procfleet
 		if kind == procfleet.HoldBudget && failures != procfleet.AnyFailures && failures < p.Failed {
 			return taskstore.ErrFailures
 		}
-		p.Hold, r.Progressed = procfleet.Hold{}, t.Now
+		if kind == procfleet.HoldApproval {
+			p.Hold, r.Progressed = procfleet.Hold{}, t.Now
+			t.nextStage(r, procfleet.TransitionApproved)
+			return nil
+		}
+		t.endHoldOfRollout(r)
 		switch kind {
 		case procfleet.HoldBudget:
 			p.Failures = failures
-		case procfleet.HoldApproval:
-			r.Seq-- // control counts the transition
-			t.nextStage(r)
 		case procfleet.HoldUnhealthy, procfleet.HoldInconclusive:
 			p.Judged = p.Stage + 1
-		case procfleet.HoldStalled, procfleet.HoldWindow, procfleet.HoldOperator:
+		case procfleet.HoldStalled, procfleet.HoldWindow, procfleet.HoldOperator, procfleet.HoldApproval:
 		}
 		return nil
 	})
@@ -398,8 +404,7 @@ func (s *Store) JudgeStage(ctx context.Context, id procfleet.TaskID, stage int, 
 		if hold.Kind == "" {
 			p.Judged = stage + 1
 		} else {
-			t.hold(r, hold.Kind)
-			p.Hold.Reason = hold.Reason
+			t.hold(r, hold.Kind, hold.Reason)
 		}
 		return taskOf(r), t.putTask(r)
 	})

@@ -27,6 +27,8 @@ var pauseScript = controlScript(`
 if h[3] then return 'ok' end
 if other then return 'seq' end
 redis.call('HSET', KEYS[1], 'hold', text(now()) .. ' ' .. ARGV[#ARGV])
+local hold = cjson.decode(ARGV[#ARGV])
+note('held', {h = hold.k, r = hold.r})
 `)
 
 // resumeScript ends the hold of a task and moves its deadline by the time of the hold.
@@ -36,6 +38,7 @@ var resumeScript = controlScript(`
 if not h[3] then return 'ok' end
 if other then return 'seq' end
 moveGrants(endHold())
+note('resumed', {h = 'operator'})
 `)
 
 // cancelScript cancels a task and ends the items of the chunks that were never begun. The
@@ -76,14 +79,15 @@ if pending + (c[4] or 0) == 0 then
   for _, v in ipairs({'state', 'finished', 'finished', text(now()), 'notify', 1}) do set[#set + 1] = v end
 end
 redis.call('HSET', KEYS[1], unpack(set))
+note('cancelled', {c = mode, r = ARGV[#ARGV]})
 `)
 
 // controlScript returns a script that applies a transition to an open task. transition is
-// the body of a function that returns the outcome if it changes nothing. It reads the
+// the body of a function that returns the outcome if it notes no transition. It reads the
 // head h (state, seq, hold, deadline, expires); other is true if the caller expects
 // another seq.
 func controlScript(transition string) *redis.Script {
-	return redis.NewScript(redisconn.LuaNow + luaItemsOf + luaRollout + `
+	return redis.NewScript(redisconn.LuaNow + luaItemsOf + luaNote + luaRollout + `
 local h = redis.call('HMGET', KEYS[1], 'state', 'seq', 'hold', 'deadline', 'expires')
 local other = ARGV[1] ~= '' and tonumber(ARGV[1]) ~= tonumber(h[2] or 0)
 local function endHold()
@@ -113,7 +117,6 @@ local function transition()
   if not h[1] then return 'gone' end
   if h[1] == 'finished' or h[1] == 'rejected' then return 'done' end
   ` + transition + `
-  redis.call('HINCRBY', KEYS[1], 'seq', 1)
   return 'ok'
 end
 local outcome = transition()

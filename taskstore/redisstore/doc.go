@@ -10,6 +10,7 @@
 //	                    chunk k, as far as delivery has progressed: sequence:<k>, its
 //	                    position in the stream; begun:<k>; done:<k>; cancels:<k>, the
 //	                    cancels of its items that are to be carried out, one per line.
+//	                    transition:<n>, the transition n of the task, from 1.
 //	                    Of a rollout: release, its progress; and for each chunk units:<k>,
 //	                    which items begin a unit; zone:<k>, if it has one; granted:<k>, the
 //	                    number of released items; grants:<k>, the releases, one per line

@@ -25,13 +25,15 @@ import (
 const (
 	publishedField   = "published"
 	directoryField   = "directory"
-	seqField         = "seq"     // see [procfleet.Task.Seq]; missing means 0
-	itemCancelsField = "cancels" // see [procfleet.Task.ItemCancels]; missing means 0
-	holdField        = "hold"    // see [readHold]; missing while the task is not held
-	cancelField      = "cancel"  // see [readCancel]; missing unless the task was canceled
-	undoneField      = "undone"  // id of the task that reverts this one; missing without one
-	retriedField     = "retried" // ids of the retries, separated by spaces; missing without any
-	releaseField     = "release" // see [release]; missing without a rollout
+	seqField         = "seq"         // see [procfleet.Task.Seq]; missing means 0
+	transitionsField = "transitions" // number of transitions; missing means 0
+	sentField        = "sent"        // number of published transitions; missing means 0
+	itemCancelsField = "cancels"     // see [procfleet.Task.ItemCancels]; missing means 0
+	holdField        = "hold"        // see [readHold]; missing while the task is not held
+	cancelField      = "cancel"      // see [readCancel]; missing unless the task was canceled
+	undoneField      = "undone"      // id of the task that reverts this one; missing without one
+	retriedField     = "retried"     // ids of the retries, separated by spaces; missing without any
+	releaseField     = "release"     // see [release]; missing without a rollout
 	bodyField        = "body"
 )
 
@@ -44,7 +46,7 @@ func countField(s procfleet.State) string { return "n:" + pack.Marks(s)[:1] }
 func taskFields() []string {
 	fields := []string{
 		"state", "lane", "items", "chunks", "created", "deadline", "expires",
-		"finished", "dispatched", "notify", publishedField, "reason", seqField, holdField, cancelField, itemCancelsField, retriedField, undoneField, releaseField, "about",
+		"finished", "dispatched", "notify", publishedField, "reason", seqField, transitionsField, sentField, holdField, cancelField, itemCancelsField, retriedField, undoneField, releaseField, "about",
 	}
 	for _, s := range procfleet.States() {
 		fields = append(fields, countField(s))
@@ -86,7 +88,9 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		FinishedAt:    redisconn.Moment(h.int()),
 		Dispatched:    h.int() == 1,
 		NotifyPending: h.int() == 1, EventPublished: h.int() == 1,
-		RejectReason: h.text(), Seq: int(h.int()), Hold: readHold(h.text()), Cancel: readCancel(h.text()), ItemCancels: int(h.int()),
+		RejectReason: h.text(), Seq: int(h.int()),
+		Transitions: int(h.int()), TransitionsSent: int(h.int()),
+		Hold: readHold(h.text()), Cancel: readCancel(h.text()), ItemCancels: int(h.int()),
 		RetriedBy: readRetries(h.text()),
 		UndoneBy:  procfleet.TaskID(h.text()),
 		Counts:    make(procfleet.Counts, len(procfleet.States())),

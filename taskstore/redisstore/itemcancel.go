@@ -51,6 +51,8 @@ if #set == 0 then return 'ok' end
 if other then return 'seq' end
 for i = 1, #set, 2 do redis.call('HSET', KEYS[1], set[i], set[i + 1]) end
 redis.call('HINCRBY', KEYS[1], 'cancels', chunks)
+local canceled = cjson.decode(about)
+note('items_cancelled', {c = canceled.m, r = canceled.r})
 `)
 
 // itemCancelsScript returns the cancels of items of a chunk.

@@ -42,7 +42,7 @@ const (
 // for each result its item and its stored form, marked as not late
 // Returns {1 if the task exists, number of results applied, 1 if this call completed
 // the task, 1 if it ended a unit of a rollout}.
-var recordScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + luaWriteMarks + luaRollout + luaCounters() + `
+var recordScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + luaWriteMarks + luaNote + luaRollout + luaCounters() + `
 local h = redis.call('HMGET', KEYS[1], 'state', 'expires', 'completer', 'release', 'cancel', unpack(counters))
 if not h[1] then return {0, 0, 0, 0} end
 if h[1] == 'rejected' then return {1, 0, 0, 0} end

@@ -73,7 +73,12 @@ local function saveRelease(r) redis.call('HSET', KEYS[1], 'release', cjson.encod
 local function holdRelease(r, kind, reason)
   if r.h then return end
   r.h, r.ht, r.hr = kind, text(now()), reason
-  redis.call('HINCRBY', KEYS[1], 'seq', 1)
+  note('held', {h = kind, r = reason, g = r.s})
+end
+
+-- endHoldOfRelease ends a hold.
+local function endHoldOfRelease(r)
+  r.h, r.ht, r.hr, r.m = nil, nil, nil, text(now())
 end
 
 -- activate changes the number of active units of the rollout and of a zone.
@@ -148,7 +153,7 @@ end
 //
 // The field "grants:" and the number of a chunk has a line for each grant: the item after its
 // last, its time, its deadline and its first begin or 0.
-var advanceScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + luaRollout + `
+var advanceScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + luaNote + luaRollout + `
 local h = redis.call('HMGET', KEYS[1], 'release', 'about', 'directory', 'state', 'hold', 'cancel', 'chunks', 'deadline')
 if not h[1] then return {} end
 local r, plan, time = cjson.decode(h[1]), cjson.decode(h[2]).g, now()
@@ -246,7 +251,7 @@ local function step()
     return false
   end
   r.s = r.s + 1
-  redis.call('HINCRBY', KEYS[1], 'seq', 1)
+  note('stage', {g = r.s})
   enter('releasing')
   return true
 end
@@ -256,8 +261,8 @@ local open = h[4] ~= 'finished' and h[4] ~= 'rejected' and time < tonumber(h[8])
 if open and not h[5] and not h[6] then
   local closed = ARGV[2]
   if r.h == 'window' and closed == '' then
-    r.h, r.ht, r.hr, r.m = nil, nil, nil, text(time)
-    redis.call('HINCRBY', KEYS[1], 'seq', 1)
+    endHoldOfRelease(r)
+    note('resumed', {h = 'window', g = r.s})
   elseif closed ~= '' and r.n < tonumber(h[7]) then
     holdRelease(r, 'window', closed)
   end
@@ -281,9 +286,14 @@ if kind == 'budget' then
   if failures >= 0 and failures < r.x then return 'failures' end
   r.f = failures
 end
-r.h, r.ht, r.hr, r.m = nil, nil, nil, text(now())
+endHoldOfRelease(r)
 if kind == 'unhealthy' or kind == 'inconclusive' then r.v = r.s + 1 end
-if kind == 'approval' then r.s, r.p, r.t = r.s + 1, 'releasing', text(now()) end
+if kind == 'approval' then
+  r.s, r.p, r.t = r.s + 1, 'releasing', text(now())
+  note('approved', {g = r.s})
+else
+  note('resumed', {h = kind, g = r.s})
+end
 saveRelease(r)
 `)
 
@@ -301,7 +311,7 @@ if kind == '' then
   saveRelease(r)
   return 'ok'
 end
-r.h, r.ht, r.hr = kind, text(now()), ARGV[#ARGV]
+holdRelease(r, kind, ARGV[#ARGV])
 saveRelease(r)
 `)
 

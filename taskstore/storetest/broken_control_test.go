@@ -22,6 +22,34 @@ func (s countsRepeatedPauses) Pause(ctx context.Context, id procfleet.TaskID, re
 	return t, err
 }
 
+type forgetsTransitions struct{ taskstore.Store }
+
+func (s forgetsTransitions) Transitions(ctx context.Context, id procfleet.TaskID, after, upto int) ([]procfleet.Transition, error) {
+	list, err := s.Store.Transitions(ctx, id, after, upto)
+	for i := range list {
+		list[i].Hold, list[i].Mode = "", ""
+	}
+	return list, err
+}
+
+type countsSentDown struct {
+	taskstore.Store
+	sent *sync.Map
+}
+
+func (s countsSentDown) TransitionsSent(ctx context.Context, id procfleet.TaskID, upto int) error {
+	s.sent.Store(id, upto)
+	return s.Store.TransitionsSent(ctx, id, upto)
+}
+
+func (s countsSentDown) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	t, err := s.Store.Task(ctx, id)
+	if n, ok := s.sent.Load(id); ok {
+		t.TransitionsSent, _ = n.(int)
+	}
+	return t, err
+}
+
 type seqBlind struct{ taskstore.Store }
 
 func (s seqBlind) Pause(ctx context.Context, id procfleet.TaskID, reason string, _ int) (procfleet.Task, error) {

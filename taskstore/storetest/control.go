@@ -30,6 +30,10 @@ func controlChecks() []Check {
 		{Name: "a repeated cancel of items changes nothing", Fn: cancelItemsRepeats},
 		{Name: "cancels of items survive a crash", Fn: itemCancelsSurvive, Needs: Needs{Reopen: true}},
 		{Name: "a task and its retries name each other", Fn: retriesAreLinked},
+		{Name: "transitions are stored in their order", Fn: transitionsInOrder},
+		{Name: "each hold of a rollout is a transition", Fn: holdsAreTransitions},
+		{Name: "published transitions are counted", Fn: sentTransitions},
+		{Name: "transitions survive a crash", Fn: transitionsSurvive, Needs: Needs{Reopen: true}},
 	}
 }
 

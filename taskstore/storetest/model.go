@@ -221,6 +221,7 @@ func cancelRandomly(ctx context.Context, t T, s Subject, m *model) bool {
 	if !m.task.Canceled() {
 		m.cancel(got.Cancel)
 		m.task.Seq++
+		m.task.Transitions++
 		m.task.Deadline, m.task.Cancel = got.Deadline, got.Cancel
 	}
 	return equal(t, "canceled", got.Canceled(), true)
@@ -252,6 +253,7 @@ func cancelItemRandomly(ctx context.Context, t T, s Subject, m *model, random *r
 		}
 		m.cancels[chunk][at] = true
 		m.task.Seq++
+		m.task.Transitions++
 	}
 	return equal(t, "seq after a cancel of an item", got.Seq, m.task.Seq)
 }
@@ -277,6 +279,7 @@ func controlRandomly(ctx context.Context, t T, s Subject, m *model, random *rand
 	must(t, err, "control")
 	if pauses != m.task.Held() {
 		m.task.Seq++
+		m.task.Transitions++
 	}
 	if !pauses && m.task.Held() {
 		m.task.Deadline = got.Deadline

@@ -70,7 +70,7 @@ const modelCheck = "any order of calls does what a plain model does"
 func defects() map[string]defect {
 	by := func(w wrap, checks ...string) defect { return defect{w, checks} }
 	return map[string]defect{
-		"reopening loses everything": by(sound, "what was confirmed survives"),
+		"reopening loses everything": by(sound, "what was confirmed survives", "transitions survive a crash"),
 		"orphaned keys are lost": by(sound, "a key whose task was never written continues with its id", "a task that was never written is due",
 			"a task that continues a remembered id has a first visit of its own", "a sweep settles no task that is made meanwhile"),
 		"late tasks have no visit": by(sound, "a task that is made late is visited, or not made", "a remembered id is not made late without a visit",
@@ -99,6 +99,8 @@ func defects() map[string]defect {
 		"begins what is overdue":        by(func(s store) store { return gateBlind{s, taskstore.GateOverdue} }, "begin of an overdue task"),
 		"begins what is held":           by(func(s store) store { return gateBlind{s, taskstore.GateHeld} }, "a paused task opens no chunk until it is resumed", "no chunk opens after pause has returned", modelCheck),
 		"repeated pauses count":         by(func(s store) store { return countsRepeatedPauses{s, new(sync.Map)} }, "a repeated pause or resume changes nothing"),
+		"it forgets transitions":        by(func(s store) store { return forgetsTransitions{s} }, "transitions are stored in their order", "each hold of a rollout is a transition"),
+		"it counts published ones down": by(func(s store) store { return countsSentDown{s, new(sync.Map)} }, "published transitions are counted"),
 		"any seq will do":               by(func(s store) store { return seqBlind{s} }, "a control call with another seq changes nothing"),
 		"ended tasks are controlled":    by(func(s store) store { return controlsEnded{s} }, "a task that has ended cannot be controlled"),
 		"held tasks record nothing":     by(func(s store) store { return recordsNothingHeld{s} }, "a paused task records results and can end"),

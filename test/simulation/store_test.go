@@ -274,6 +274,14 @@ func (c *client) PreviousSpecs(ctx context.Context, id procfleet.TaskID, chunk i
 	return read(ctx, c, func(s *stores.Bolt) ([]taskstore.PreviousSpecs, error) { return s.PreviousSpecs(ctx, id, chunk) })
 }
 
+func (c *client) Transitions(ctx context.Context, id procfleet.TaskID, after, upto int) ([]procfleet.Transition, error) {
+	return read(ctx, c, func(s *stores.Bolt) ([]procfleet.Transition, error) { return s.Transitions(ctx, id, after, upto) })
+}
+
+func (c *client) TransitionsSent(ctx context.Context, id procfleet.TaskID, upto int) error {
+	return change(ctx, c, func(s *stores.Bolt) error { return s.TransitionsSent(ctx, id, upto) })
+}
+
 func (c *client) LinkUndo(ctx context.Context, id, undo procfleet.TaskID) (procfleet.Task, error) {
 	return write(ctx, c, func(s *stores.Bolt) (procfleet.Task, error) { return s.LinkUndo(ctx, id, undo) })
 }
