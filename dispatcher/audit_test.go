@@ -73,7 +73,7 @@ func audited(t *testing.T, cfg *Config, places ...audit.Sink) (records func() []
 // gonePlace is a sink whose writes fail.
 type gonePlace struct{}
 
-func (gonePlace) HasEnds() bool { return false }
+func (gonePlace) HasTaskEvents() bool { return false }
 
 func (gonePlace) Name() string { return "gone" }
 func (gonePlace) Keep(context.Context, []audit.Line, bool) error {

@@ -49,7 +49,7 @@ func (e *exchange) listAudit(ctx context.Context, q *dialect.AuditQuery, sees fu
 	case err != nil:
 		return page, fmt.Errorf("list audit records: %w", err)
 	}
-	page.Next = fmt.Sprintf("%d-%d", next.Records, next.Ends)
+	page.Next = fmt.Sprintf("%d-%d", next.Records, next.Events)
 	return page, nil
 }
 
@@ -58,7 +58,7 @@ func auditPosition(text string) (p bus.AuditPosition, err error) {
 	if text == "" {
 		return p, nil
 	}
-	if n, err := fmt.Sscanf(text, "%d-%d", &p.Records, &p.Ends); err != nil || n != 2 || text != fmt.Sprintf("%d-%d", p.Records, p.Ends) {
+	if n, err := fmt.Sscanf(text, "%d-%d", &p.Records, &p.Events); err != nil || n != 2 || text != fmt.Sprintf("%d-%d", p.Records, p.Events) {
 		return p, &dialect.Error{Kind: dialect.InvalidField, Field: "after", Problem: "is not the next of a page before"}
 	}
 	return p, nil

@@ -227,6 +227,14 @@ func (s *fakeStore) PreviousSpecs(context.Context, procfleet.TaskID, int) ([]tas
 	return nil, taskstore.ErrNotFound
 }
 
+func (s *fakeStore) Transitions(context.Context, procfleet.TaskID, int, int) ([]procfleet.Transition, error) {
+	return nil, taskstore.ErrNotFound
+}
+
+func (s *fakeStore) TransitionsSent(context.Context, procfleet.TaskID, int) error {
+	return taskstore.ErrNotFound
+}
+
 func (s *fakeStore) LinkUndo(context.Context, procfleet.TaskID, procfleet.TaskID) (procfleet.Task, error) {
 	return procfleet.Task{}, taskstore.ErrNotFound
 }

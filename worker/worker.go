@@ -100,7 +100,7 @@ func (w *Worker) connect(outage *storecall.Outage) (err error) {
 	if err != nil {
 		return err
 	}
-	w.release = release.New(release.Config{Link: w.link, Store: cfg.Store, Registrar: cfg.Store, Audit: cfg.Audit, Log: w.log.WithField("component", "worker.release")})
+	w.release = release.New(release.Config{Link: w.link, Store: cfg.Store, Registrar: cfg.Store, Audit: cfg.Audit, Changed: w.notify.Soon, Log: w.log.WithField("component", "worker.release")})
 	rec := collect.NewRecorder(cfg.Store, w.link.Calls, w.notify, w.release, w.hints, w.link.Metrics)
 	claims := &agentlink.IDClaims{Link: w.link, Log: w.log.WithField("component", "worker.agentid")}
 	w.deliver = deliver.New(deliver.Config{
@@ -187,6 +187,11 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) work(ctx, work context.Context) {
 	var working, notifying sync.WaitGroup
 	nothingMore := make(chan struct{})
+	if stop, err := w.cfg.Bus.FollowHolds("notify", w.notify.Soon); err != nil {
+		w.log.WithError(err).Warn("events of pauses left to the sweep")
+	} else {
+		defer stop()
+	}
 	for range w.cfg.Limits.Notifiers {
 		notifying.Go(func() { w.notify.Run(work, nothingMore) })
 	}

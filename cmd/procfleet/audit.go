@@ -226,6 +226,8 @@ func writeRecord(out io.Writer, r *client.AuditRecord) error {
 		if r.Field != "" {
 			text += ", at " + r.Field
 		}
+	case audit.Transition:
+		text = fmt.Sprintf("task %s of %s: %s", r.Task, cmp.Or(r.Application, "an unauthenticated caller"), r.Change)
 	case audit.Finished:
 		text = fmt.Sprintf("task %s of %s %s: %s", r.Task, cmp.Or(r.Application, "an unauthenticated caller"), r.State, countsOf(r.Counts))
 	}

@@ -120,7 +120,7 @@ var decoders = map[string]string{
 	"internal/bus.DecodeChunkRef":     "internal/bus.FuzzDecodeChunkRef",
 	"internal/bus.DecodeHostEvent":    "internal/bus.FuzzDecodeHostEvent",
 	"internal/bus.CheckReplySubject":  "internal/bus.FuzzCheckReplySubject",
-	"internal/bus.recordOfEnd":        "internal/bus.FuzzRecordOfEnd",
+	"internal/bus.recordOfEvent":      "internal/bus.FuzzRecordOfEvent",
 	"internal/bus.Submission.Context": "internal/tracecontext.FuzzExtract",
 
 	"internal/fleetkey.parseSignature": "internal/fleetkey.FuzzVerify",

@@ -32,7 +32,7 @@ type fakeSink struct {
 
 func (p *fakeSink) Name() string { return "fake" }
 
-func (p *fakeSink) HasEnds() bool { return p.hasEnds }
+func (p *fakeSink) HasTaskEvents() bool { return p.hasEnds }
 
 func (p *fakeSink) Keep(_ context.Context, lines []Line, _ bool) error {
 	if p.enter != nil {
@@ -363,7 +363,7 @@ func TestTheEndOfATaskGoesToTheSinksThatDoNotHaveItsEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = log.KeepEnd(t.Context(), &task)()
+		err = log.KeepEvent(t.Context(), OfEnd(&task))()
 		log.Close()
 		if got := len(file.all(t)); (err != nil) != test.fails || got != test.kept || len(stream.all(t)) != 0 {
 			t.Errorf("%s: %v, %d records in the file, %d in the stream", name, err, got, len(stream.all(t)))

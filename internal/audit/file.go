@@ -32,8 +32,8 @@ func OpenFile(path string) (*File, error) {
 // Name implements [Sink].
 func (f *File) Name() string { return "file" }
 
-// HasEnds implements [Sink].
-func (f *File) HasEnds() bool { return false }
+// HasTaskEvents implements [Sink].
+func (f *File) HasTaskEvents() bool { return false }
 
 // Keep implements [Sink]: it appends all lines in one write, and syncs the file if
 // awaited.

@@ -18,8 +18,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel/metric"
-
-	"github.com/procfleet/procfleet"
 )
 
 // ErrNotKept means that no sink confirmed a record. A sink may have stored it
@@ -41,9 +39,9 @@ type Sink interface {
 	Keep(ctx context.Context, lines []Line, awaited bool) error
 	// Name returns the name of the sink in logs and metrics.
 	Name() string
-	// HasEnds reports whether the sink already records the ends of tasks as
-	// events; it then receives no records of ends.
-	HasEnds() bool
+	// HasTaskEvents reports whether the sink already has the events of transitions and
+	// ends of tasks; it then receives no records of them.
+	HasTaskEvents() bool
 }
 
 // Config configures a log. Without a sink it stores nothing.
@@ -61,7 +59,7 @@ type Config struct {
 type Log struct {
 	cfg    Config
 	sinks  []*writer
-	files  []*writer // sinks for which HasEnds is false
+	files  []*writer // sinks for which HasTaskEvents is false
 	counts *counts
 
 	unauthenticated, callers refusals
@@ -83,7 +81,7 @@ func New(cfg Config) (*Log, error) {
 	for _, sink := range cfg.Sinks {
 		w := &writer{sink: sink, queue: make(chan *entry, queued), log: l}
 		l.sinks = append(l.sinks, w)
-		if !sink.HasEnds() {
+		if !sink.HasTaskEvents() {
 			l.files = append(l.files, w)
 		}
 		l.wg.Go(w.run)
@@ -132,18 +130,18 @@ func (l *Log) Keep(ctx context.Context, r Record) error {
 	return l.ifRequired(l.await(ctx, r))
 }
 
-// KeepEnd is [Log.Keep] for the end of a task whose event was published. wait
-// blocks until the record is durable or lost; if a sink records the event, it
+// KeepEvent is [Log.Keep] for a transition or an end of a task whose event was published.
+// wait blocks until the record is durable or lost; if a sink has the event, it
 // returns at once.
-func (l *Log) KeepEnd(ctx context.Context, t *procfleet.Task) (wait func() error) {
+func (l *Log) KeepEvent(ctx context.Context, r Record) (wait func() error) {
 	if l == nil || len(l.files) == 0 {
 		return func() error { return nil }
 	}
 	if len(l.files) < len(l.sinks) {
-		l.enqueue(OfEnd(t), false, l.files)
+		l.enqueue(r, false, l.files)
 		return func() error { return nil }
 	}
-	e := l.enqueue(OfEnd(t), true, l.files)
+	e := l.enqueue(r, true, l.files)
 	return func() error { return l.ifRequired(e.await(ctx)) }
 }
 

@@ -21,12 +21,14 @@ const (
 	Change Event = "change"
 	// Refused: a call was rejected or failed.
 	Refused Event = "refused"
+	// Transition: a task was paused, resumed or canceled, or its rollout was held or went on.
+	Transition Event = "transition"
 	// Finished: a task ended.
 	Finished Event = "finished"
 )
 
 // Events returns all events.
-func Events() []Event { return []Event{Accepted, Change, Refused, Finished} }
+func Events() []Event { return []Event{Accepted, Change, Refused, Transition, Finished} }
 
 const (
 	// maxText is the maximum size of a string in bytes, maxListed the maximum
@@ -42,7 +44,7 @@ type Record struct {
 	// ID is the same in every duplicate of the record.
 	ID    string `json:"id"`
 	Event Event  `json:"event"`
-	// At is the time by the store's clock for Accepted and Finished, otherwise
+	// At is the time by the store's clock for Accepted, Transition and Finished, otherwise
 	// by the dispatcher's clock.
 	At time.Time `json:"at"`
 
@@ -57,7 +59,8 @@ type Record struct {
 
 	Task    procfleet.TaskID   `json:"task,omitempty"`
 	Actions []procfleet.Action `json:"actions,omitempty"`
-	// Change is the kind of the change: "register", "freeze", "set topology" …
+	// Change is the kind of the change: "register", "freeze", "set topology" …, or that of the
+	// transition, with its hold or mode: "held budget", "cancelled drain", "stage 2" …
 	Change string `json:"change,omitempty"`
 	// Processes and Targets list the first 20 names; Specs and Hosts are the
 	// total numbers.

@@ -24,15 +24,27 @@ const (
 // maxAuditMessage exceeds the size of every record: all its parts are bounded.
 const maxAuditMessage = 64 << 10
 
-// AuditSink returns a sink that publishes audit records to [StreamAudit].
+// AuditSink returns a sink that publishes audit records to [StreamAudit], and those of the
+// acceptance and the withdrawal of tasks to [StreamEvents].
 func (b *Bus) AuditSink() audit.Sink { return auditSink{b} }
 
 type auditSink struct{ bus *Bus }
 
 func (auditSink) Name() string { return "stream" }
 
-// HasEnds returns true: the events in [StreamEvents] record the ends of tasks.
-func (auditSink) HasEnds() bool { return true }
+// HasTaskEvents returns true: they are in [StreamEvents].
+func (auditSink) HasTaskEvents() bool { return true }
+
+func auditSubject(e audit.Event) string {
+	switch e {
+	case audit.Accepted:
+		return subjectAccepted
+	case audit.Finished:
+		return subjectRejected // the end of a task without an event
+	case audit.Change, audit.Refused, audit.Transition:
+	}
+	return auditPrefix + string(e)
+}
 
 // Keep publishes all records and waits for their acknowledgements. The stream
 // drops a record that is repeated within two minutes.
@@ -40,7 +52,7 @@ func (p auditSink) Keep(ctx context.Context, lines []audit.Line, _ bool) error {
 	futures := make([]jetstream.PubAckFuture, 0, len(lines))
 	var errs []error
 	for i := range lines {
-		msg := &nats.Msg{Subject: auditPrefix + string(lines[i].Event), Data: lines[i].JSON, Header: nats.Header{}}
+		msg := &nats.Msg{Subject: auditSubject(lines[i].Event), Data: lines[i].JSON, Header: nats.Header{}}
 		msg.Header.Set(jetstream.MsgIDHeader, lines[i].ID)
 		future, err := p.bus.js.PublishMsgAsync(msg, jetstream.WithStallWait(stallWait))
 		if err != nil {
@@ -63,11 +75,11 @@ func (p auditSink) Keep(ctx context.Context, lines []audit.Line, _ bool) error {
 
 // AuditPosition is a position in the audit log: the last messages read of [StreamAudit] and
 // of [StreamEvents]. The zero position is the beginning.
-type AuditPosition struct{ Records, Ends uint64 }
+type AuditPosition struct{ Records, Events uint64 }
 
 // ReadAudit calls visit with each record received since the given time (zero:
-// all), as JSON without a line break: the records of [StreamAudit] and the ends of
-// tasks in [StreamEvents], in the order of arrival. It returns after the last
+// all), as JSON without a line break: the records of [StreamAudit] and the events in
+// [StreamEvents], in the order of arrival. It returns after the last
 // record (with follow: when ctx ends), or when visit returns an error.
 func (b *Bus) ReadAudit(ctx context.Context, since time.Time, follow bool, visit func(record []byte) error) error {
 	return b.readAudit(ctx, since, AuditPosition{}, follow, func(record []byte, _ AuditPosition) error { return visit(record) })
@@ -94,21 +106,21 @@ var errPageEnds = errors.New("the page ends")
 func (b *Bus) readAudit(ctx context.Context, since time.Time, after AuditPosition, follow bool, visit func(record []byte, at AuditPosition) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	records := &auditSource{messages: make(chan auditMessage), position: after.Records}
-	ends := &auditSource{messages: make(chan auditMessage), position: after.Ends}
+	events := &auditSource{messages: make(chan auditMessage), position: after.Events}
 	group.Go(func() error {
 		return b.readStream(ctx, StreamAudit, auditAll, since, after.Records, follow, func(m auditMessage) error {
 			return records.send(ctx, m)
 		})
 	})
 	group.Go(func() error {
-		return b.readStream(ctx, StreamEvents, SubjectFinished, since, after.Ends, follow, func(m auditMessage) error {
-			m.record = recordOfEnd(m.record)
-			return ends.send(ctx, m)
+		return b.readStream(ctx, StreamEvents, tasksAll, since, after.Events, follow, func(m auditMessage) error {
+			m.record = recordOfEvent(m.subject, m.record)
+			return events.send(ctx, m)
 		})
 	})
 	group.Go(func() error {
-		return merge(ctx, records, ends, follow, func(record []byte) error {
-			return visit(record, AuditPosition{records.position, ends.position})
+		return merge(ctx, records, events, follow, func(record []byte) error {
+			return visit(record, AuditPosition{records.position, events.position})
 		})
 	})
 	if err := group.Wait(); err != nil && !errors.Is(err, errPageEnds) {
@@ -119,15 +131,27 @@ func (b *Bus) readAudit(ctx context.Context, since time.Time, after AuditPositio
 	return nil
 }
 
-// recordOfEnd returns the audit record in an event, or nil if there is none.
-func recordOfEnd(event []byte) []byte {
-	var e TaskFinished
-	if json.Unmarshal(event, &e) != nil {
-		return nil
-	}
-	record, is := e.record()
-	if !is {
-		return nil
+// recordOfEvent returns the audit record in an event, or nil if there is none.
+func recordOfEvent(subject string, event []byte) []byte {
+	var record audit.Record
+	switch subject {
+	case subjectAccepted, subjectRejected:
+		return event
+	case SubjectFinished:
+		var e TaskFinished
+		is := json.Unmarshal(event, &e) == nil
+		if is {
+			record, is = e.record()
+		}
+		if !is {
+			return nil
+		}
+	default:
+		var e TaskTransition
+		if json.Unmarshal(event, &e) != nil {
+			return nil
+		}
+		record = e.Record()
 	}
 	text, err := json.Marshal(&record)
 	if err != nil {
@@ -138,6 +162,7 @@ func recordOfEnd(event []byte) []byte {
 
 // auditMessage is a message of StreamAudit or StreamEvents.
 type auditMessage struct {
+	subject  string
 	record   []byte // nil if the message contains no record
 	at       time.Time
 	sequence uint64
@@ -257,7 +282,7 @@ func (b *Bus) readStream(ctx context.Context, stream, subject string, since time
 			return err
 		}
 		last := meta.NumPending == 0
-		m := auditMessage{record: msg.Data(), at: meta.Timestamp, sequence: meta.Sequence.Stream, last: last}
+		m := auditMessage{subject: msg.Subject(), record: msg.Data(), at: meta.Timestamp, sequence: meta.Sequence.Stream, last: last}
 		if err := visit(m); err != nil || last && !follow {
 			return err
 		}

@@ -28,7 +28,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
@@ -217,75 +216,6 @@ func (b *Bus) Queued(ctx context.Context, sequences []uint64) ([]bool, error) {
 		queued[i] = err == nil
 	}
 	return queued, nil
-}
-
-// TaskFinished is the event and the audit record for the end of a task. Consumers
-// may receive duplicates with the same Event. Producers of submissions may
-// subscribe to it, so it contains no user and no address.
-type TaskFinished struct {
-	Event       string                  `json:"event"` // "<task>/finished"
-	Task        procfleet.TaskID        `json:"task"`
-	State       procfleet.TaskState     `json:"state"`
-	Counts      map[procfleet.State]int `json:"counts"`
-	CreatedAt   time.Time               `json:"created_at"`
-	FinishedAt  time.Time               `json:"finished_at,omitzero"`
-	Dialect     string                  `json:"dialect,omitempty"`
-	Application string                  `json:"application,omitempty"`
-	Business    string                  `json:"business,omitempty"`
-	// Actions and Items are absent in events of older releases, which published
-	// a separate audit record.
-	Actions []procfleet.Action `json:"actions,omitempty"`
-	Items   int                `json:"items,omitempty"` // number of items, each one process on one host
-}
-
-// FinishedEvent returns the event for a finished or rejected task.
-func FinishedEvent(t procfleet.Task) TaskFinished {
-	return TaskFinished{
-		Event: string(t.ID) + "/finished", Task: t.ID, State: t.State, Counts: t.Counts,
-		CreatedAt: t.CreatedAt, FinishedAt: t.FinishedAt,
-		Dialect: t.Dialect, Application: t.Application, Business: t.Business,
-		Actions: t.Actions, Items: t.Items,
-	}
-}
-
-// record returns the audit record in the event, or false for the event of an
-// older release, which published a separate record.
-func (e *TaskFinished) record() (audit.Record, bool) {
-	return audit.Record{
-		ID: e.Event, Event: audit.Finished, At: e.FinishedAt,
-		Call: e.Dialect, Application: e.Application, Business: e.Business,
-		Task: e.Task, Actions: e.Actions, Items: e.Items,
-		State: e.State, Counts: audit.NonZero(e.Counts), AcceptedAt: e.CreatedAt,
-	}, e.Items > 0
-}
-
-// PublishFinished publishes the event asynchronously. The caller must call wait
-// once; it blocks until the stream acknowledges, and returns any error.
-func (b *Bus) PublishFinished(ctx context.Context, e *TaskFinished) (wait func() error) {
-	fail := func(err error) error {
-		if err == nil {
-			return nil
-		}
-		return publishError("publish event "+e.Event, err)
-	}
-	data, err := json.Marshal(e)
-	if err != nil {
-		return func() error { return fail(err) }
-	}
-	msg := &nats.Msg{Subject: SubjectFinished, Data: data, Header: nats.Header{}}
-	// The id differs from that of older releases, which published the audit record
-	// separately: if such a worker died between event and record, the stream would
-	// drop this event as a duplicate.
-	msg.Header.Set(jetstream.MsgIDHeader, e.Event+"/record")
-	tracecontext.Inject(ctx, msg.Header)
-	future, err := b.js.PublishMsgAsync(msg)
-	if err != nil {
-		return func() error { return fail(err) }
-	}
-	return func() error {
-		_, err := b.acknowledged(ctx, future)
-		return fail(err)
-	}
 }
 
 // DeliverConsumer returns the consumer of the chunk references in a lane.

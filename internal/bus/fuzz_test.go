@@ -21,11 +21,15 @@ func FuzzDecodeHostEvent(f *testing.F) {
 	})
 }
 
-func FuzzRecordOfEnd(f *testing.F) {
-	f.Add([]byte(`{"event":"a/finished","task":"a","state":"finished","counts":{"succeeded":1},"items":1}`))
-	f.Add([]byte(`{"event":"a/finished","items":0}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if record := recordOfEnd(data); record != nil && !json.Valid(record) {
+func FuzzRecordOfEvent(f *testing.F) {
+	f.Add(SubjectFinished, []byte(`{"event":"a/finished","task":"a","state":"finished","counts":{"succeeded":1},"items":1}`))
+	f.Add(SubjectFinished, []byte(`{"event":"a/finished","items":0}`))
+	f.Add(taskPrefix+"held", []byte(`{"event":"a/2","number":2,"task":"a","kind":"held","hold":"budget","stage":1}`))
+	f.Fuzz(func(t *testing.T, subject string, data []byte) {
+		if subject == subjectAccepted || subject == subjectRejected {
+			return // such an event is the record
+		}
+		if record := recordOfEvent(subject, data); record != nil && !json.Valid(record) {
 			t.Errorf("record %q", record)
 		}
 	})

@@ -21,10 +21,10 @@ func (b *Bus) Hold(id procfleet.TaskID) error {
 	return nil
 }
 
-// FollowHolds calls held for every hint of [Bus.Hold], one at a time. The caller must
-// call stop once.
-func (b *Bus) FollowHolds(held func(procfleet.TaskID)) (stop func(), err error) {
-	sub, err := b.js.Conn().Subscribe(holdSubject, func(msg *nats.Msg) { held(procfleet.TaskID(msg.Data)) })
+// FollowHolds calls held for every hint of [Bus.Hold], one at a time. With a group, only one
+// member of the group receives a hint. The caller must call stop once.
+func (b *Bus) FollowHolds(group string, held func(procfleet.TaskID)) (stop func(), err error) {
+	sub, err := b.js.Conn().QueueSubscribe(holdSubject, group, func(msg *nats.Msg) { held(procfleet.TaskID(msg.Data)) })
 	if err != nil {
 		return nil, fmt.Errorf("follow pauses of tasks: %w", err)
 	}

@@ -19,7 +19,7 @@ func TestEveryWorkerReceivesTheHintOfAPause(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop, err := bus.New(js).FollowHolds(func(id procfleet.TaskID) { held <- id })
+		stop, err := bus.New(js).FollowHolds("", func(id procfleet.TaskID) { held <- id })
 		if err != nil {
 			t.Fatal(err)
 		}

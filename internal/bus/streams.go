@@ -111,7 +111,7 @@ func streams() []jetstream.StreamConfig {
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 		Duplicates: opsDuplicates,
 	}, {
-		Name: StreamEvents, Subjects: []string{"procfleet.task.>"}, MaxBytes: eventsBytes,
+		Name: StreamEvents, Subjects: []string{tasksAll}, MaxBytes: eventsBytes,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: auditAge, // retained as long as the audit log
 		Duplicates: opsDuplicates,
 	}, {

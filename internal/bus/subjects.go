@@ -10,9 +10,6 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// SubjectFinished is the subject of [TaskFinished] events.
-const SubjectFinished = "procfleet.task.finished"
-
 // hintSubject returns the subject of the hints about a task, which no stream captures.
 //
 //	procfleet.progress.1795239322123456

@@ -85,8 +85,8 @@ func TestAWorkerKilledBeforeTheCallbackIsAnsweredPublishesNoSecondEvent(t *testi
 	if n, _, err := published.Pending(); err != nil || n != 1 {
 		t.Errorf("the event was published %d times (%v), want once", n, err)
 	}
-	if events := stored(t, js, "PROCFLEET_EVENTS"); len(events) != 1 || events[id+"/finished "+id] != 1 {
-		t.Errorf("PROCFLEET_EVENTS has %v, want one event of %s", events, id)
+	if events := stored(t, js, "PROCFLEET_EVENTS"); len(events) != 2 || events["accepted "+id] != 1 || events[id+"/finished "+id] != 1 {
+		t.Errorf("PROCFLEET_EVENTS has %v, want two events of %s", events, id)
 	}
 	if end := c.wait(id); end.Counts["succeeded"] != 3 {
 		t.Errorf("task %s: %v", id, end.Counts)

@@ -128,6 +128,7 @@ func TestACancelOfHostsOfAPausedTask(t *testing.T) {
 			t.Errorf("not canceled: %s %q, %d starts", r.State, r.Message, p.starts())
 		}
 	}
+	f.wantEvents(id, "1 accepted", "2 held operator", "3 items_cancelled drain", "4 resumed operator", "5 finished")
 }
 
 func TestACancelInterruptsTheCommandOfOneHost(t *testing.T) {

@@ -190,19 +190,19 @@ func TestAFullAuditStreamRejectsCallers(t *testing.T) {
 	worker := f.worker("", "--audit-required")
 	f.simulate(20, "0s")
 	f.waitListed(c, 20) // a starting role restores the configuration of the stream
-	js := f.shrink("PROCFLEET_AUDIT", 4<<10)
+	js := f.shrink("PROCFLEET_EVENTS", 4<<10)
 	worker.Freeze(t)
 	var accepted []string
 	for len(accepted) < 20 { // the stream drops the oldest records, and callers are accepted
 		accepted = append(accepted, c.submit(simulated(20)))
 	}
-	if n := messages(t, js, "PROCFLEET_AUDIT"); n == 0 || n >= 20 {
+	if n := messages(t, js, "PROCFLEET_EVENTS"); n == 0 || n >= 20 {
 		t.Errorf("%d records in 4 KiB", n)
 	}
-	f.tune("PROCFLEET_AUDIT", func(cfg *jetstream.StreamConfig) { cfg.MaxBytes = 1 << 20 })
+	f.tune("PROCFLEET_EVENTS", func(cfg *jetstream.StreamConfig) { cfg.MaxBytes = 1 << 20 })
 	last := c.submit(simulated(20))
 	accepted = append(accepted, last)
-	_, room := f.full("PROCFLEET_AUDIT")
+	_, room := f.full("PROCFLEET_EVENTS")
 	worker.Signal(syscall.SIGCONT)
 
 	everyAPI(func(d *apiFamily) {
@@ -229,7 +229,7 @@ func TestAFullAuditStreamRejectsCallers(t *testing.T) {
 	for _, id := range accepted {
 		testenv.Eventually(t, finishTimeout, func() bool { return stored(t, js, "PROCFLEET_EVENTS")[id+"/finished "+id] > 0 }, "the end of "+id+" is recorded")
 	}
-	records, ends := stored(t, js, "PROCFLEET_AUDIT"), stored(t, js, "PROCFLEET_EVENTS")
+	records, ends := stored(t, js, "PROCFLEET_EVENTS"), stored(t, js, "PROCFLEET_EVENTS")
 	if records["accepted "+last] != 1 || ends[last+"/finished "+last] != 1 {
 		t.Errorf("records %v, ends %v", records, ends)
 	}

@@ -21,18 +21,20 @@ func (c *client) setWindows(windows ...map[string]any) {
 }
 
 // TestARolloutWaitsForItsMaintenanceWindow closes the window of a rollout at its canary. No worker
-// releases another host until the window opens, and other operations are refused until then.
+// releases another host until the window opens, and other operations are refused until then. The
+// worker that would publish the first hold dies before that; each transition must be published
+// once, in its order.
 func TestARolloutWaitsForItsMaintenanceWindow(t *testing.T) {
 	t.Parallel()
 	const hosts = 4
 	f := newFleet(t, hosts)
 	_, c := f.dispatcher("")
-	before := f.worker("")
+	before := f.worker("worker.before-transition")
 	f.waitListed(c, hosts)
 	all := f.procs.grid(f.hosts(hosts), 1, "windowed")
 	id := c.submit(gradual(all, map[string]any{"ramp": []string{"1"}, "stage": map[string]any{"gates": []string{"manual"}}}))
 	c.waitHeld(id, "approval")
-	before.Kill()
+	before.Wait(t, finishTimeout)
 	c.setWindows(map[string]any{"name": "sale", "effect": "deny"})
 	if status := c.approve(id, 1); status != http.StatusOK {
 		t.Fatalf("approval: %d", status)
@@ -58,4 +60,5 @@ func TestARolloutWaitsForItsMaintenanceWindow(t *testing.T) {
 	testenv.Eventually(t, finishTimeout, func() bool { return c.rollout(id).Released == hosts }, "the rollout goes on when the window is open")
 	c.wait(id)
 	f.verifyStarted(c, id, all)
+	f.wantEvents(id, "1 accepted", "2 held approval", "3 approved ", "4 held window", "5 resumed window", "6 finished")
 }

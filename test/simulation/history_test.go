@@ -248,7 +248,7 @@ var points = map[check.Kind][]string{
 	check.Worker: {
 		release.PointGranted, release.PointRegistered,
 		deliver.PointBegun, deliver.PointRequested, deliver.PointBeforeDone, deliver.PointAfterDone,
-		collect.PointCollecting, collect.PointCollected, notify.PointBeforeNotify,
+		collect.PointCollecting, collect.PointCollected, notify.PointBeforeNotify, notify.PointBeforeTransition,
 	},
 	check.Agent: {
 		agent.CrashReceived, operate.CrashBeforeExec, operate.CrashAfterSpawn, operate.CrashBeforeDone, operate.CrashAfterDone,

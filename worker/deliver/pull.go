@@ -24,7 +24,7 @@ func (d *Deliverer) Run(ctx, work context.Context) {
 	defer end()
 	services.Go(func() { d.acks.run(over) })
 	services.Go(func() { d.recordReconnects(over) })
-	if stop, err := d.cfg.Bus.FollowHolds(d.holds.hold); err != nil {
+	if stop, err := d.cfg.Bus.FollowHolds("", d.holds.hold); err != nil {
 		d.log.WithError(err).Warn("hints of paused tasks not received")
 	} else {
 		defer stop()

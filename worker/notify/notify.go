@@ -1,5 +1,5 @@
-// Package notify sends the completion notifications of tasks: first an event, then a
-// callback if the task has one and its receiver is allowed.
+// Package notify publishes the events of tasks: their transitions in order, then their end. It
+// then calls the callback of an ended task that has one, if its receiver is allowed.
 package notify
 
 import (
@@ -25,6 +25,7 @@ import (
 // Store has the calls to a task store that this package uses.
 type Store interface {
 	storecall.TaskReader
+	taskstore.TransitionLog
 	Published(ctx context.Context, id procfleet.TaskID) error
 	Notified(ctx context.Context, ids ...procfleet.TaskID) error
 	Settle(ctx context.Context, visits ...taskstore.Visit) error
@@ -33,6 +34,10 @@ type Store interface {
 // PointBeforeNotify is the point at which [Config].Reached is called: a task has ended
 // and its event is not published.
 const PointBeforeNotify = "worker.before-notify"
+
+// PointBeforeTransition is such a point: the next transition of a task is stored, and its event
+// is not published.
+const PointBeforeTransition = "worker.before-transition"
 
 // Config holds the dependencies and settings of a [Notifier].
 type Config struct {
@@ -53,9 +58,9 @@ type Config struct {
 	Log                                       logrus.FieldLogger
 }
 
-// Notifier publishes the event of a task's end and then makes its callback, and records
-// both in the store. A failed notification stays pending in the store and the sweep
-// retries it: at least once, with the same event id in every attempt.
+// Notifier publishes the events of a task's transitions and of its end, then makes its
+// callback, and records all in the store. What failed stays pending in the store and the
+// sweep retries it: at least once, with the same event id in every attempt.
 type Notifier struct {
 	cfg       Config
 	http      *http.Client
@@ -103,7 +108,7 @@ func (n *Notifier) Close() {
 	n.http.CloseIdleConnections()
 }
 
-// Soon queues the notification of a task's end, unless it is queued already or the
+// Soon queues the notification of a task's transitions and its end, unless it is queued already or the
 // queue is full. It does not block.
 func (n *Notifier) Soon(id procfleet.TaskID) {
 	n.mu.Lock()
@@ -165,7 +170,7 @@ func (n *Notifier) notifyQueued(ctx context.Context, ids []procfleet.TaskID) {
 	}
 	tasks, err := storecall.ReadTasks(ctx, n.cfg.Store, n.cfg.Log, ids)
 	if err != nil {
-		n.cfg.Log.WithError(err).WithField("tasks", len(ids)).Warn("completion notifications pending")
+		n.cfg.Log.WithError(err).WithField("tasks", len(ids)).Warn("events of tasks pending")
 		return
 	}
 	n.notify(ctx, tasks)
@@ -180,14 +185,18 @@ type completion struct {
 	err  error
 }
 
-// notify sends the pending notifications of tasks that ended, and removes ended tasks
-// without one from the sweep index. It publishes all events before it waits for the
-// first acknowledgement. It skips tasks that are open, which a fail-over of the store
-// can cause; the sweep handles them.
+// notify publishes the pending transitions of tasks, sends the pending notifications of those
+// that ended, and removes ended tasks without one from the sweep index. It publishes all events
+// of ends before it waits for the first acknowledgement.
 func (n *Notifier) notify(ctx context.Context, tasks []procfleet.Task) {
 	var ends []*completion
 	for i := range tasks {
-		switch task := &tasks[i]; {
+		task := &tasks[i]
+		if err := n.publishTransitions(ctx, task); err != nil {
+			n.cfg.Log.WithError(err).WithField("task", task.ID).Warn("events of tasks pending")
+			continue
+		}
+		switch {
 		case !task.State.Done():
 		case task.NotifyPending:
 			ends = append(ends, n.publish(ctx, task))
@@ -199,7 +208,7 @@ func (n *Notifier) notify(ctx context.Context, tasks []procfleet.Task) {
 	}
 	for _, e := range ends {
 		if e.err = e.wait(); e.err == nil {
-			e.wait = n.cfg.Audit.KeepEnd(e.ctx, e.task)
+			e.wait = n.cfg.Audit.KeepEvent(e.ctx, audit.OfEnd(e.task))
 		}
 	}
 	var sent []*completion
@@ -218,6 +227,35 @@ func (n *Notifier) notify(ctx context.Context, tasks []procfleet.Task) {
 		}
 		tracecontext.End(e.span, e.err)
 	}
+}
+
+// publishTransitions publishes the transitions of a task that are not recorded as published.
+// Several workers may do that for one task: the stream has each transition after the one
+// before it in any case, because each worker waits for the acknowledgement of that.
+func (n *Notifier) publishTransitions(ctx context.Context, task *procfleet.Task) error {
+	if task.TransitionsSent >= task.Transitions {
+		return nil
+	}
+	if task.TransitionsSent == 0 && !task.Dispatched { // its dispatcher may have died before it recorded the acceptance
+		if err := n.cfg.Audit.Keep(ctx, audit.OfTask(audit.Accepted, task)); err != nil {
+			return err
+		}
+	}
+	list, err := n.cfg.Store.Transitions(ctx, task.ID, task.TransitionsSent, task.Transitions)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		n.cfg.Reached(PointBeforeTransition)
+		event := bus.TransitionEvent(task, task.TransitionsSent+i+1, &list[i])
+		if err := n.cfg.Bus.PublishTransition(ctx, &event); err != nil {
+			return err
+		}
+		if err := n.cfg.Audit.KeepEvent(ctx, event.Record())(); err != nil {
+			return err
+		}
+	}
+	return n.cfg.Store.TransitionsSent(ctx, task.ID, task.Transitions)
 }
 
 func (n *Notifier) publish(ctx context.Context, task *procfleet.Task) *completion {

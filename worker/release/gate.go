@@ -34,9 +34,11 @@ func (r *Releaser) judge(ctx context.Context, task *procfleet.Task) (passed bool
 		return false, nil // the sweep judges it again
 	}
 	hold := v.hold(&p.Plan)
-	if _, err := r.cfg.Store.JudgeStage(ctx, task.ID, p.Stage, hold); err != nil {
+	judged, err := r.cfg.Store.JudgeStage(ctx, task.ID, p.Stage, hold)
+	if err != nil {
 		return false, fmt.Errorf("judge stage %d: %w", p.Stage+1, err)
 	}
+	*task = judged
 	return hold.Kind == "", nil
 }
 

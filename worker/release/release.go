@@ -60,7 +60,9 @@ type Config struct {
 	Store     Store
 	Registrar Registrar
 	Audit     *audit.Log // nil records nothing
-	Log       logrus.FieldLogger
+	// Changed is called with rollouts that have unpublished transitions. It must not block.
+	Changed func(id procfleet.TaskID)
+	Log     logrus.FieldLogger
 }
 
 // Releaser moves rollouts on. It is safe for concurrent use.
@@ -150,15 +152,19 @@ func (r *Releaser) advance(ctx context.Context, id procfleet.TaskID) error {
 
 // Advance moves a rollout on, and registers and publishes what the store has released. If
 // all is true, the effect includes the open items of earlier grants.
-func (r *Releaser) Advance(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error) {
+func (r *Releaser) Advance(ctx context.Context, id procfleet.TaskID, all bool) (a taskstore.Advanced, err error) {
 	closed, err := r.closed(ctx, id)
-	if err != nil {
-		return taskstore.Advanced{}, err
-	}
-	a, err := r.cfg.Store.AdvanceRollout(ctx, id, taskstore.Advance{All: all, Closed: closed})
 	if err != nil {
 		return a, err
 	}
+	if a, err = r.cfg.Store.AdvanceRollout(ctx, id, taskstore.Advance{All: all, Closed: closed}); err != nil {
+		return a, err
+	}
+	defer func() {
+		if a.Task.Transitions > a.Task.TransitionsSent {
+			r.cfg.Changed(id)
+		}
+	}()
 	var released []taskstore.GrantedItems
 	for _, g := range a.Items {
 		if g.New && g.Pending > 0 {

@@ -103,6 +103,9 @@ func (sh *shard) decide(p *plan, visit taskstore.Visit, task *procfleet.Task) {
 		sh.decideDone(p, visit, task)
 		return
 	}
+	if task.Transitions > task.TransitionsSent {
+		p.notify = append(p.notify, id)
+	}
 	now := sh.cfg.Clock.Now()
 	deadline := sh.deadline(task, now)
 	if late := now.Sub(deadline); late > 0 {
