@@ -154,6 +154,7 @@ type (
 	Operation        = v1.Operation
 	Task             = v1.Task
 	TaskControl      = v1.TaskControl
+	TaskEvent        = v1.TaskEvent
 	TaskCancel       = v1.TaskCancel
 	TaskResume       = v1.TaskResume
 	TaskApproval     = v1.TaskApproval

@@ -154,9 +154,9 @@ func (w *watch) stream(ctx context.Context) (received bool, err error) {
 func (w *watch) read(ctx context.Context, server address) (received bool, err error) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &stream{watchdog: time.AfterFunc(firstDataTimeout, func() { cancel(errSilent) })}
+	s := &stream{watchdog: time.AfterFunc(firstDataTimeout, func() { cancel(errSilent) }), resumed: w.lastEvent != ""}
 	defer s.watchdog.Stop()
-	if err := s.open(ctx, bounded, w, server); err != nil {
+	if err := s.open(ctx, bounded, w.c, server, taskPath(w.id)+"/events", w.lastEvent); err != nil {
 		return false, err
 	}
 	defer s.body.Close()
@@ -220,18 +220,19 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *stream) open(ctx, bounded context.Context, w *watch, server address) error {
-	req, err := w.c.newRequest(bounded, server, get(taskPath(w.id)+"/events"))
+// open requests the events of a path after the last one, "" for none.
+func (s *stream) open(ctx, bounded context.Context, c *Client, server address, path, last string) error {
+	req, err := c.newRequest(bounded, server, get(path))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", eventStream)
 	req.Header.Set("Accept-Encoding", "identity") // a compressing proxy would buffer events
 	req.Header.Set("Cache-Control", "no-cache")
-	if s.resumed = w.lastEvent != ""; s.resumed {
-		req.Header.Set("Last-Event-ID", w.lastEvent)
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
 	}
-	resp, err := w.c.streams.Do(req)
+	resp, err := c.streams.Do(req)
 	if err != nil {
 		return noAnswer(ctx, bounded, server, err)
 	}

@@ -75,6 +75,9 @@ type Config struct {
 	// Events, if set, reads the events that agents publish; without it the endpoint for
 	// events returns an error.
 	Events HostEvents
+	// TaskFeed, if set, reads the events of tasks; without it the endpoint for them returns
+	// status 503.
+	TaskFeed TaskFeed
 	// AuditLog, if set, reads the audit log; without it the endpoint for the audit log returns
 	// an error.
 	AuditLog AuditLog

@@ -28,6 +28,7 @@ func endpoints() []endpoint {
 		writes("", (*exchange).decodeSubmission, (*exchange).authorizeSubmission, (*exchange).accept),
 		writes(apps.Reading, (*exchange).decodeOutcomes, (*exchange).readableTask, (*exchange).outcomes),
 		writes(apps.Reading, (*exchange).decodeWatch, (*exchange).joinWatch, (*exchange).watch),
+		writes(apps.Reading, (*exchange).decodeFeed, (*exchange).feedOf, (*exchange).followTasks),
 		replies(apps.Reading, (*exchange).readableTask, (*exchange).showTask),
 		replies("", (*exchange).controllableTask, (*exchange).controlTask),
 		replies(apps.Reading, (*exchange).visibleTasks, (*exchange).listTasks),

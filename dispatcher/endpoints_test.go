@@ -47,6 +47,7 @@ var endpointRequests = map[reflect.Type]endpointRequest{
 	reflect.TypeFor[dialect.Accept]():          {http.MethodPost, "/v1/tasks", nativeBody("0:10.0.0.1"), forbidden, false},
 	reflect.TypeFor[dialect.Outcomes]():        {http.MethodPost, resultPath, `{"task_id":"TASK"}`, hidden, true},
 	reflect.TypeFor[dialect.Watch]():           {http.MethodGet, "/v1/tasks/TASK/events", "", hidden, false},
+	reflect.TypeFor[dialect.FollowTasks]():     {http.MethodGet, "/v1/tasks/events", "", allowed, false},
 	reflect.TypeFor[dialect.ShowTask]():        {http.MethodGet, "/v1/tasks/TASK", "", hidden, false},
 	reflect.TypeFor[dialect.ControlTask]():     {http.MethodPost, "/v1/tasks/OPEN/pause", `{"reason":"maintenance"}`, hidden, false},
 	reflect.TypeFor[dialect.ListTasks]():       {http.MethodGet, "/v1/tasks", "", allowed, false},
@@ -152,6 +153,7 @@ func addElsewhere(t *testing.T, appsFile string) {
 func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
 	t.Helper()
 	cfg := guarded(t)
+	cfg.TaskFeed = noTaskEvents{}
 	cfg.Events, cfg.AuditLog, cfg.Outputs = noEvents{}, &fakeAuditLog{}, oneLine{}
 	addElsewhere(t, cfg.AppsFile)
 	dialects := dialect.All()

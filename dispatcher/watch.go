@@ -45,6 +45,7 @@ type watches struct {
 
 	mu       sync.Mutex
 	watchers int
+	feeds    int                 // streams of the events of all tasks
 	topics   map[topicKey]*topic // running topics
 	running  sync.WaitGroup      // counts the goroutines of topics
 }
@@ -169,6 +170,32 @@ func (h *watches) stop() {
 
 // wait returns when all topics have ended after stop.
 func (h *watches) wait() { h.running.Wait() }
+
+// enterFeed admits a stream of the events of all tasks, which ends with h.life. It is not in
+// running: its reader ends as soon as life does.
+func (h *watches) enterFeed() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.life.Err() != nil {
+		return errStopping
+	}
+	if h.feeds >= maxFeeds {
+		return &dialect.Error{
+			Kind: dialect.Unavailable, RetryAfter: retryFull,
+			Problem: fmt.Sprintf("%d streams of the events of all tasks are the limit of this dispatcher; try again later", maxFeeds),
+		}
+	}
+	h.feeds++
+	h.metrics.watchers.Add(context.Background(), 1)
+	return nil
+}
+
+func (h *watches) leaveFeed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.feeds--
+	h.metrics.watchers.Add(context.Background(), -1)
+}
 
 // pause waits for d and returns true; it returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {

@@ -111,9 +111,7 @@ func (s *stream) run(ctx context.Context, t *topic) error {
 	if err := s.send(streamBegin, nil); err != nil {
 		return err
 	}
-	// A write to a slow reader must not delay the shutdown of the dispatcher.
-	cancelDeadline := context.AfterFunc(t.hub.life, func() { _ = s.control.SetWriteDeadline(time.Now().Add(lastWrite)) })
-	defer cancelDeadline()
+	defer s.endWith(t.hub.life)()
 	keepAlive := time.NewTicker(t.hub.timing.keepAlive)
 	defer keepAlive.Stop()
 	for {
@@ -142,6 +140,12 @@ func (s *stream) run(ctx context.Context, t *topic) error {
 			return nil
 		}
 	}
+}
+
+// endWith bounds the write that is in progress when the dispatcher stops: a slow reader must not
+// delay that. The caller calls stop.
+func (s *stream) endWith(life context.Context) (stop func() bool) {
+	return context.AfterFunc(life, func() { _ = s.control.SetWriteDeadline(time.Now().Add(lastWrite)) })
 }
 
 func (s *stream) name(e *event) string {

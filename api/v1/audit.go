@@ -10,7 +10,8 @@ import (
 type AuditRecord struct {
 	ID string `json:"id"` // the same in every duplicate of the record
 	// Event is "accepted" for a task, "change" for other changes, "refused" for a call that
-	// was rejected or failed, and "finished" for the end of a task.
+	// was rejected or failed, "transition" for a hold, its end, a stage or a cancel of a task, and
+	// "finished" for the end of a task.
 	Event string    `json:"event"`
 	At    time.Time `json:"at"`
 
@@ -36,6 +37,7 @@ type AuditRecord struct {
 	Field   string `json:"field,omitempty"`
 	Repeats int    `json:"repeats,omitempty"` // further refusals like this one
 
+	Number     int                 `json:"number,omitempty"` // of a transition or an end: see [TaskEvent]
 	State      procfleet.TaskState `json:"state,omitempty"`
 	Counts     procfleet.Counts    `json:"counts,omitempty"` // items by state, without zeros
 	AcceptedAt time.Time           `json:"accepted_at,omitzero"`

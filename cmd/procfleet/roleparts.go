@@ -84,7 +84,7 @@ func (r *roleParts) newDispatcher(cfg dispatcher.Config, f *httpFlags) (_ *dispa
 	cfg.Timeouts.Drain = r.drain
 	cfg.Log, cfg.Meter, cfg.Metrics = r.process.Log, r.process.Metrics.Meter("dispatcher"), r.process.Metrics.Handler()
 	cfg.Tracer = r.traces.Tracer("dispatcher")
-	cfg.Hints, cfg.Agents, cfg.Events, cfg.AuditLog, cfg.Outputs, cfg.Audit = r.bus, r.bus, r.bus, r.bus, r.bus, r.audits
+	cfg.Hints, cfg.Agents, cfg.Events, cfg.TaskFeed, cfg.AuditLog, cfg.Outputs, cfg.Audit = r.bus, r.bus, r.bus, r.bus, r.bus, r.bus, r.audits
 	cfg.Ready, cfg.Reached = r.process.Ready, crashpoint.FromEnv()
 	store, err := stores.Instrument(r.store, "dispatcher", cfg.Meter, cfg.Tracer)
 	if err != nil {

@@ -24,7 +24,7 @@ func newTask() *cobra.Command {
 	}
 	var f taskFlags
 	f.register(cmd.PersistentFlags())
-	cmd.AddCommand(newTaskGet(&f), newTaskShow(&f), newTaskList(&f.serverFlags), newTaskResults(&f), newTaskWatch(&f), newTaskPause(&f), newTaskResume(&f), newTaskApprove(&f), newTaskCancel(&f), newTaskRetry(&f), newTaskUndo(&f))
+	cmd.AddCommand(newTaskGet(&f), newTaskShow(&f), newTaskList(&f.serverFlags), newTaskResults(&f), newTaskWatch(&f), newTaskFollow(&f.serverFlags), newTaskPause(&f), newTaskResume(&f), newTaskApprove(&f), newTaskCancel(&f), newTaskRetry(&f), newTaskUndo(&f))
 	return cmd
 }
 

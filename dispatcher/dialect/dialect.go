@@ -175,6 +175,17 @@ type WatchedTask struct {
 	LastEventID string
 }
 
+// FollowTasks is the endpoint that streams the events of all tasks as server-sent events. Encode
+// returns the data of one event; the dispatcher ignores its status.
+type FollowTasks = Codec[TaskFeed, v1.TaskEvent]
+
+// TaskFeed requests the events of tasks after a position.
+type TaskFeed struct {
+	After    *uint64 // nil: only events from now on
+	Business string  // "": of all businesses
+	Task     procfleet.TaskID
+}
+
 // ListTasks is the endpoint that returns a page of tasks, newest first.
 type ListTasks = Codec[TaskPage, Tasks]
 

@@ -428,6 +428,8 @@ func refusal(t *testing.T, call Call, r *Request) error {
 		_, err = use.Decode(r)
 	case Watch:
 		_, err = use.Decode(r)
+	case FollowTasks:
+		_, err = use.Decode(r)
 	case ListTasks:
 		_, err = use.Decode(r)
 	case ListResults:

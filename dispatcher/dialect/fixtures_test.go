@@ -282,6 +282,11 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		f.read(t, "tasks.json", &tasks)
 		decoded, err = use.Decode(r)
 		return decoded, use.Encode(&tasks[0]), err
+	case FollowTasks:
+		var event v1.TaskEvent
+		f.read(t, "event.json", &event)
+		q, err := use.Decode(r)
+		return q, use.Encode(&q, event, testRequestID), err
 	case ControlTask:
 		q, err := use.Decode(r)
 		if q.Planned {

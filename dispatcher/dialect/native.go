@@ -31,6 +31,7 @@ func native() Dialect {
 			{Name: "native.cancel", Paths: []string{"/v1/tasks/{id}/cancel"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskCancel](decodeTaskCancel), nativeControlled}},
 			{Name: "native.retry", Paths: []string{"/v1/tasks/{id}/retry"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskRetry](decodeTaskRetry, "plan"), nativeControlled}},
 			{Name: "native.undo", Paths: []string{"/v1/tasks/{id}/undo"}, Methods: post, Endpoint: ControlTask{strictly[v1.TaskUndo](decodeTaskUndo), nativeControlled}},
+			{Name: "native.task_events", Paths: []string{"/v1/tasks/events"}, Methods: get, Endpoint: FollowTasks{strictly[noBody](decodeTaskFeed, "last_event_id", "business", "task"), nativeTaskEvent}},
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Endpoint: Watch{strictly[noBody](decodeNativeWatch, "last_event_id"), nativeEvent}},
 			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Endpoint: ListResults{strictly[noBody](decodeResultPage, "limit", "state", "cursor"), nativeResults}},
 			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Endpoint: ListHosts{strictly[noBody](decodeHostPage, append([]string{"limit", "after", "processes", "business", "module", "missing"}, hostFilters...)...), nativeHosts}},

@@ -147,7 +147,7 @@ func nativeFleet(_ *FleetPage, found FleetProcesses, _ string) Reply {
 	return ok(page)
 }
 
-var auditEvents = []string{"accepted", "change", "refused", "finished"}
+var auditEvents = []string{"accepted", "change", "refused", "transition", "finished"}
 
 func decodeAuditQuery(r *Request) (AuditQuery, error) {
 	from := queryReader{Request: r}

@@ -3,6 +3,7 @@ package dialect
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
@@ -17,6 +18,26 @@ func decodeNativeWatch(r *Request) (WatchedTask, error) {
 	id, err := decodeNativeTaskID(r)
 	return WatchedTask{Task: id, LastEventID: cmp.Or(r.LastEventID, r.Query.Get("last_event_id"))}, err
 }
+
+func decodeTaskFeed(r *Request) (TaskFeed, error) {
+	f := TaskFeed{Business: r.Query.Get("business")}
+	if last := cmp.Or(r.LastEventID, r.Query.Get("last_event_id")); last != "" {
+		after, err := strconv.ParseUint(last, 10, 64)
+		if err != nil {
+			return f, &Error{Kind: InvalidField, Field: "last_event_id", Problem: "is not the id of an event"}
+		}
+		f.After = &after
+	}
+	if id := r.Query.Get("task"); id != "" {
+		var err error
+		if f.Task, err = procfleet.ParseTaskID(id); err != nil {
+			return f, &Error{Kind: InvalidField, Field: "task", Problem: err.Error()}
+		}
+	}
+	return f, nil
+}
+
+func nativeTaskEvent(_ *TaskFeed, e v1.TaskEvent, _ string) Reply { return ok(e) }
 
 func decodeResultPage(r *Request) (ResultPage, error) {
 	id, err := decodeNativeTaskID(r)

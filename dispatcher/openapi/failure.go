@@ -19,7 +19,7 @@ type failureKind struct {
 }
 
 // failureKinds are all failures that a call can have. It excludes unknown paths and
-// methods, which belong to no call, and expired submissions, which exist on NATS only.
+// methods, which belong to no call.
 var failureKinds = []failureKind{
 	{"malformed", "the body cannot be parsed", dialect.Error{Kind: dialect.Malformed, Problem: "unexpected end of JSON input"}, withBody},
 	{"bad_header", "X-Bkapi-Authorization is not JSON", dialect.Error{Kind: dialect.BadHeader, Problem: "Parameters error, request header X-Bkapi-Authorization is not a valid JSON format string"}, everyCall},
@@ -30,6 +30,7 @@ var failureKinds = []failureKind{
 	{"conflict", "the Idempotency-Key was used for another request", dialect.Error{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}, makesATask},
 	{"outside_window", "maintenance windows deny the operation now", dialect.Error{Kind: dialect.OutsideWindow, Problem: "2 of 20 hosts are outside of the maintenance windows of 2, 0:10.0.0.1 for example: window nights is closed until 2026-11-21T22:00:00Z"}, makesATask},
 	{"task_ended", "the task has ended, or has another `seq` than `if_seq`", dialect.Error{Kind: dialect.Conflict, Task: exampleTask, Problem: "the task is finished: only an open task can be controlled"}, usedFor[dialect.ControlTask]},
+	{"expired", "the events after `last_event_id` are no longer stored", dialect.Error{Kind: dialect.Expired, Field: "last_event_id", Problem: "the events after this one are no longer stored: list the tasks, then follow without last_event_id"}, usedFor[dialect.FollowTasks]},
 	{"no_module", "the topology has no such set and module", dialect.Error{Kind: dialect.NotFound, Field: "module", Problem: "there is no such set and module in the topology of the business"}, usedFor[dialect.EditTopology]},
 	{"other_version", "the topology has another version", dialect.Error{Kind: dialect.Conflict, Field: "version", Problem: "the topology has version 5 now, not 4: read it again"}, usedFor[dialect.SetTopology]},
 	{"no_process", "the catalog has no such process", dialect.Error{Kind: dialect.NotFound, Problem: "process 44: there is no such process in the business"}, aboutAProcess},

@@ -123,7 +123,7 @@ func read(t *testing.T, path string, into any) {
 // header returns the header of a response of the dispatcher.
 func header(operation *openapitest.Operation, status int) http.Header {
 	h := http.Header{"Content-Type": {"application/json; charset=utf-8"}, "X-Bkapi-Request-Id": {"x"}, "Location": {"/"}, "Www-Authenticate": {"x"}, "Etag": {`"1"`}}
-	if strings.HasPrefix(operation.ID, "native.events.") && status == http.StatusOK {
+	if streams(operation.Call) && status == http.StatusOK {
 		h.Set("Content-Type", "text/event-stream")
 	}
 	return h

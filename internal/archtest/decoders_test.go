@@ -107,6 +107,7 @@ var decoders = map[string]string{
 	"client.Client.attempt":               "client.FuzzAnswers",
 	"client.refusal":                      "client.FuzzAnswers",
 	"client.newEventReader":               "client.FuzzEvents",
+	"client.follower.stream":              "- data of an event that FuzzEvents reads, by encoding/json; any other content is an error",
 	"client.watch.handle":                 "client.FuzzAnswers", // the task of an event is the one of an answer
 
 	"dispatcher.delivery.accept":                 "dispatcher.FuzzSubmission",
@@ -120,7 +121,7 @@ var decoders = map[string]string{
 	"internal/bus.DecodeChunkRef":     "internal/bus.FuzzDecodeChunkRef",
 	"internal/bus.DecodeHostEvent":    "internal/bus.FuzzDecodeHostEvent",
 	"internal/bus.CheckReplySubject":  "internal/bus.FuzzCheckReplySubject",
-	"internal/bus.recordOfEvent":      "internal/bus.FuzzRecordOfEvent",
+	"internal/bus.readTaskEvent":      "internal/bus.FuzzRecordOfEvent",
 	"internal/bus.Submission.Context": "internal/tracecontext.FuzzExtract",
 
 	"internal/fleetkey.parseSignature": "internal/fleetkey.FuzzVerify",
@@ -156,6 +157,7 @@ var decoders = map[string]string{
 	"taskstore/redisstore.readHead":         "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readRelease":      "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readItemCancels":  "taskstore/redisstore.FuzzReadItemCancels",
+	"taskstore/redisstore.readTransition":   "taskstore/redisstore.FuzzReadTransition",
 	"taskstore/redisstore.readHold":         "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readLayout":       "taskstore/redisstore.FuzzReadTask",
 	"taskstore/redisstore.readEntry":        "taskstore/redisstore.FuzzReadPresence",

@@ -76,6 +76,9 @@ type Record struct {
 	// no records of their own.
 	Repeats int `json:"repeats,omitempty"`
 
+	// Number is that of the event of Transition or Finished among those of the task. The
+	// acceptance has the number 1.
+	Number     int                 `json:"number,omitempty"`
 	State      procfleet.TaskState `json:"state,omitempty"`
 	Counts     procfleet.Counts    `json:"counts,omitempty"` // items by state, without zeros
 	AcceptedAt time.Time           `json:"accepted_at,omitzero"`
@@ -94,7 +97,7 @@ func OfTask(event Event, t *procfleet.Task) Record {
 // OfEnd returns the record of the end of a task.
 func OfEnd(t *procfleet.Task) Record {
 	r := OfTask(Finished, t)
-	r.State, r.AcceptedAt = t.State, t.CreatedAt
+	r.Number, r.State, r.AcceptedAt = t.Transitions+2, t.State, t.CreatedAt
 	if !t.FinishedAt.IsZero() {
 		r.At = t.FinishedAt
 	}

@@ -133,27 +133,14 @@ func (b *Bus) readAudit(ctx context.Context, since time.Time, after AuditPositio
 
 // recordOfEvent returns the audit record in an event, or nil if there is none.
 func recordOfEvent(subject string, event []byte) []byte {
-	var record audit.Record
-	switch subject {
-	case subjectAccepted, subjectRejected:
+	if subject == subjectAccepted || subject == subjectRejected {
 		return event
-	case SubjectFinished:
-		var e TaskFinished
-		is := json.Unmarshal(event, &e) == nil
-		if is {
-			record, is = e.record()
-		}
-		if !is {
-			return nil
-		}
-	default:
-		var e TaskTransition
-		if json.Unmarshal(event, &e) != nil {
-			return nil
-		}
-		record = e.Record()
 	}
-	text, err := json.Marshal(&record)
+	e, is := readTaskEvent(subject, event)
+	if !is {
+		return nil
+	}
+	text, err := json.Marshal(&e.Record)
 	if err != nil {
 		return nil // cannot happen: every Record can be encoded
 	}

@@ -68,7 +68,7 @@ func (e *TaskFinished) record() (audit.Record, bool) {
 	return audit.Record{
 		ID: e.Event, Event: audit.Finished, At: e.FinishedAt,
 		Call: e.Dialect, Application: e.Application, Business: e.Business,
-		Task: e.Task, Actions: e.Actions, Items: e.Items,
+		Task: e.Task, Actions: e.Actions, Items: e.Items, Number: e.Number,
 		State: e.State, Counts: audit.NonZero(e.Counts), AcceptedAt: e.CreatedAt,
 	}, e.Items > 0
 }
@@ -131,7 +131,7 @@ func (e *TaskTransition) Record() audit.Record {
 	}
 	return audit.Record{
 		ID: e.Event, Event: audit.Transition, At: e.At, Call: e.Dialect, Application: e.Application, Business: e.Business,
-		Task: e.Task, Actions: e.Actions, Items: e.Items, Change: strings.Join(words, " "), Reason: e.Reason,
+		Task: e.Task, Actions: e.Actions, Items: e.Items, Number: e.Number, Change: strings.Join(words, " "), Reason: e.Reason,
 	}
 }
 

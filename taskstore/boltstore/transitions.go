@@ -14,7 +14,7 @@ func (t *tx) note(r *taskRecord, n procfleet.Transition) {
 	r.Seq++
 	n.At, n.Seq = t.Now, r.Seq
 	r.Noted = append(r.Noted, n)
-	r.Task.Transitions = len(r.Noted)
+	r.Transitions = len(r.Noted)
 }
 
 // Transitions returns some transitions of a task.
@@ -35,10 +35,10 @@ func (s *Store) Transitions(ctx context.Context, id procfleet.TaskID, after, upt
 func (s *Store) TransitionsSent(ctx context.Context, id procfleet.TaskID, upto int) error {
 	_, err := update(ctx, s, func(t *tx) (struct{}, error) {
 		r, err := t.task(id)
-		if err != nil || upto <= r.Task.TransitionsSent {
+		if err != nil || upto <= r.TransitionsSent {
 			return struct{}{}, err
 		}
-		r.Task.TransitionsSent = upto
+		r.TransitionsSent = upto
 		return struct{}{}, t.putTask(r)
 	})
 	return err

@@ -105,6 +105,17 @@ func FuzzReadItemCancels(f *testing.F) {
 	})
 }
 
+func FuzzReadTransition(f *testing.F) {
+	f.Add(`{"k":"held","t":"1790000000000000","q":2,"g":1,"h":"budget","r":"why"}`)
+	f.Add(`{"k":"cancelled","t":"x","q":1,"c":"drain"}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := readTransition(text)
+		if err == nil && n.At.Nanosecond()%1000 != 0 {
+			t.Errorf("%q is read as %+v", text, n)
+		}
+	})
+}
+
 func FuzzReadPresence(f *testing.F) {
 	now := time.UnixMicro(1_600_000_000_000_000)
 	packed := string(packAnnouncement(&taskstore.Announcement{Instance: "i", Version: "v", OS: "linux", Arch: "amd64", StartedAt: now}))

@@ -464,6 +464,7 @@ func nativeTaskRows() map[string]row {
 				s.t.Errorf("%s: %d %s", r, status, text)
 			}
 		},
+		"native.task_events": func(s *scene, r route) { s.followed(r) },
 		"native.results": func(s *scene, r route) {
 			var page struct{ Results []result }
 			s.nativeOf(r, nil, http.StatusOK, &page)
