@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -138,7 +139,10 @@ func (e *TaskTransition) Record() audit.Record {
 // PublishTransition publishes the event, and waits for its acknowledgement. Publish the
 // transitions of a task in their order, each after the one before it is acknowledged.
 func (b *Bus) PublishTransition(ctx context.Context, e *TaskTransition) error {
-	return b.publishEvent(ctx, taskPrefix+string(e.Kind), e.Event, e.Event, e)()
+	// A fail-over of the store may lose a transition whose event is published. The next one
+	// then has its number, and the stream must not drop it as a duplicate.
+	id := fmt.Sprintf("%s/%d", e.Event, e.At.UnixMicro())
+	return b.publishEvent(ctx, taskPrefix+string(e.Kind), e.Event, id, e)()
 }
 
 // publishEvent publishes an event with a name, for errors, and a message id asynchronously.

@@ -166,7 +166,7 @@ func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
 		Folder: fleet.MarkFolder, Marks: marks,
 		Deaths:  func() []check.Loss { return losses(t, f, (*fleet.Node).Deaths) },
 		Wipes:   func() []check.Loss { return losses(t, f, (*fleet.Node).Wipes) },
-		Publish: check.Publisher(connect(t, f, natsauth.Producer, f.Producer)), Events: check.FinishedEvents(connect(t, f, natsauth.Server, f.Server)),
+		Publish: check.Publisher(connect(t, f, natsauth.Producer, f.Producer)), Events: check.TaskEvents(connect(t, f, natsauth.Server, f.Server)),
 		Callbacks: net.JoinHostPort(f.Gateway(), "0"), Rollouts: true, Log: t.Logf,
 	})
 	if err != nil {

@@ -197,7 +197,7 @@ func (h *history) begin() error {
 	}
 	cfg := check.Config{
 		Transport: h.fleet, Absent: []procfleet.Host{absent}, Folder: "/load", Marks: h.fleet.marks.read,
-		Events: check.FinishedEvents(h.fleet.conn), Deaths: h.deaths.read, Run: "run", Seed: h.seed, Submitters: submitters,
+		Events: check.TaskEvents(h.fleet.conn), Deaths: h.deaths.read, Run: "run", Seed: h.seed, Submitters: submitters,
 		Pause: h.between(2*time.Second, 6*time.Second), Timeout: taskTimeout, Between: 2 * time.Second, Unexplained: true, Rollouts: true,
 	}
 	for _, n := range h.fleet.of(check.Dispatcher) {

@@ -76,8 +76,10 @@ func (c *callbacks) first(key string) int {
 	return len(c.seen)
 }
 
-// notificationBody is the body of a callback and of a finished event.
+// notificationBody is the body of a callback, and of an event of a task. The event of an
+// acceptance has no number here: it may be missing after a dispatcher was killed.
 type notificationBody struct {
+	Number   int                 `json:"number"`
 	Event    string              `json:"event"`
 	Task     procfleet.TaskID    `json:"task"`
 	State    procfleet.TaskState `json:"state"`

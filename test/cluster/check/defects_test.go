@@ -401,6 +401,8 @@ var defects = []struct {
 		w.Failovers = []Span{{at(20).From, at(50).From}}
 		w.TaskPolls[starting][1].Span, w.TaskPolls[starting][2].Span = at(107), at(108)
 	}},
+	{"an event of a transition is missing", RuleNumbered, func(w *world) { w.Numbers = map[procfleet.TaskID][]int{w.Events[0].Task: {2, 3, 2, 5}} }},
+	{"the end is published before a transition", RuleNumbered, func(w *world) { w.Numbers = map[procfleet.TaskID][]int{w.Events[0].Task: {3, 2}} }},
 	{"an end has no event", RuleNotified, func(w *world) { w.Events = w.Events[1:] }},
 	{"an end has no callback", RuleNotified, func(w *world) { w.Callbacks = w.Callbacks[2:] }},
 	{"a failed callback is not repeated", RuleNotified, func(w *world) { w.Callbacks = slices.Delete(w.Callbacks, 1, 2) }},
@@ -672,6 +674,9 @@ func TestPermittedHistoriesHaveNoViolation(t *testing.T) {
 			w.pause(starting, 1, 41)
 			w.TaskPolls[starting][1].Span, w.TaskPolls[starting][2].Span = at(140), at(141)
 			w.runsAt(starting, 90, 90)
+		},
+		"the events of a task are published again": func(w *world) {
+			w.Numbers = map[procfleet.TaskID][]int{w.Events[0].Task: {2, 3, 2, 3, 4, 4}}
 		},
 		"a callback comes twice": func(w *world) { w.Callbacks = append(w.Callbacks, w.Callbacks...) },
 		"a task that was taken back is notified as well": func(w *world) {

@@ -231,6 +231,8 @@ type History struct {
 	// Callbacks were received, and Events are in the broker. Nil Events were not
 	// read.
 	Callbacks, Events []Notification
+	// Numbers are those of the events of transitions and ends in the broker, in their order.
+	Numbers map[procfleet.TaskID][]int
 	// Deaths are the times at which every process of a host ended at once without a
 	// command, as in a power failure.
 	Deaths []Loss

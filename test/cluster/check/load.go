@@ -44,7 +44,7 @@ type Config struct {
 	// callbacks, such as "127.0.0.1:0". If it is empty, no submission requests a
 	// callback.
 	Callbacks string
-	// Events, if not nil, returns all finished events of the broker.
+	// Events, if not nil, returns all events of tasks of the broker, in their order.
 	Events func(ctx context.Context) ([][]byte, error)
 
 	// Run distinguishes this load's tasks and marks from those of other loads on

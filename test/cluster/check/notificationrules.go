@@ -34,6 +34,9 @@ func (j *judge) notifications() {
 			published[e.Task] = true
 		}
 	}
+	for task := range j.tasks {
+		j.checkNumbers(task)
+	}
 	for _, s := range j.h.Submissions {
 		polls := j.h.TaskPolls[s.Task]
 		if len(polls) == 0 || polls[len(polls)-1].Task.State != procfleet.TaskFinished {
@@ -45,6 +48,18 @@ func (j *judge) notifications() {
 		if s.Callback && !called[s.Task] {
 			j.broken(RuleNotified, s.Task, "finished, but no callback to %s was acknowledged", s.Key)
 		}
+	}
+}
+
+// checkNumbers checks the order in which the events of a task arrived first. The acceptance is
+// event 1.
+func (j *judge) checkNumbers(task procfleet.TaskID) {
+	last := 1
+	for _, n := range j.h.Numbers[task] {
+		if n > last+1 {
+			j.broken(RuleNumbered, task, "event %d follows event %d", n, last)
+		}
+		last = max(last, n)
 	}
 }
 

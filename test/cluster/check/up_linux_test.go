@@ -45,7 +45,7 @@ func TestKilledSystemLosesNothing(t *testing.T) {
 		Run: "up", Seed: 1, Most: 60, Pause: 20 * time.Millisecond,
 		Dispatchers: []string{u.url}, Hosts: []procfleet.Host{host}, Absent: []procfleet.Host{absent},
 		Folder: folder, Marks: func() ([]Mark, error) { return readMarks(host, folder) },
-		Publish: Publisher(bus), Events: FinishedEvents(bus), Callbacks: "127.0.0.1:0", Log: t.Logf,
+		Publish: Publisher(bus), Events: TaskEvents(bus), Callbacks: "127.0.0.1:0", Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)

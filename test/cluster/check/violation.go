@@ -35,6 +35,7 @@ const (
 	RuleNamed    Rule = "a response with an unknown outcome names the task"
 	RuleInTime   Rule = "every task ends within its deadline and the slack"
 	RuleNotified Rule = "every end is notified by event and callback"
+	RuleNumbered Rule = "the events of a task are published in order and without gaps"
 	RuleEventID  Rule = "a notification has the id and the counters of its end"
 	RuleOrder    Rule = "commands on a process begin in the order of acceptance"
 	RuleExpired  Rule = "no command begins after its deadline"
@@ -51,7 +52,7 @@ const (
 var rules = []Rule{
 	RuleAccepted, RuleExists, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleProgress, RuleResult,
 	RuleFinal, RuleTwice, RuleRequested, RuleTrue, RuleNotLost, RuleState,
-	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleExplained,
+	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleNumbered, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleExplained,
 }
 
 // Violation is a violated rule with the observation.

@@ -8,11 +8,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet"
 )
 
-// FinishedEvents returns a function for [Config.Events] that reads all finished
-// events from the broker.
-func FinishedEvents(nc *nats.Conn) func(ctx context.Context) ([][]byte, error) {
+// TaskEvents returns a function for [Config.Events] that reads all events of tasks from the
+// broker.
+func TaskEvents(nc *nats.Conn) func(ctx context.Context) ([][]byte, error) {
 	return func(ctx context.Context) ([][]byte, error) {
 		const patience = 30 * time.Second
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -21,7 +23,7 @@ func FinishedEvents(nc *nats.Conn) func(ctx context.Context) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		consumer, err := js.OrderedConsumer(ctx, "PROCFLEET_EVENTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"procfleet.task.finished"}})
+		consumer, err := js.OrderedConsumer(ctx, "PROCFLEET_EVENTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"procfleet.task.>"}})
 		if err != nil {
 			return nil, fmt.Errorf("consume the events: %w", err)
 		}
@@ -59,14 +61,19 @@ func (l *Load) readEvents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	read := []Notification{}
+	ends, numbers := []Notification{}, map[procfleet.TaskID][]int{}
 	for _, e := range events {
 		body, err := readNotification(bytes.NewReader(e))
 		if err != nil {
 			return fmt.Errorf("event %q: %w", e, err)
 		}
-		read = append(read, Notification{Event: body.Event, Task: body.Task, State: body.State, Counts: body.Counts})
+		if body.Number > 0 {
+			numbers[body.Task] = append(numbers[body.Task], body.Number)
+		}
+		if body.State == procfleet.TaskFinished {
+			ends = append(ends, Notification{Event: body.Event, Task: body.Task, State: body.State, Counts: body.Counts})
+		}
 	}
-	l.log.edit(func(h *History) { h.Events = read })
+	l.log.edit(func(h *History) { h.Events, h.Numbers = ends, numbers })
 	return nil
 }
