@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/client"
 )
 
@@ -423,6 +424,13 @@ var defects = []struct {
 	{"a rollout has no progress", RuleWindow, func(w *world) { w.gradual(1, 2, 0).Task.Rollout = nil }},
 	{"a rollout has more hosts at work than its window", RuleWindow, func(w *world) { w.gradual(1, 2, 2) }},
 	{"a command runs on a host that is not released", RuleWindow, func(w *world) { w.gradual(2, 1, 1) }},
+	{"a stage is released early", RuleStage, func(w *world) {
+		w.gradual(2, 2, 1).Task.Rollout.Stages = []v1.RolloutStage{{Hosts: 1}, {Hosts: 1}}
+	}},
+	{"a command of the next stage runs early", RuleStage, func(w *world) {
+		w.gradual(2, 2, 1).Task.Rollout.Stages = []v1.RolloutStage{{Hosts: 1}, {Hosts: 1}}
+		w.TaskPolls[starting][1].Task.Rollout.Released = 1
+	}},
 	{"commands run on more hosts than the window", RuleWindow, func(w *world) { w.gradual(1, 2, 1) }},
 
 	{"a task does not name its retry", RuleLinked, func(w *world) {

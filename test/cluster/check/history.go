@@ -38,6 +38,8 @@ type Submission struct {
 	Keyless bool
 	// Window, if not 0, makes the task a rollout with at most this number of hosts at work.
 	Window int
+	// Ramp states that the rollout has three stages.
+	Ramp bool
 	// Callback states that it requested a callback for the end of the task.
 	Callback bool
 	// Task is the id that the client got in the end. If the client got none, it is

@@ -309,6 +309,15 @@ func (l *Load) send(ctx context.Context, n, number int, s *Submission) (procflee
 	return id, err
 }
 
+// ramp has the stages of a rollout before its last.
+func ramp() (stages []procfleet.Amount) {
+	for _, text := range []string{"1", "25%"} {
+		a, _ := procfleet.ParseAmount(text) // a constant is valid
+		stages = append(stages, a)
+	}
+	return stages
+}
+
 // request returns the request of a submission.
 func (l *Load) request(s *Submission) client.Submission {
 	r := client.Submission{IdempotencyKey: s.Key, Business: l.log.h.business(s), Timeout: procfleet.Duration(l.cfg.Timeout)}
@@ -317,6 +326,9 @@ func (l *Load) request(s *Submission) client.Submission {
 	}
 	if s.Window > 0 {
 		r.Rollout = &procfleet.RolloutPolicy{Max: s.Window}
+		if s.Ramp {
+			r.Rollout.Ramp = ramp()
+		}
 	}
 	for _, a := range s.Operations {
 		r.Operations = append(r.Operations, client.Operation{Action: a.Action, Process: a.spec(l.cfg.Folder), Hosts: a.Hosts})

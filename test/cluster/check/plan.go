@@ -57,7 +57,7 @@ func (p *plan) next() *Submission {
 	if p.made%bigEvery == 5 && len(p.light) > 0 {
 		s.Operations = p.big(s)
 		if p.rolls && !s.Keyless && p.made/bigEvery%2 == 0 {
-			s.Window = len(p.light) / 10 * (1 + p.random.IntN(2))
+			s.Window, s.Ramp = len(p.light)/10*(1+p.random.IntN(2)), p.random.IntN(2) == 0
 		}
 		return s
 	}
@@ -67,7 +67,7 @@ func (p *plan) next() *Submission {
 	case draw < 50:
 		s.Operations = []Operation{p.once(s, 0, p.hosts)}
 		if p.rolls && !s.Keyless {
-			s.Window = p.random.IntN(len(p.hosts))
+			s.Window, s.Ramp = p.random.IntN(len(p.hosts)), p.random.IntN(2) == 0
 		}
 	case draw < 58:
 		s.Operations = []Operation{p.competing(s)}

@@ -13,6 +13,9 @@ func (s *Submission) timeLimit() time.Duration {
 		return s.Timeout
 	}
 	waves := (s.units() + s.Window - 1) / s.Window
+	if s.Ramp {
+		waves += 2 // the first stages do not fill the window
+	}
 	return time.Duration(waves) * (s.Timeout + releaseSlack)
 }
 
@@ -32,7 +35,8 @@ func (s *Submission) units() int {
 
 // windows checks that no rollout had more hosts at work than its window: neither by its own counters
 // nor by the commands that ran. Hosts whose commands began before a poll, and that had not ended by
-// then, were at work at the begin of the poll.
+// then, were at work at the begin of the poll. It also checks that a stage began after all hosts of
+// the stages before it had ended.
 func (j *judge) windows(marks []Mark) {
 	begun := map[procfleet.TaskID]map[procfleet.Host]time.Time{}
 	for _, m := range marks {
@@ -79,7 +83,17 @@ func (j *judge) window(s *Submission, l *TaskPoll, begun map[procfleet.Host]time
 	if before > r.Released {
 		j.broken(RuleWindow, s.Task, "%s: commands began on %d hosts, %d are released", l, before, r.Released)
 	}
-	if ended := l.Task.Items - l.Task.Counts.Open(); len(s.Operations) == 1 && before-ended > s.Window {
+	if len(s.Operations) > 1 {
+		return // items are not hosts
+	}
+	ended := l.Task.Items - l.Task.Counts.Open()
+	if before-ended > s.Window {
 		j.broken(RuleWindow, s.Task, "%s: commands began on %d hosts, %d have ended, the window is %d", l, before, ended, s.Window)
+	}
+	through := 0
+	for i, stage := range r.Stages {
+		if through += stage.Hosts; max(before, r.Released) > through && ended < through {
+			j.broken(RuleStage, s.Task, "%s: %d hosts are released and commands began on %d, but of the %d hosts up to stage %d only %d have ended", l, r.Released, before, through, i+1, ended)
+		}
 	}
 }

@@ -44,6 +44,7 @@ const (
 	RuleCanceled Rule = "no command of a canceled item ever ran"
 	RuleLinked   Rule = "a task and its retries name each other, and a retry has the items that it repeats"
 	RuleWindow   Rule = "a rollout has no more hosts at work than its window"
+	RuleStage    Rule = "a stage of a rollout begins when the stages before it have ended"
 	// RuleExplained is linearizability of each process on each host.
 	RuleExplained Rule = "one order of its commands explains every result of a process"
 )
@@ -52,7 +53,7 @@ const (
 var rules = []Rule{
 	RuleAccepted, RuleExists, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleProgress, RuleResult,
 	RuleFinal, RuleTwice, RuleRequested, RuleTrue, RuleNotLost, RuleState,
-	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleNumbered, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleExplained,
+	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleNumbered, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleStage, RuleExplained,
 }
 
 // Violation is a violated rule with the observation.
