@@ -161,6 +161,7 @@ type (
 	Rollout          = v1.Rollout
 	PlannedRollout   = v1.PlannedRollout
 	RolloutZones     = v1.RolloutZones
+	ZoneSize         = v1.ZoneSize
 	RolloutPolicies  = v1.RolloutPolicies
 	ScheduleRequest  = v1.ScheduleRequest
 	Schedule         = v1.Schedule

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 )
 
@@ -38,6 +39,8 @@ type plan struct {
 	longest time.Duration
 	// rollout is nil without a policy. Its UnitTimeout is not set.
 	rollout *procfleet.RolloutPlan
+	// zones are the zones of the rollout, by their numbers from 1.
+	zones []v1.ZoneSize
 	// refusal is the error of a rollout whose order names a group without hosts.
 	refusal error
 }
@@ -81,7 +84,7 @@ func cut(operations []procfleet.Operation, g *groupedPolicy) (*plan, error) {
 	if g != nil && len(works) > 0 {
 		sizes := g.sort(works)
 		p.refusal = g.missing(sizes)
-		p.rollout, err = c.addStages(works, g, sizes)
+		p.rollout, p.zones, err = c.addStages(works, g, sizes)
 	} else {
 		c.addHosts(works)
 	}

@@ -40,6 +40,9 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, er
 	}
 	if p.Refusal == "" {
 		p.Items, p.Rollout = cut.items, dialect.PlannedRollout(cut.rollout)
+		if p.Rollout != nil && p.Rollout.Zones != nil {
+			p.Rollout.Zones.Groups = cut.zones
+		}
 	}
 	return p, a.addAgents(ctx, p)
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
@@ -137,6 +138,7 @@ func (g *groupedPolicy) sort(works []hostWork) (sizes []int) {
 type zoner struct {
 	of      groups
 	numbers map[string]int
+	sizes   []v1.ZoneSize
 }
 
 // divide returns the hosts of each zone. Without zones all hosts are in zone 0.
@@ -151,9 +153,11 @@ func (z *zoner) divide(works []hostWork) map[int][]hostWork {
 			name = names[0]
 		}
 		if z.numbers[name] == 0 {
-			z.numbers[name] = len(z.numbers) + 1
+			z.sizes = append(z.sizes, v1.ZoneSize{Name: name})
+			z.numbers[name] = len(z.sizes)
 		}
 		number := z.numbers[name]
+		z.sizes[number-1].Hosts++
 		zones[number] = append(zones[number], works[i])
 	}
 	return zones
@@ -164,11 +168,11 @@ func (z *zoner) divide(works []hostWork) map[int][]hostWork {
 const maxRolloutChunks = 3000
 
 // addStages adds the hosts of each stage and zone of a rollout to chunks of their own. The hosts are
-// sorted by groups of the sizes.
-func (c *cutter) addStages(works []hostWork, g *groupedPolicy, sizes []int) (*procfleet.RolloutPlan, error) {
+// sorted by groups of the sizes. It returns the zones, too.
+func (c *cutter) addStages(works []hostWork, g *groupedPolicy, sizes []int) (*procfleet.RolloutPlan, []v1.ZoneSize, error) {
 	for i := range works {
 		if w := &works[i]; len(w.items) > procfleet.ChunkItems || c.bytes(w.items, nil) > chunkBytes {
-			return nil, tooLarge("%d processes on host %s in one rollout, at most %d are allowed; divide the request", len(w.items), w.place.host, procfleet.ChunkItems)
+			return nil, nil, tooLarge("%d processes on host %s in one rollout, at most %d are allowed; divide the request", len(w.items), w.place.host, procfleet.ChunkItems)
 		}
 	}
 	plan := g.Plan(0, sizes...)
@@ -185,7 +189,7 @@ func (c *cutter) addStages(works []hostWork, g *groupedPolicy, sizes []int) (*pr
 		works, stage.Chunks = works[stage.Units:], len(c.chunks)
 	}
 	if len(c.chunks) > maxRolloutChunks {
-		return nil, tooLarge("the rollout has %d parts by stage, zone and cloud area, at most %d are allowed; divide the request", len(c.chunks), maxRolloutChunks)
+		return nil, nil, tooLarge("the rollout has %d parts by stage, zone and cloud area, at most %d are allowed; divide the request", len(c.chunks), maxRolloutChunks)
 	}
-	return &plan, nil
+	return &plan, z.sizes, nil
 }

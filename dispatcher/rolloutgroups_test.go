@@ -78,8 +78,15 @@ func TestZonesBoundTheHostsAtWork(t *testing.T) {
 	t.Parallel()
 	c := startControlled(t, testConfig(t))
 	c.id = c.submit(onFour(`{"zones":{"by":"cloud","max_concurrency":1,"at_once":1}}`))
-	if z := c.rollout().Zones; z == nil || *z != (v1.RolloutZones{Window: 1, AtOnce: 1}) {
+	if z := c.rollout().Zones; !cmp.Equal(z, &v1.RolloutZones{Window: 1, AtOnce: 1}) {
 		t.Errorf("zones: %+v", z)
+	}
+	a := c.call(http.MethodPost, "/v1/tasks?plan=true", onFour(`{"zones":{"by":"cloud","max_concurrency":1,"at_once":1}}`))
+	var plan v1.Plan
+	if err := json.Unmarshal([]byte(a.text), &plan); err != nil || plan.Rollout == nil || !cmp.Equal(plan.Rollout.Zones, &v1.RolloutZones{
+		Window: 1, AtOnce: 1, Groups: []v1.ZoneSize{{Name: "0", Hosts: 2}, {Name: "3", Hosts: 2}},
+	}) {
+		t.Errorf("plan: %d %s", a.status, a.text)
 	}
 	released := func() (n int) {
 		a, err := c.store.AdvanceRollout(t.Context(), c.id, taskstore.Advance{})

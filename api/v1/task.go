@@ -262,6 +262,14 @@ type PlannedRollout struct {
 type RolloutZones struct {
 	Window int `json:"window"`  // maximum number of hosts at work in each zone
 	AtOnce int `json:"at_once"` // maximum number of zones with hosts at work
+	// Groups are the zones of a [Plan], in the order in which hosts mention them; nil for a task.
+	Groups []ZoneSize `json:"groups,omitempty"`
+}
+
+// ZoneSize is a zone: a cloud area, set, module or value of a label, "" for hosts without one.
+type ZoneSize struct {
+	Name  string `json:"name"`
+	Hosts int    `json:"hosts"`
 }
 
 // PlannedOperation is one action on one process.

@@ -78,11 +78,29 @@ func plannedRolloutText(r *client.PlannedRollout) string {
 	if z := r.Zones; z != nil && z.AtOnce > 0 {
 		zones += fmt.Sprintf(", %d of the zones at once", z.AtOnce)
 	}
+	groups := ""
+	if z := r.Zones; z != nil && len(z.Groups) > 0 {
+		groups = ", hosts by zone: " + zoneSizes(z.Groups)
+	}
 	policy := ""
 	if r.Policy != "" {
 		policy = "policy " + r.Policy + ", "
 	}
-	return fmt.Sprintf("%sat most %d hosts at work%s, %s tolerated, hosts by stage: %s", policy, r.Window, zones, failures, strings.Join(stages, ", "))
+	return fmt.Sprintf("%sat most %d hosts at work%s, %s tolerated, hosts by stage: %s%s", policy, r.Window, zones, failures, strings.Join(stages, ", "), groups)
+}
+
+// namedZones bounds the zones that a line names.
+const namedZones = 10
+
+func zoneSizes(zones []client.ZoneSize) string {
+	var texts []string
+	for _, z := range zones[:min(len(zones), namedZones)] {
+		texts = append(texts, fmt.Sprintf("%s %d", cmp.Or(z.Name, "none"), z.Hosts))
+	}
+	if more := len(zones) - namedZones; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, ", ")
 }
 
 func writePlannedProcesses(out io.Writer, operations []client.PlannedOperation) error {
