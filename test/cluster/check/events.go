@@ -23,11 +23,14 @@ func TaskEvents(nc *nats.Conn) func(ctx context.Context) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		consumer, err := js.OrderedConsumer(ctx, "PROCFLEET_EVENTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"procfleet.task.>"}})
+		// A server that was just killed may not reply: the caller repeats.
+		opening, opened := context.WithTimeout(ctx, 5*time.Second)
+		defer opened()
+		consumer, err := js.OrderedConsumer(opening, "PROCFLEET_EVENTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"procfleet.task.>"}})
 		if err != nil {
 			return nil, fmt.Errorf("consume the events: %w", err)
 		}
-		info, err := consumer.Info(ctx)
+		info, err := consumer.Info(opening)
 		if err != nil {
 			return nil, fmt.Errorf("count the events: %w", err)
 		}
