@@ -13,8 +13,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	logrustest "github.com/sirupsen/logrus/hooks/test"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
@@ -55,6 +57,38 @@ func TestATaskWhoseLastResultWasLostStaysWithTheSweep(t *testing.T) {
 	e.eventually(store.lost.Load, "the result is lost")
 	e.waitState(id, 0, procfleet.StateTimedOut)
 	e.eventually(func() bool { return e.store.settled(id) }, "the task ends")
+}
+
+// The end of a task that its dispatcher withdrew is an event.
+func TestAWithdrawnTaskHasAnEnd(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) {
+		logger, _ := logrustest.NewNullLogger()
+		log, err := audit.New(audit.Config{Sinks: []audit.Sink{c.Bus.AuditSink()}, Log: logger, Meter: noop.Meter{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(log.Close)
+		c.Audit = log
+	})
+	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.store.change(task.ID, func(f *fakeTask) { f.task.State = procfleet.TaskRejected })
+	if err := e.store.Revisit(t.Context(), taskstore.NextVisit{Task: task.ID}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually(func() bool { return e.store.settled(task.ID) }, "the task is settled")
+	stream, err := e.JS.Stream(t.Context(), bus.StreamEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := stream.GetLastMsgForSubject(t.Context(), "procfleet.task.rejected")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var record audit.Record
+	if err := json.Unmarshal(msg.Data, &record); err != nil || record.Task != task.ID || record.State != procfleet.TaskRejected || record.Number != 2 {
+		t.Errorf("event %s, %v", msg.Data, err)
+	}
 }
 
 func TestTheEndIsNotifiedByEventAndCallback(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	procfleetclient "github.com/procfleet/procfleet/client"
@@ -26,12 +25,7 @@ import (
 // mode of a transition.
 func (f *fleet) wantEvents(id string, want ...string) {
 	f.t.Helper()
-	nc, err := nats.Connect(f.broker.URL)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(f.connect())
 	if err != nil {
 		f.t.Fatal(err)
 	}

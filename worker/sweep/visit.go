@@ -158,9 +158,15 @@ func (sh *shard) decideAbsent(p *plan, visit taskstore.Visit) {
 	p.settle = append(p.settle, visit)
 }
 
-// decideDone queues a pending notification and does not wait, as callbacks are slow.
+// decideDone queues a pending notification and does not wait, as callbacks are slow. The
+// notifier also records the end of a rejected task, and settles it.
 func (sh *shard) decideDone(p *plan, visit taskstore.Visit, task *procfleet.Task) {
-	if task.State != procfleet.TaskFinished || !task.NotifyPending {
+	if task.State == procfleet.TaskRejected {
+		p.later(task.ID, sh.cfg.Timing.RevisitMin)
+		p.notify = append(p.notify, task.ID)
+		return
+	}
+	if !task.NotifyPending {
 		p.settle = append(p.settle, visit)
 		return
 	}
