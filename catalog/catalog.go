@@ -237,6 +237,7 @@ type Store interface {
 	Freezes
 	Policies
 	Schedules
+	Webhooks
 	Templates
 	Topologies
 }

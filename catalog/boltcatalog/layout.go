@@ -15,6 +15,8 @@ var (
 	bucketFreezes   = []byte("freezes")   // scopeKey → freezeRecord
 	bucketPolicies  = []byte("policies")  // namespace → catalog.RolloutPolicies
 	bucketSchedules = []byte("schedules") // namespace, 0, name → catalog.Schedule
+	bucketWebhooks  = []byte("webhooks")  // application, 0, name → catalog.Webhook
+	bucketDead      = []byte("dead")      // application, 0, name, 0, position → catalog.DeadDelivery
 
 	bucketTemplates  = []byte("templates")  // business, id → packed template; the bucket's sequence is the last id
 	bucketClaims     = []byte("claims")     // business, digest of a claim → id of the template that has it
@@ -25,6 +27,7 @@ var (
 func buckets() [][]byte {
 	return [][]byte{
 		bucketProcesses, bucketSpecs, bucketReports, bucketGroups, bucketLabels, bucketFreezes, bucketPolicies, bucketSchedules,
+		bucketWebhooks, bucketDead,
 		bucketTemplates, bucketClaims, bucketRevisions, bucketTopologies,
 	}
 }

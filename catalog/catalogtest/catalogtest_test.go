@@ -105,6 +105,7 @@ func TestBrokenStoresAreFoundOut(t *testing.T) {
 	}
 	proven, all := map[string]bool{}, defects()
 	maps.Copy(all, businessDefects())
+	maps.Copy(all, webhookDefects())
 	for name, d := range all {
 		for _, check := range d.checks {
 			c, ok := checks[check]

@@ -34,6 +34,8 @@ type Model struct {
 	freezes    map[catalog.Scope]catalog.Freeze
 	policies   map[string]catalog.RolloutPolicies
 	schedules  map[[2]string]catalog.Schedule
+	webhooks   map[[2]string]catalog.Webhook
+	dead       map[[2]string]map[uint64]catalog.DeadDelivery
 	templates  map[catalog.Business]map[int64]catalog.Template
 	lastID     int64 // last template id
 	topologies map[catalog.Business]*catalog.Topology
@@ -51,6 +53,8 @@ func NewModel() *Model {
 		freezes:    map[catalog.Scope]catalog.Freeze{},
 		policies:   map[string]catalog.RolloutPolicies{},
 		schedules:  map[[2]string]catalog.Schedule{},
+		webhooks:   map[[2]string]catalog.Webhook{},
+		dead:       map[[2]string]map[uint64]catalog.DeadDelivery{},
 		templates:  map[catalog.Business]map[int64]catalog.Template{},
 		topologies: map[catalog.Business]*catalog.Topology{},
 		now:        epoch,

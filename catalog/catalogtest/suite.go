@@ -57,7 +57,7 @@ func (c Check) Err(ctx context.Context, s Subject) error {
 // Checks returns all checks.
 func Checks() []Check {
 	var all []Check
-	for _, part := range [][]Check{registrationChecks(), identityChecks(), reportChecks(), entryChecks(), pageChecks(), groupChecks(), labelChecks(), freezeChecks(), policyChecks(), scheduleChecks(), templateChecks(), bindingChecks(), searchChecks(), topologyChecks(), storeChecks(), modelChecks()} {
+	for _, part := range [][]Check{registrationChecks(), identityChecks(), reportChecks(), entryChecks(), pageChecks(), groupChecks(), labelChecks(), freezeChecks(), policyChecks(), scheduleChecks(), webhookChecks(), templateChecks(), bindingChecks(), searchChecks(), topologyChecks(), storeChecks(), modelChecks()} {
 		all = append(all, part...)
 	}
 	return all

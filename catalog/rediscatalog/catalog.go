@@ -49,6 +49,6 @@ func scripts() []*redis.Script {
 		touchScript, settleScript, reportScript, pageScript, fieldsScript,
 		freezeScript, liftScript, freezePageScript, freezesOfScript,
 		templateIDsScript, templatesScript, changeTemplatesScript, changesScript,
-		setTopologyScript, topologyScript,
+		setTopologyScript, topologyScript, setWebhookScript, removeWebhookScript, recordDeliveryScript,
 	}
 }

@@ -20,6 +20,10 @@
 //	rollout-policies               hash from namespace to the JSON object of its rollout policies and windows
 //	schedules                      hash from namespace, 0 and name to the JSON object of a schedule, and with the
 //	                               suffix "\x00\x00run" to the time and the JSON object of its last run
+//	{webhooks}                     hash from application, 0 and name to the JSON object of a webhook, and with the
+//	                               suffixes "\x00\x00state" to that of its state, "\x00\x00dead" to the number of
+//	                               its dead deliveries
+//	{webhooks}:dead:<webhook>      sorted set of the JSON objects of its dead deliveries, by position
 //	{freezes}:all                  hash from scope (see [freezeMember]) to the end of the freeze and its note
 //	{freezes}:order                sorted set, by bytes, of the same scopes
 //	{freezes}:ends                 sorted set of the same scopes, by the end of the freeze

@@ -56,6 +56,15 @@ func (k keyspace) policies() string { return k.prefix + "rollout-policies" }
 
 func (k keyspace) schedules() string { return k.prefix + "schedules" }
 
+func (k keyspace) webhooks() string { return k.prefix + "{webhooks}" }
+
+// deadDeliveries returns the key of a webhook's dead deliveries, in the slot of the webhooks. It
+// contains a hash of the names, because a caller chooses their text.
+func (k keyspace) deadDeliveries(application, name string) string {
+	sum := sha256.Sum256([]byte(application + "\x00" + name))
+	return k.webhooks() + ":dead:" + hex.EncodeToString(sum[:16])
+}
+
 // freezes returns the keys of all freezes, which are in one slot.
 func (k keyspace) freezes() []string {
 	const base = "{freezes}:"

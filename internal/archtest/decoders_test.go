@@ -100,6 +100,8 @@ var decoders = map[string]string{
 	"catalog/rediscatalog.readMember":        "catalog/rediscatalog.FuzzReadRegistration",
 	"catalog/rediscatalog.readRegistrations": "catalog/rediscatalog.FuzzReadRegistration",
 	"catalog/rediscatalog.Catalog.LabelsOf":  "- a JSON object of texts, by encoding/json; any other content is an error",
+	"catalog/rediscatalog.readDead":          "- JSON objects that RecordDelivery wrote, by encoding/json; any other content is an error",
+	"catalog/rediscatalog.readWebhook":       "- JSON objects that SetWebhook and RecordDelivery wrote, by encoding/json; any other content is an error",
 	"catalog/rediscatalog.readSchedule":      "- JSON objects that SetSchedule and RecordRun wrote, by encoding/json; any other content is an error",
 	"catalog/rediscatalog.Catalog.Policies":  "- a JSON object that SetPolicies validated, by encoding/json; any other content is an error",
 

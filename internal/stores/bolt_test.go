@@ -129,7 +129,7 @@ func TestPurgeLeavesNothingOfWhatExpired(t *testing.T) {
 			return nil
 		})
 	})
-	if err != nil || buckets != 25 {
+	if err != nil || buckets != 27 {
 		t.Errorf("%d buckets, %v", buckets, err)
 	}
 }

@@ -237,6 +237,32 @@ func (s *Instrumented) Schedules(ctx context.Context) ([]catalog.Schedule, error
 	return one(ctx, s, "schedules", func(ctx context.Context) ([]catalog.Schedule, error) { return s.Full.Schedules(ctx) })
 }
 
+func (s *Instrumented) SetWebhook(ctx context.Context, w catalog.Webhook) error {
+	return s.call(ctx, "set_webhook", func(ctx context.Context) error { return s.Full.SetWebhook(ctx, w) })
+}
+
+func (s *Instrumented) RemoveWebhook(ctx context.Context, application, name string) (bool, error) {
+	return one(ctx, s, "remove_webhook", func(ctx context.Context) (bool, error) { return s.Full.RemoveWebhook(ctx, application, name) })
+}
+
+func (s *Instrumented) Webhooks(ctx context.Context) ([]catalog.Webhook, error) {
+	return one(ctx, s, "webhooks", func(ctx context.Context) ([]catalog.Webhook, error) { return s.Full.Webhooks(ctx) })
+}
+
+func (s *Instrumented) RecordDelivery(ctx context.Context, application, name string, state catalog.WebhookState, dead *catalog.DeadDelivery) error {
+	return s.call(ctx, "record_delivery", func(ctx context.Context) error { return s.Full.RecordDelivery(ctx, application, name, state, dead) })
+}
+
+func (s *Instrumented) DeadDeliveries(ctx context.Context, application, name string) ([]catalog.DeadDelivery, error) {
+	return one(ctx, s, "dead_deliveries", func(ctx context.Context) ([]catalog.DeadDelivery, error) {
+		return s.Full.DeadDeliveries(ctx, application, name)
+	})
+}
+
+func (s *Instrumented) RemoveDead(ctx context.Context, application, name string, position uint64) error {
+	return s.call(ctx, "remove_dead", func(ctx context.Context) error { return s.Full.RemoveDead(ctx, application, name, position) })
+}
+
 func (s *Instrumented) RecordRun(ctx context.Context, namespace, name string, r catalog.ScheduleRun) error {
 	return s.call(ctx, "record_run", func(ctx context.Context) error { return s.Full.RecordRun(ctx, namespace, name, r) })
 }

@@ -417,6 +417,30 @@ func (c *client) Schedules(ctx context.Context) ([]catalog.Schedule, error) {
 	return read(ctx, c, func(s *stores.Bolt) ([]catalog.Schedule, error) { return s.Schedules(ctx) })
 }
 
+func (c *client) SetWebhook(ctx context.Context, w catalog.Webhook) error {
+	return change(ctx, c, func(s *stores.Bolt) error { return s.SetWebhook(ctx, w) })
+}
+
+func (c *client) RemoveWebhook(ctx context.Context, application, name string) (bool, error) {
+	return write(ctx, c, func(s *stores.Bolt) (bool, error) { return s.RemoveWebhook(ctx, application, name) })
+}
+
+func (c *client) Webhooks(ctx context.Context) ([]catalog.Webhook, error) {
+	return read(ctx, c, func(s *stores.Bolt) ([]catalog.Webhook, error) { return s.Webhooks(ctx) })
+}
+
+func (c *client) RecordDelivery(ctx context.Context, application, name string, state catalog.WebhookState, dead *catalog.DeadDelivery) error {
+	return change(ctx, c, func(s *stores.Bolt) error { return s.RecordDelivery(ctx, application, name, state, dead) })
+}
+
+func (c *client) DeadDeliveries(ctx context.Context, application, name string) ([]catalog.DeadDelivery, error) {
+	return read(ctx, c, func(s *stores.Bolt) ([]catalog.DeadDelivery, error) { return s.DeadDeliveries(ctx, application, name) })
+}
+
+func (c *client) RemoveDead(ctx context.Context, application, name string, position uint64) error {
+	return change(ctx, c, func(s *stores.Bolt) error { return s.RemoveDead(ctx, application, name, position) })
+}
+
 func (c *client) RecordRun(ctx context.Context, namespace, name string, r catalog.ScheduleRun) error {
 	return change(ctx, c, func(s *stores.Bolt) error { return s.RecordRun(ctx, namespace, name, r) })
 }
