@@ -165,6 +165,9 @@ type (
 	RolloutPolicies  = v1.RolloutPolicies
 	ScheduleRequest  = v1.ScheduleRequest
 	Schedule         = v1.Schedule
+	WebhookRequest   = v1.WebhookRequest
+	Webhook          = v1.Webhook
+	DeadDelivery     = v1.DeadDelivery
 	RolloutPolicy    = v1.RolloutPolicy
 	TaskRetry        = v1.TaskRetry
 	TaskUndo         = v1.TaskUndo

@@ -98,6 +98,9 @@ var changing = map[string]struct{ method, path, body string }{
 	"native.delete_catalogue": {http.MethodDelete, "/v1/catalogue/2/45", ``},
 	"native.set_schedule":     {http.MethodPut, "/v1/schedules/2/nightly", scheduleBody},
 	"native.remove_schedule":  {http.MethodDelete, "/v1/schedules/2/nightly", ""},
+	"native.set_webhook":      {http.MethodPut, "/v1/webhooks/other", webhookRequest},
+	"native.remove_webhook":   {http.MethodDelete, "/v1/webhooks/other", ""},
+	"native.redeliver":        {http.MethodPost, "/v1/webhooks/hook/redeliver", `{"event":"DEAD"}`},
 	"native.set_rollouts":     {http.MethodPut, "/v1/rollouts/2", `{"policies":[]}`},
 	"native.set_topology":     {http.MethodPut, "/v1/topology/2", `{"sets":[{"name":"s1","modules":[{"name":"web","default":0,"hosts":["0:10.0.0.1"]}]}]}`},
 	"native.edit_topology":    {http.MethodPatch, "/v1/topology/2", `{"auto_register":true}`},
@@ -120,9 +123,11 @@ func withAgent(t *testing.T, store taskstore.Store) {
 func TestWhateverChangesSomethingIsAudited(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
+	cfg.TaskFeed = noTaskEvents{}
 	records := audited(t, &cfg)
 	store := openStore(t)
 	withAgent(t, store)
+	withWebhooks(t, store)
 	d := startServer(t, cfg, store, &fakeQueue{})
 	d.described = nil
 	uses := make(map[string]bool)
@@ -276,8 +281,10 @@ func TestNothingIsDoneWithoutItsRecord(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	audited(t, &cfg, gonePlace{})
+	cfg.TaskFeed = noTaskEvents{}
 	store, queue := openStore(t), &fakeQueue{}
 	withAgent(t, store)
+	withWebhooks(t, store)
 	d := startServer(t, cfg, store, queue)
 	open, err := newSubmitter(store, queue, testConfig(t).WithDefaults()).draft(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
 	if err != nil {

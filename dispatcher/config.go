@@ -19,6 +19,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/internal/invalid"
 	"github.com/procfleet/procfleet/internal/loopback"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
@@ -78,6 +79,11 @@ type Config struct {
 	// TaskFeed, if set, reads the events of tasks; without it the endpoint for them returns
 	// status 503.
 	TaskFeed TaskFeed
+	// Webhooks restricts the addresses to which events are sent, and WebhookTLS has the certificates for
+	// https URLs; nil means the system's certificate authorities and no client certificate. Events
+	// are sent only with a TaskFeed.
+	Webhooks   destination.Policy
+	WebhookTLS *tlsfiles.Client
 	// AuditLog, if set, reads the audit log; without it the endpoint for the audit log returns
 	// an error.
 	AuditLog AuditLog

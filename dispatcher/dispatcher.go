@@ -27,6 +27,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/dispatcher/webhook"
 	"github.com/procfleet/procfleet/internal/loopback"
 	"github.com/procfleet/procfleet/internal/peercred"
 	"github.com/procfleet/procfleet/taskstore"
@@ -47,6 +48,7 @@ type Store interface {
 	catalog.Freezes
 	catalog.Policies
 	catalog.Schedules
+	catalog.Webhooks
 	catalog.Templates
 	catalog.Topologies
 	Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error)
@@ -60,6 +62,8 @@ type Store interface {
 	Revisit(ctx context.Context, next ...taskstore.NextVisit) error
 	Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error)
 	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (held bool, err error)
+	Release(ctx context.Context, name, holder string) error
 }
 
 // Dispatcher serves the published APIs.
@@ -71,6 +75,7 @@ type Dispatcher struct {
 	marks         *marks
 	intake        *intake // nil without Config.Submissions
 	firing        *firing
+	webhooks      *webhook.Deliverer // nil without Config.TaskFeed
 	authenticator *auth.Authenticator
 }
 
@@ -109,11 +114,15 @@ func newWithDialects(dialects []dialect.Dialect, cfg Config, store Store, queue 
 		unauthenticated: semaphore.NewWeighted(cfg.Limits.UnauthenticatedBodies),
 		authenticator:   authenticator,
 	}
+	a.sender = webhook.NewSender(cfg.Webhooks, cfg.WebhookTLS)
 	handler, err := a.handler(dialects)
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
 	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, marks: a.submitter.marks, authenticator: authenticator, firing: newFiring(a, dialects)}
+	if cfg.TaskFeed != nil {
+		d.webhooks = newWebhooks(a)
+	}
 	if cfg.Submissions != nil {
 		if d.intake, err = newIntake(a, store, dialects); err != nil {
 			return nil, fmt.Errorf("dispatcher: %w", err)
@@ -143,6 +152,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	background.Go(func() { d.authenticator.Watch(ctx, d.log) })
 	background.Go(func() { d.firing.run(ctx) })
+	if d.webhooks != nil {
+		background.Go(func() { d.webhooks.Run(ctx) })
+	}
 	listeners := []net.Listener{listener}
 	if d.cfg.Socket != nil {
 		listeners = append(listeners, d.cfg.Socket)

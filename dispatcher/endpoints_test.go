@@ -15,6 +15,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/dispatcher/webhook"
 	"github.com/procfleet/procfleet/internal/bus"
 )
 
@@ -78,6 +79,11 @@ var endpointRequests = map[reflect.Type]endpointRequest{
 	reflect.TypeFor[dialect.SetSchedule]():     {http.MethodPut, "/v1/schedules/2/nightly", scheduleBody, forbidden, false},
 	reflect.TypeFor[dialect.ListSchedules]():   {http.MethodGet, "/v1/schedules/2", "", forbidden, false},
 	reflect.TypeFor[dialect.RemoveSchedule]():  {http.MethodDelete, "/v1/schedules/2/nightly", "", forbidden, false},
+	reflect.TypeFor[dialect.SetWebhook]():      {http.MethodPut, "/v1/webhooks/hook", webhookRequest, allowed, false},
+	reflect.TypeFor[dialect.ListWebhooks]():    {http.MethodGet, "/v1/webhooks", "", allowed, false},
+	reflect.TypeFor[dialect.ListDead]():        {http.MethodGet, "/v1/webhooks/hook/dead", "", allowed, false},
+	reflect.TypeFor[dialect.Redeliver]():       {http.MethodPost, "/v1/webhooks/hook/redeliver", `{"event":"DEAD"}`, allowed, false},
+	reflect.TypeFor[dialect.RemoveWebhook]():   {http.MethodDelete, "/v1/webhooks/hook", "", allowed, false},
 	reflect.TypeFor[dialect.ShowPolicies]():    {http.MethodGet, "/v1/rollouts/2", "", forbidden, false},
 	reflect.TypeFor[dialect.SetTopology]():     {http.MethodPut, "/v1/topology/2", `{"sets":[]}`, forbidden, false},
 	reflect.TypeFor[dialect.EditTopology]():    {http.MethodPatch, "/v1/topology/2", `{"auto_register":false}`, forbidden, false},
@@ -148,6 +154,23 @@ func addElsewhere(t *testing.T, appsFile string) {
 	}
 }
 
+const webhookRequest = `{"url":"http://127.0.0.1:1/"}`
+
+// withWebhooks stores a webhook with a dead delivery for each application.
+func withWebhooks(t *testing.T, store Store) {
+	t.Helper()
+	for _, application := range []string{"", "plain", "reader", "elsewhere", "free"} {
+		w := catalog.Webhook{Application: application, Name: "hook", URL: "http://127.0.0.1:1/", Secrets: []catalog.WebhookSecret{webhook.NewSecret()}}
+		err := store.SetWebhook(t.Context(), w)
+		if err == nil {
+			err = store.RecordDelivery(t.Context(), application, w.Name, w.State, &catalog.DeadDelivery{Position: 1, Event: "DEAD", Body: []byte("{}")})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // startRefusingServer returns a dispatcher whose dialects encode an error as its reason and the
 // name of the call. The replacer fills ids of the store's contents into paths and bodies.
 func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
@@ -165,6 +188,7 @@ func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
 	}
 	store := openStore(t)
 	withAgent(t, store)
+	withWebhooks(t, store)
 	process := defined(t, store, catalog.Business{Account: "0", ID: 2}, "defined", nil)
 	dispatcher, err := newWithDialects(dialects, cfg, store, &fakeQueue{})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/dispatcher/openapi"
+	"github.com/procfleet/procfleet/dispatcher/webhook"
 )
 
 // api holds the dependencies that all endpoints share.
@@ -38,6 +39,7 @@ type api struct {
 	bodies          bodies
 	unauthenticated *semaphore.Weighted
 
+	sender         *webhook.Sender
 	authenticator  *auth.Authenticator
 	unavailableLog oncePerSecond
 	refusalLog     oncePerSecond

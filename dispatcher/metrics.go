@@ -9,6 +9,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/procfleet/procfleet/dispatcher/webhook"
 )
 
 // dispatcherMetrics holds the metrics of a dispatcher. Hosts, tasks and callers are
@@ -23,11 +25,12 @@ type dispatcherMetrics struct {
 	watchers      metric.Int64UpDownCounter
 	watchedTasks  metric.Int64UpDownCounter
 	slowWatchers  metric.Int64Counter
+	webhooks      metric.Int64Counter
 }
 
 func newMetrics(meter metric.Meter) (*dispatcherMetrics, error) {
 	var m dispatcherMetrics
-	var errs [9]error
+	var errs [10]error
 	m.requests, errs[0] = meter.Float64Histogram("procfleet_dispatcher_request_seconds",
 		metric.WithDescription("Time from the header of an HTTP request to the end of its response."), metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30))
@@ -48,6 +51,8 @@ func newMetrics(meter metric.Meter) (*dispatcherMetrics, error) {
 		metric.WithDescription("Tasks with open streams of events."))
 	m.slowWatchers, errs[8] = meter.Int64Counter("procfleet_dispatcher_dropped_watchers",
 		metric.WithDescription("Streams of task events closed because the watcher read too slowly."))
+	m.webhooks, errs[9] = meter.Int64Counter("procfleet_dispatcher_webhook_attempts",
+		metric.WithDescription("Attempts to deliver an event to a webhook, by outcome: ok, failed, refused or dead."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("dispatcher: metrics: %w", err)
 	}
@@ -55,6 +60,9 @@ func newMetrics(meter metric.Meter) (*dispatcherMetrics, error) {
 	m.watchers.Add(ctx, 0) // exports the values before the first watcher
 	m.watchedTasks.Add(ctx, 0)
 	m.slowWatchers.Add(ctx, 0)
+	for _, outcome := range webhook.Outcomes() {
+		m.webhook(outcome, 0)
+	}
 	return &m, nil
 }
 
@@ -67,4 +75,8 @@ func (m *dispatcherMetrics) accepted(ctx context.Context, call string, items int
 	labels := metric.WithAttributes(attribute.String("dialect", call))
 	m.tasks.Add(ctx, 1, labels)
 	m.items.Add(ctx, int64(items), labels)
+}
+
+func (m *dispatcherMetrics) webhook(outcome string, n int64) {
+	m.webhooks.Add(context.Background(), n, metric.WithAttributes(attribute.String("outcome", outcome)))
 }

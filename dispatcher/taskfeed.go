@@ -121,7 +121,7 @@ func (e *exchange) sendEvent(s *stream, codec dialect.FollowTasks, q *dialect.Ta
 
 func taskEvent(event *bus.TaskEvent) v1.TaskEvent {
 	t := v1.TaskEvent{
-		ID: fmt.Sprintf("%s/%d", event.Task, event.Number), Number: event.Number, Task: event.Task, Kind: event.Kind(), At: event.At,
+		ID: event.EventID(), Number: event.Number, Task: event.Task, Kind: event.Kind(), At: event.At,
 		Application: event.Application, Business: event.Business, Actions: event.Actions, Items: event.Items, Reason: event.Reason,
 	}
 	if n := event.Transition; n != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/invalid"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
@@ -59,7 +60,7 @@ type Config struct {
 	// system's certificate authorities and no client certificate.
 	CallbackTLS *tlsfiles.Client
 	// Receivers restricts the addresses of callbacks.
-	Receivers notify.Receivers
+	Receivers destination.Policy
 	// Log defaults to a logger that writes to standard error.
 	Log logrus.FieldLogger
 	// Meter creates the metrics; default a meter that discards them.

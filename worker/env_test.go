@@ -16,6 +16,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
@@ -85,7 +86,7 @@ func (e *env) startWorker(edit ...func(*worker.Config)) (*worker.Worker, func())
 	e.t.Helper()
 	cfg := worker.Config{
 		Conn: testenv.Connect(e.t, e.URL), Bus: e.Bus, Store: e.store, Log: testenv.Log(e.t), Timing: quick(),
-		Receivers: notify.AnyReceiver(),
+		Receivers: destination.Anywhere(),
 	}
 	for _, change := range edit {
 		change(&cfg)

@@ -18,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
 	"github.com/procfleet/procfleet/worker/notify"
@@ -210,7 +211,7 @@ func TestACallbackIsGivenUpAfterAWhile(t *testing.T) {
 func TestACallbackToALocalAddressIsRefusedOnceAndForGood(t *testing.T) {
 	t.Parallel()
 	log, hook := logrustest.NewNullLogger()
-	e := start(t, func(c *worker.Config) { c.Receivers, c.Log = notify.Receivers{}, log })
+	e := start(t, func(c *worker.Config) { c.Receivers, c.Log = destination.Policy{}, log })
 	reached := make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached <- struct{}{} }))
 	defer server.Close()

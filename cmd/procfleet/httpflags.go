@@ -16,6 +16,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/internal/peercred"
 )
 
@@ -28,6 +29,7 @@ type httpFlags struct {
 	allowLocalUsers      bool
 	apps, login, trusted string
 	loginTLS             tlsflags.Client
+	webhooks             receiverFlags
 	maxBody              int64
 	maxItems             int
 	connections          int
@@ -46,6 +48,7 @@ func (f *httpFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.apps, "apps", "", "applications file for caller authentication, see procfleet app")
 	flags.StringVar(&f.login, "login-url", "", "URL of the BlueKing login server for bk_token verification")
 	f.loginTLS.Register(flags, "login-url", "the login server")
+	f.webhooks.register(flags, "webhook", "dispatchers")
 	flags.StringVar(&f.trusted, "trusted-esb", "", "CIDRs of ESB gateways trusted for the Bk-App-Code header")
 	flags.Int64Var(&f.maxBody, "max-body", d.Limits.Body, "maximum request body in bytes")
 	flags.IntVar(&f.maxItems, "max-items", d.Limits.Items, "maximum items (processes times hosts) of a request")
@@ -60,8 +63,18 @@ func (f *httpFlags) config() dispatcher.Config {
 		AppsFile: f.apps, LoginURL: f.login, TrustedESB: trusted,
 		Limits: dispatcher.Limits{Body: f.maxBody, Items: f.maxItems},
 		Slack:  f.slack, Retention: f.retention,
-		Version: version,
+		Webhooks: f.webhookReceivers(),
+		Version:  version,
 	}
+}
+
+// webhookReceivers returns the permitted receivers of webhooks. If only local callers can set
+// webhooks, it permits all: such callers can connect to local addresses anyway.
+func (f *httpFlags) webhookReceivers() destination.Policy {
+	if f.apps == "" && !f.allowUnauthenticated {
+		return destination.Anywhere()
+	}
+	return f.webhooks.policy()
 }
 
 func (f *httpFlags) check(s *settings.Settings) {
@@ -73,6 +86,7 @@ func (f *httpFlags) check(s *settings.Settings) {
 	}
 	f.listenTLS.Check(s)
 	f.loginTLS.CheckHTTPS(s, f.login)
+	f.webhooks.check(s)
 	_, err := prefixes(f.trusted)
 	s.Check("trusted-esb", err)
 	if f.apps != "" {

@@ -63,7 +63,7 @@ func newRoot() *cobra.Command {
 	command.Prepare(root, build(), append(newVerbs(),
 		newHosts(), newPS(), newTasks(), newLogs(), newContext(), newImport(),
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
-		newOp(), newTask(), newProcess(), newRegistration(), newLabel(), newFreeze(), newEvents(), newAudit(), newTopology(), newRollout(), newWindow(), newSchedule(),
+		newOp(), newTask(), newProcess(), newRegistration(), newLabel(), newFreeze(), newEvents(), newAudit(), newTopology(), newRollout(), newWindow(), newSchedule(), newWebhook(),
 		newApp(), newFleetKey(), newNATSAuth(), newEnroll(), newRevoke(), newRedisUsers(),
 		newVersion(), newDemoProcess(), newMoved("bench"), newMoved("simulate"),
 		daemon.Healthcheck("procfleet", "http://127.0.0.1:8080/readyz"),

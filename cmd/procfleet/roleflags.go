@@ -16,10 +16,10 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/telemetry"
-	"github.com/procfleet/procfleet/worker/notify"
 )
 
 // roleFlags are the flags common to dispatcher, worker and up.
@@ -80,30 +80,35 @@ func checkNATSCreds(s *settings.Settings, file string) {
 	}
 }
 
-type callbackFlags struct {
-	tls   tlsflags.Client
-	allow string
+// receiverFlags are the flags for the receivers of callbacks or of webhooks.
+type receiverFlags struct {
+	of, role string // such as "callback" and "workers"
+	tls      tlsflags.Client
+	allow    string
 }
 
-func (f *callbackFlags) register(flags *pflag.FlagSet) {
-	f.tls.RegisterForMany(flags, "callback", "callback receivers")
-	flags.StringVar(&f.allow, "callback-allow", "", "local networks, addresses or hosts permitted for callbacks, comma-separated")
+// register adds the flags --<of>-allow, --<of>-ca and so on, for requests that a role sends.
+func (f *receiverFlags) register(flags *pflag.FlagSet, of, role string) {
+	f.of, f.role = of, role
+	f.tls.RegisterForMany(flags, f.of, f.of+" receivers")
+	flags.StringVar(&f.allow, f.of+"-allow", "", "local networks, addresses or hosts permitted for "+f.of+"s, comma-separated")
 }
 
-func (f *callbackFlags) check(s *settings.Settings) {
+func (f *receiverFlags) check(s *settings.Settings) {
 	f.tls.Check(s)
-	_, err := notify.ParseReceivers(f.entries())
-	s.Check("callback-allow", err)
+	_, err := f.parse()
+	s.Check(f.of+"-allow", err)
 }
 
-// receivers returns the permitted callback receivers; check reports invalid flags.
-func (f *callbackFlags) receivers() notify.Receivers {
-	receivers, _ := notify.ParseReceivers(f.entries())
-	return receivers
+// policy returns the permitted receivers; check reports invalid flags.
+func (f *receiverFlags) policy() destination.Policy {
+	policy, _ := f.parse()
+	return policy
 }
 
-func (f *callbackFlags) entries() []string {
-	return strings.FieldsFunc(f.allow, func(r rune) bool { return r == ',' || r == ' ' })
+func (f *receiverFlags) parse() (destination.Policy, error) {
+	entries := strings.FieldsFunc(f.allow, func(r rune) bool { return r == ',' || r == ' ' })
+	return destination.Parse(f.role+" with --"+f.of+"-allow", entries)
 }
 
 // auditFlags select the sinks of the audit log.

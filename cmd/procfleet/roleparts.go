@@ -8,10 +8,10 @@ import (
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/crashpoint"
+	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/internal/stores"
 	"github.com/procfleet/procfleet/internal/telemetry"
 	"github.com/procfleet/procfleet/worker"
-	"github.com/procfleet/procfleet/worker/notify"
 )
 
 // roleParts are the open resources of a role.
@@ -58,7 +58,7 @@ func (r *roleParts) close() {
 }
 
 // newWorker returns a worker that uses the parts.
-func (r *roleParts) newWorker(limits worker.Limits, callbacks *callbackFlags, receivers notify.Receivers) (*worker.Worker, error) {
+func (r *roleParts) newWorker(limits worker.Limits, callbacks *receiverFlags, receivers destination.Policy) (*worker.Worker, error) {
 	files, err := callbacks.tls.Open(r.process.Log)
 	if err != nil {
 		return nil, err
@@ -79,6 +79,9 @@ func (r *roleParts) newWorker(limits worker.Limits, callbacks *callbackFlags, re
 // newDispatcher returns a dispatcher that uses the parts.
 func (r *roleParts) newDispatcher(cfg dispatcher.Config, f *httpFlags) (_ *dispatcher.Dispatcher, err error) {
 	if cfg.LoginTLS, err = f.loginTLS.Open(r.process.Log); err != nil {
+		return nil, err
+	}
+	if cfg.WebhookTLS, err = f.webhooks.tls.Open(r.process.Log); err != nil {
 		return nil, err
 	}
 	cfg.Timeouts.Drain = r.drain

@@ -22,13 +22,13 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/crashpoint"
+	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/worker"
-	"github.com/procfleet/procfleet/worker/notify"
 )
 
 // upFlags are the flags of `up`.
@@ -38,7 +38,7 @@ type upFlags struct {
 	loadFlags
 	data, natsListen string
 	natsListenTLS    tlsflags.Server
-	callbacks        callbackFlags
+	callbacks        receiverFlags
 	natsAuth         string
 	agent, demo      bool
 	labels           agentcmd.Labels
@@ -60,7 +60,7 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	f.labels.Register(flags)
 	flags.BoolVar(&f.demo, "demo", false, "demonstration: a sample process that is killed and restarted")
 	f.loadFlags.register(flags)
-	f.callbacks.register(flags)
+	f.callbacks.register(flags, "callback", "workers")
 }
 
 // supported reports whether an agent can run on this operating system.
@@ -139,11 +139,11 @@ func (f *upFlags) warn(log logrus.FieldLogger) {
 
 // receivers returns the permitted callback receivers. If only local callers can submit,
 // it permits all: such callers can connect to local addresses anyway.
-func (f *upFlags) receivers() notify.Receivers {
+func (f *upFlags) receivers() destination.Policy {
 	if f.apps == "" && !f.allowUnauthenticated && f.nats == "" && f.natsListen == "" {
-		return notify.AnyReceiver()
+		return destination.Anywhere()
 	}
-	return f.callbacks.receivers()
+	return f.callbacks.policy()
 }
 
 // open opens the bus and the store, embedded or remote.

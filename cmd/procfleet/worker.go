@@ -23,7 +23,7 @@ const stopTimeout = 20 * time.Second
 type workerFlags struct {
 	roleFlags
 	loadFlags
-	callbacks     callbackFlags
+	callbacks     receiverFlags
 	allowUnsigned bool // accept a non-loopback NATS without --fleet-key
 }
 
@@ -40,7 +40,7 @@ func newWorker() *cobra.Command {
 	connflags.Redis(flags, &f.redis, &f.redisTLS)
 	f.roleFlags.register(flags, worker.Config{}.WithDefaults().Timing.Drain, "deliveries")
 	f.loadFlags.register(flags)
-	f.callbacks.register(flags)
+	f.callbacks.register(flags, "callback", "workers")
 	flags.BoolVar(&f.allowUnsigned, "allow-unauthenticated", false, "unsigned messages over a non-loopback NATS; test networks only")
 	return f.command(cmd, f.check, f.run)
 }
@@ -62,7 +62,7 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer parts.close()
-	w, err := parts.newWorker(f.limits(), &f.callbacks, f.callbacks.receivers())
+	w, err := parts.newWorker(f.limits(), &f.callbacks, f.callbacks.policy())
 	if err != nil {
 		return err
 	}

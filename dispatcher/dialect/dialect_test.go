@@ -523,6 +523,16 @@ func refusal(t *testing.T, call Call, r *Request) error {
 		_, err = use.Decode(r)
 	case RemoveSchedule:
 		_, err = use.Decode(r)
+	case SetWebhook:
+		_, err = use.Decode(r)
+	case ListWebhooks:
+		_, err = use.Decode(r)
+	case RemoveWebhook:
+		_, err = use.Decode(r)
+	case ListDead:
+		_, err = use.Decode(r)
+	case Redeliver:
+		_, err = use.Decode(r)
 	case ShowPolicies:
 		_, err = use.Decode(r)
 	case SetTopology:

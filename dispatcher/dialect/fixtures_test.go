@@ -386,6 +386,16 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		return answer(t, f, r, use.Decode, use.Encode, file[ScheduleQuery, []PlannedSchedule]("schedules.json"))
 	case RemoveSchedule:
 		return answer(t, f, r, use.Decode, use.Encode, file[ScheduleRemoval, bool]("existed.json"))
+	case SetWebhook:
+		return answer(t, f, r, use.Decode, use.Encode, file[WebhookChange, ShownWebhook]("webhook.json"))
+	case ListWebhooks:
+		return answer(t, f, r, use.Decode, use.Encode, file[WebhookQuery, []ShownWebhook]("webhooks.json"))
+	case RemoveWebhook:
+		return answer(t, f, r, use.Decode, use.Encode, file[WebhookRemoval, bool]("existed.json"))
+	case ListDead:
+		return answer(t, f, r, use.Decode, use.Encode, file[DeadQuery, []catalog.DeadDelivery]("dead.json"))
+	case Redeliver:
+		return answer(t, f, r, use.Decode, use.Encode, file[Redelivery, string]("problem.json"))
 	case ShowPolicies:
 		return answer(t, f, r, use.Decode, use.Encode, file[PolicyQuery, catalog.RolloutPolicies]("policies.json"))
 	case SetTopology:

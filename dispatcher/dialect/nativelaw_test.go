@@ -90,6 +90,10 @@ func decodeAsked(t *testing.T, endpoint Endpoint, r *Request) (decoded any, ok b
 		decoded, err = use.Decode(r)
 	case SetSchedule:
 		decoded, err = use.Decode(r)
+	case SetWebhook:
+		decoded, err = use.Decode(r)
+	case Redeliver:
+		decoded, err = use.Decode(r)
 	case SetTopology:
 		decoded, err = use.Decode(r)
 	case EditTopology:

@@ -46,7 +46,7 @@ var allowed = map[string][]string{
 	"dispatcher/natsintake":          {"internal/bus", "taskstore"},
 	"dispatcher/openapi":             {"", "api/v1", "dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
-	"dispatcher":                     {"", "api/v1", "catalog", "dispatcher/apps", "dispatcher/auth", "dispatcher/dialect", "dispatcher/natsintake", "dispatcher/openapi", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/policycache", "internal/tlsfiles", "internal/tracecontext", "internal/undo", "label"},
+	"dispatcher":                     {"", "api/v1", "catalog", "dispatcher/apps", "dispatcher/auth", "dispatcher/dialect", "dispatcher/natsintake", "dispatcher/openapi", "dispatcher/webhook", "taskstore", "internal/audit", "internal/bus", "internal/destination", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/policycache", "internal/tlsfiles", "internal/tracecontext", "internal/undo", "label"},
 	"worker/storecall":               {"", "taskstore"},
 	"worker/metrics":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "worker/storecall"},
 	"worker/agentlink":               {"", "agentproto", "internal/bus", "internal/fleetkey", "worker/metrics", "worker/storecall"},

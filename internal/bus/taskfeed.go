@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,10 +33,11 @@ func (b *Bus) TaskEventRange(ctx context.Context) (first, last uint64, err error
 	return max(state.FirstSeq, 1), state.LastSeq, nil
 }
 
-var errDropped = errors.New("bus: the stream has dropped events that were not read")
+// ErrDropped means that the stream has dropped the next event.
+var ErrDropped = errors.New("bus: the stream has dropped events that were not read")
 
 // FollowTasks calls visit with each event after a position, in the order of arrival, until ctx
-// ends or visit returns an error. It returns an error if the stream has dropped the next one.
+// ends or visit returns an error. It returns [ErrDropped] if the stream has dropped the next one.
 func (b *Bus) FollowTasks(ctx context.Context, after uint64, visit func(TaskEvent) error) error {
 	consumer, err := b.js.OrderedConsumer(ctx, StreamEvents, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1, InactiveThreshold: feedInactive,
@@ -61,7 +63,7 @@ func (b *Bus) FollowTasks(ctx context.Context, after uint64, visit func(TaskEven
 			return publishError("read events of tasks", err)
 		}
 		if after++; meta.Sequence.Stream != after {
-			return errDropped
+			return ErrDropped
 		}
 		if e, is := readTaskEvent(msg.Subject(), msg.Data()); is {
 			e.Position = after
@@ -108,3 +110,6 @@ func (e *TaskEvent) Kind() string {
 	}
 	return string(e.Event)
 }
+
+// EventID returns the id of the event: the task and its number among the events of the task.
+func (e *TaskEvent) EventID() string { return fmt.Sprintf("%s/%d", e.Task, e.Number) }

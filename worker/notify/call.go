@@ -17,6 +17,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker/metrics"
@@ -55,7 +56,7 @@ func (n *Notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
 	tracecontext.End(span, failed)
 	log = tracecontext.Log(ctx, log)
 	switch {
-	case refused(failed):
+	case destination.Refused(failed):
 		log.WithError(failed).Error("callback refused")
 		failed = nil // a refused address does not mean that the receiver fails
 	case failed != nil && !n.givesUp(&task):
@@ -125,7 +126,7 @@ func (n *Notifier) call(ctx context.Context, task *procfleet.Task, event *bus.Ta
 
 func outcomeOf(err error) string {
 	switch {
-	case refused(err):
+	case destination.Refused(err):
 		return metrics.CallbackRefused
 	case err != nil:
 		return metrics.CallbackFailed

@@ -15,6 +15,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
@@ -49,7 +50,7 @@ type Config struct {
 	Clock       *storecall.Clock
 	Metrics     *metrics.Metrics
 	Tracer      trace.Tracer
-	Receivers   Receivers
+	Receivers   destination.Policy
 	CallbackTLS *tlsfiles.Client // nil means the system's certificate authorities
 	// Callback is the timeout of one callback. CallbackFor is how long after a task's
 	// end its callback is retried, with growing pauses between RetryMin and RetryMax.
@@ -84,9 +85,9 @@ const (
 
 // New returns a notifier that is inactive until [Notifier.Run].
 func New(cfg Config) (*Notifier, error) {
-	var transport http.RoundTripper = cfg.Receivers.transport()
+	var transport http.RoundTripper = cfg.Receivers.Transport(maxCallbacks)
 	if cfg.CallbackTLS != nil {
-		transport = cfg.CallbackTLS.Transport(cfg.Receivers.transport())
+		transport = cfg.CallbackTLS.Transport(cfg.Receivers.Transport(maxCallbacks))
 	}
 	n := &Notifier{
 		cfg:     cfg,

@@ -19,15 +19,15 @@ var flagGroups = []struct{ title, flags string }{
 	{"Target", "account area biz creds host hosts-file module name namespace process process-id registered selector set user"},
 	{"Input", "file rights"},
 	{"Filter", "app application conflict event kind missing restarted since state task"},
-	{"Connection", "callback-allow context http http-connections listen login-url nats nats-creds nats-listen redis redis-password-file server token"},
-	{"Identity and access", "actions agent-id allow-local-users allow-unauthenticated apps cloud fleet-key identity ip label nats-auth secret secret-file " +
+	{"Connection", "callback-allow context http http-connections listen login-url nats nats-creds nats-listen redis redis-password-file server token webhook-allow"},
+	{"Identity and access", "actions agent-id allow-local-users allow-unauthenticated apps cloud fleet-key identity ip label nats-auth rotate-secret secret secret-file " +
 		"signing signing-key skip-user-auth trusted-esb valid"},
 	{tlsGroup, ""},
 	{"Components", "agent demo procfleet secure submissions supervisord"},
 	{"Storage", "audit-log audit-required audit-stream broker-conf create data out passwords pid-file redis-wait-replicas redis-wait-timeout " +
 		"retention stream-replicas"},
 	{"Rollout", "approve bake check-health hold max-concurrency max-failures on-failure order progress-deadline ramp rollout shuffle speed stage zone-concurrency zones zones-at-once"},
-	{"Behavior", "auto-register dry-run for force gone idempotency-key interrupt keep override-windows plan reason replaces start timeout wait yes"},
+	{"Behavior", "auto-register dry-run for force gone idempotency-key interrupt keep override-windows paused plan reason replaces start timeout wait yes"},
 	{"Workload", "action agents area areas beside connections every hosts in-flight items kills latency operations processes report-every runs " +
 		"samples tasks up-processes windows workers"},
 	{"Limits", "big-chunks drain max-body max-items max-items-in-hand slack small-chunks"},

@@ -1,4 +1,6 @@
-package notify
+// Package destination restricts the addresses to which a server sends requests whose URLs callers
+// choose: callbacks and webhooks.
+package destination
 
 import (
 	"context"
@@ -13,42 +15,44 @@ import (
 	"time"
 )
 
-// Receivers restricts the addresses to which callbacks are sent. The zero value refuses
-// loopback, link-local and cloud metadata addresses. The address of each connection is
-// checked, so neither alternative spellings nor DNS changes circumvent it.
-type Receivers struct {
+// Policy restricts destinations. The zero value refuses loopback, link-local and cloud metadata
+// addresses. The address of each connection is checked, so neither alternative spellings nor DNS
+// changes circumvent it.
+type Policy struct {
+	permit   string // how to permit an address: "workers with --callback-allow"
 	anywhere bool
 	networks []netip.Prefix
 	hosts    []string
 }
 
-// AnyReceiver returns Receivers that refuse no address. Use it only if callers may
-// reach everything that the worker can reach.
-func AnyReceiver() Receivers { return Receivers{anywhere: true} }
+// Anywhere returns the policy that refuses no address. Use it only if callers may reach everything
+// that the server can reach.
+func Anywhere() Policy { return Policy{anywhere: true} }
 
-// ParseReceivers returns Receivers that allow the entries in addition to the addresses
-// that the zero value allows. An entry is a network (10.0.0.0/8), an address, or a host
-// name as in callback URLs; a host name is allowed at any address.
-func ParseReceivers(entries []string) (Receivers, error) {
-	var r Receivers
+// Parse returns a policy that allows the entries in addition to the addresses that the zero value
+// allows. An entry is a network (10.0.0.0/8), an address, or a host name as in URLs; a host name is
+// allowed at any address. The errors of refused connections say to start permit: a role with the
+// name of a flag.
+func Parse(permit string, entries []string) (Policy, error) {
+	p := Policy{permit: permit}
 	for _, entry := range entries {
 		entry = strings.TrimSpace(entry)
 		if prefix, err := netip.ParsePrefix(entry); err == nil {
-			r.networks = append(r.networks, prefix.Masked())
+			p.networks = append(p.networks, prefix.Masked())
 			continue
 		}
 		if addr, err := netip.ParseAddr(entry); err == nil {
 			addr = addr.Unmap().WithZone("")
-			r.networks = append(r.networks, netip.PrefixFrom(addr, addr.BitLen()))
+			p.networks = append(p.networks, netip.PrefixFrom(addr, addr.BitLen()))
 			continue
 		}
 		host := canonicalHost(entry)
 		if !isHostName(host) {
-			return Receivers{}, fmt.Errorf("%q is neither a network like 10.0.0.0/8, nor an address, nor a host name without a port", entry)
+			return Policy{}, fmt.Errorf("%q is neither a network like 10.0.0.0/8, nor an address, nor a host name without a port", entry)
 		}
-		r.hosts = append(r.hosts, host)
+		p.hosts = append(p.hosts, host)
 	}
-	return r, nil
+	return p, nil
 }
 
 func canonicalHost(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }
@@ -95,11 +99,11 @@ var carriers = []struct {
 	{netip.MustParsePrefix("2002::/16"), 2},        // 6to4
 }
 
-// refuses reports whether callbacks to addr are refused.
-func (r Receivers) refuses(addr netip.Addr) bool {
+// refuses reports whether connections to addr are refused.
+func (p Policy) refuses(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
-	within := func(p netip.Prefix) bool { return p.Contains(addr) }
-	if r.anywhere || slices.ContainsFunc(r.networks, within) {
+	within := func(n netip.Prefix) bool { return n.Contains(addr) }
+	if p.anywhere || slices.ContainsFunc(p.networks, within) {
 		return false
 	}
 	if slices.ContainsFunc(localNetworks, within) {
@@ -108,42 +112,48 @@ func (r Receivers) refuses(addr netip.Addr) bool {
 	for _, c := range carriers {
 		if c.Contains(addr) {
 			all := addr.As16()
-			return r.refuses(netip.AddrFrom4([4]byte(all[c.at : c.at+4])))
+			return p.refuses(netip.AddrFrom4([4]byte(all[c.at : c.at+4])))
 		}
 	}
 	return false
 }
 
-// refusedReceiverError means that a callback's host resolves to a refused address.
-type refusedReceiverError struct {
-	host string
-	addr netip.Addr
+// refusedError means that the host of a URL resolves to a refused address.
+type refusedError struct {
+	host   string
+	addr   netip.Addr
+	permit string
 }
 
-func (e *refusedReceiverError) Error() string {
-	return fmt.Sprintf("%s is at %s, a local address that callbacks must not reach; if they may, start workers with --callback-allow %[1]s", e.host, e.addr)
+func (e *refusedError) Error() string {
+	text := fmt.Sprintf("%s is at %s, a local address that callers must not reach", e.host, e.addr)
+	if e.permit != "" {
+		text += fmt.Sprintf("; if they may, start %s %s", e.permit, e.host)
+	}
+	return text
 }
 
-func refused(err error) bool {
-	_, is := errors.AsType[*refusedReceiverError](err)
+// Refused reports whether err is that of a connection to a refused address.
+func Refused(err error) bool {
+	_, is := errors.AsType[*refusedError](err)
 	return is
 }
 
-// dial connects to address, or returns a [refusedReceiverError].
-func (r Receivers) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// dial connects to address, or returns a [refusedError].
+func (p Policy) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(r.hosts, canonicalHost(host)) {
+	if !slices.Contains(p.hosts, canonicalHost(host)) {
 		dialer.ControlContext = func(_ context.Context, _, resolved string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(resolved)
 			if err != nil {
 				return fmt.Errorf("address %q: %w", resolved, err)
 			}
-			if r.refuses(at.Addr()) {
-				return &refusedReceiverError{host: host, addr: at.Addr()}
+			if p.refuses(at.Addr()) {
+				return &refusedError{host: host, addr: at.Addr(), permit: p.permit}
 			}
 			return nil
 		}
@@ -152,14 +162,14 @@ func (r Receivers) dial(ctx context.Context, network, address string) (net.Conn,
 }
 
 const (
-	dialTimeout = 30 * time.Second // the timeout of the whole callback is shorter
+	dialTimeout = 30 * time.Second // the timeouts of whole requests are shorter
 	keepAlive   = 30 * time.Second
 )
 
-// transport returns the HTTP transport of callbacks. It uses no proxy, because a proxy
-// would resolve the receiver's name and bypass the address check.
-func (r Receivers) transport() *http.Transport {
+// Transport returns an HTTP transport with a maximum number of connections per host. It uses no
+// proxy, because a proxy would resolve the names of hosts and bypass the address check.
+func (p Policy) Transport(connections int) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.Proxy, t.DialContext, t.MaxConnsPerHost = nil, r.dial, maxCallbacks
+	t.Proxy, t.DialContext, t.MaxConnsPerHost = nil, p.dial, connections
 	return t
 }
