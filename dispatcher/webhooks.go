@@ -17,7 +17,7 @@ import (
 // newWebhooks returns the deliverer of the events of tasks.
 func newWebhooks(a *api) *webhook.Deliverer {
 	return webhook.NewDeliverer(webhook.Config{
-		Store: a.store, Feed: a.cfg.TaskFeed, Sender: a.sender, Selects: a.webhookSelects, Body: webhookBody,
+		Store: a.store, Feed: a.cfg.TaskFeed, Send: a.sender.Send, Selects: a.webhookSelects, Body: webhookBody,
 		Count: func(outcome string) { a.metrics.webhook(outcome, 1) }, Log: a.log, Reached: a.cfg.Reached,
 	})
 }

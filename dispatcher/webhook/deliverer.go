@@ -36,9 +36,11 @@ type Feed interface {
 
 // Config holds the dependencies of a [Deliverer]. All are required.
 type Config struct {
-	Store  Store
-	Feed   Feed
-	Sender *Sender
+	Store Store
+	Feed  Feed
+	// Send sends the event with an id to a webhook, and returns nil if the receiver has accepted it;
+	// see [Sender.Send].
+	Send func(ctx context.Context, w *catalog.Webhook, id string, body []byte) error
 	// Selects reports whether the application of a webhook may read an event's task. It returns
 	// an error if the application does not exist.
 	Selects func(w *catalog.Webhook, e *bus.TaskEvent) (bool, error)

@@ -25,7 +25,7 @@ const (
 
 	backoffMin = 5 * time.Second
 	backoffMax = 6 * time.Hour
-	// giveUpAfter is the time for which the delivery of an event is tried.
+	// giveUpAfter is the time after which a delivery that fails is given up.
 	giveUpAfter = 72 * time.Hour
 )
 
@@ -183,13 +183,15 @@ func (d *delivery) visit(ctx context.Context, e *bus.TaskEvent) error {
 	if err != nil {
 		return err
 	}
-	if failure := d.current().Failure; expired(&failure, e.At, time.Now()) {
-		return d.giveUp(ctx, e, body, failure.Problem)
+	err = d.cfg.Send(ctx, &d.webhook, e.EventID(), body)
+	failure := d.current().Failure
+	switch {
+	case err == nil:
+		return d.accepted(ctx, e)
+	case ctx.Err() == nil && !errors.Is(err, errGone) && expired(&failure, e.At, time.Now()):
+		return d.giveUp(ctx, e, body, err.Error())
 	}
-	if err := d.cfg.Sender.Send(ctx, &d.webhook, e.EventID(), body); err != nil {
-		return d.failed(ctx, err)
-	}
-	return d.accepted(ctx, e)
+	return d.failed(ctx, err)
 }
 
 // accepted moves the position over an event that the receiver has accepted.
@@ -244,7 +246,8 @@ func backoff(attempts int) time.Duration {
 	return min(backoffMin<<min(attempts-1, 20), backoffMax)
 }
 
-// expired reports whether the delivery of an event has been tried for too long.
+// expired reports whether the receiver has failed for so long that the delivery of an event is given
+// up when its attempt fails.
 func expired(f *catalog.Failure, at, now time.Time) bool {
 	if f.Since.After(at) {
 		at = f.Since

@@ -44,6 +44,7 @@ var allowed = map[string][]string{
 	"dispatcher/auth":                {"", "dispatcher/apps", "dispatcher/dialect", "taskstore", "internal/peercred", "internal/tlsfiles"},
 	"dispatcher/dialect":             {"", "api/v1", "catalog", "internal/plaintext", "internal/spelling", "label"},
 	"dispatcher/natsintake":          {"internal/bus", "taskstore"},
+	"dispatcher/webhook":             {"catalog", "internal/bus", "internal/destination", "internal/tlsfiles"},
 	"dispatcher/openapi":             {"", "api/v1", "dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
 	"dispatcher":                     {"", "api/v1", "catalog", "dispatcher/apps", "dispatcher/auth", "dispatcher/dialect", "dispatcher/natsintake", "dispatcher/openapi", "dispatcher/webhook", "taskstore", "internal/audit", "internal/bus", "internal/destination", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/policycache", "internal/tlsfiles", "internal/tracecontext", "internal/undo", "label"},
@@ -51,12 +52,12 @@ var allowed = map[string][]string{
 	"worker/metrics":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "worker/storecall"},
 	"worker/agentlink":               {"", "agentproto", "internal/bus", "internal/fleetkey", "worker/metrics", "worker/storecall"},
 	"worker/hosts":                   {"", "agentproto", "catalog", "taskstore", "internal/bus", "internal/fleetkey", "worker/agentlink", "worker/metrics", "label"},
-	"worker/notify":                  {"", "taskstore", "internal/audit", "internal/bus", "internal/tlsfiles", "internal/tracecontext", "worker/metrics", "worker/storecall"},
+	"worker/notify":                  {"", "taskstore", "internal/audit", "internal/bus", "internal/destination", "internal/tlsfiles", "internal/tracecontext", "worker/metrics", "worker/storecall"},
 	"worker/collect":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/metrics", "worker/notify", "worker/storecall"},
 	"worker/deliver":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/storecall"},
 	"worker/release":                 {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/policycache", "internal/undo", "worker/agentlink"},
 	"worker/sweep":                   {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/notify", "worker/release", "worker/storecall"},
-	"worker":                         {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tlsfiles", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/deliver", "worker/hosts", "worker/metrics", "worker/notify", "worker/release", "worker/storecall", "worker/sweep"},
+	"worker":                         {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/destination", "internal/fleetkey", "internal/invalid", "internal/tlsfiles", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/deliver", "worker/hosts", "worker/metrics", "worker/notify", "worker/release", "worker/storecall", "worker/sweep"},
 
 	"agent/proc":      {},
 	"agent/limits":    {},
@@ -80,6 +81,7 @@ var allowed = map[string][]string{
 	"internal/crashpoint":        {},
 	"internal/cronrule":          {},
 	"internal/datafile":          {},
+	"internal/destination":       {},
 	"internal/fleetkey":          {"internal/datafile"},
 	"internal/lifecycle":         {},
 	"internal/invalid":           {},
@@ -151,6 +153,7 @@ var thirdParty = map[string][]string{
 	"text/template":                        nil,
 	"html/template":                        nil,
 	"github.com/robfig/cron":               {"agent/supervise", "catalog", "internal/cronrule"},
+	"github.com/standard-webhooks":         {"dispatcher/webhook"},
 	"github.com/prometheus":                {"internal/telemetry/metrics"},
 	"go.opentelemetry.io/otel/sdk":         {"internal/telemetry/..."},
 	"go.opentelemetry.io/otel/exporters":   {"internal/telemetry/..."},
@@ -174,7 +177,7 @@ var implementations = map[string][]string{
 // catalogUsers lists the packages that may import the contract of the catalog, besides
 // the catalog itself: the CMDB shape, what registers and selects processes, and what
 // stores reports of agents.
-var catalogUsers = []string{"dispatcher", "dispatcher/dialect", "internal/policycache", "internal/undo", "worker/hosts", "worker/release", "worker/sweep", "internal/stores", "cmd/procfleet", "cmd/internal/bench"}
+var catalogUsers = []string{"dispatcher", "dispatcher/dialect", "dispatcher/webhook", "internal/policycache", "internal/undo", "worker/hosts", "worker/release", "worker/sweep", "internal/stores", "cmd/procfleet", "cmd/internal/bench"}
 
 // absent lists what a binary must not link: the agent runs on every host, and
 // a first build of procfleet compiles everything that it links.

@@ -799,7 +799,40 @@ func nativeRolloutRows() map[string]row {
 			s.t.Errorf("%s: %+v", r, made)
 		}
 	}
+	webhook := func(s *scene, r route) {
+		s.t.Helper()
+		var made struct{ Name, Secret string }
+		if s.nativeOf(r, map[string]any{"url": "http://127.0.0.1:1/", "paused": true}, http.StatusOK, &made); made.Name != "nightly" || made.Secret == "" {
+			s.t.Errorf("%s: %+v", r, made)
+		}
+	}
 	return map[string]row{
+		"native.set_webhook": webhook,
+		"native.webhooks": func(s *scene, r route) {
+			webhook(s, route{http.MethodPut, r.path + "/nightly"})
+			var shown struct{ Webhooks []struct{ Name string } }
+			if s.nativeOf(r, nil, http.StatusOK, &shown); len(shown.Webhooks) != 1 || shown.Webhooks[0].Name != "nightly" {
+				s.t.Errorf("%s: %+v", r, shown)
+			}
+		},
+		"native.dead": func(s *scene, r route) {
+			webhook(s, route{http.MethodPut, strings.TrimSuffix(r.path, "/dead")})
+			var shown struct{ Dead []any }
+			if s.nativeOf(r, nil, http.StatusOK, &shown); shown.Dead == nil || len(shown.Dead) != 0 {
+				s.t.Errorf("%s: %+v", r, shown)
+			}
+		},
+		"native.redeliver": func(s *scene, r route) {
+			webhook(s, route{http.MethodPut, strings.TrimSuffix(r.path, "/redeliver")})
+			s.nativeOf(r, map[string]any{"event": "GSETASK:20261121053522:1/2"}, http.StatusNotFound, &struct{}{})
+		},
+		"native.remove_webhook": func(s *scene, r route) {
+			webhook(s, route{http.MethodPut, r.path})
+			var removed struct{ Removed bool }
+			if s.nativeOf(r, nil, http.StatusOK, &removed); !removed.Removed {
+				s.t.Errorf("%s: %+v", r, removed)
+			}
+		},
 		"native.set_schedule": schedule,
 		"native.schedules": func(s *scene, r route) {
 			schedule(s, route{http.MethodPut, r.path + "/nightly"})
