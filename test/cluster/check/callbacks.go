@@ -21,6 +21,8 @@ type callbacks struct {
 
 	mu   sync.Mutex
 	seen map[string]bool // submissions with a received callback
+	// deliveries serves the webhook; nil until it is set.
+	deliveries *deliveries
 }
 
 // failedCallbackEvery is the number of submissions per submission whose first
@@ -51,6 +53,13 @@ func (c *callbacks) close() {
 func (c *callbacks) url(s *Submission) string { return c.base + url.PathEscape(s.Key) }
 
 func (c *callbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/"+webhookPath {
+		c.mu.Lock()
+		deliveries := c.deliveries
+		c.mu.Unlock()
+		deliveries.ServeHTTP(w, r)
+		return
+	}
 	n := Notification{At: time.Now(), Key: strings.TrimPrefix(r.URL.Path, "/"), Header: r.Header.Get("Idempotency-Key"), Status: http.StatusNoContent}
 	body, err := readNotification(http.MaxBytesReader(w, r.Body, 1<<20))
 	switch {

@@ -404,6 +404,11 @@ var defects = []struct {
 	}},
 	{"an event of a transition is missing", RuleNumbered, func(w *world) { w.Numbers = map[procfleet.TaskID][]int{w.Events[0].Task: {2, 3, 2, 5}} }},
 	{"the end is published before a transition", RuleNumbered, func(w *world) { w.Numbers = map[procfleet.TaskID][]int{w.Events[0].Task: {3, 2}} }},
+	{"the webhook omits a transition", RuleDelivered, func(w *world) { w.delivers([]int{2, 3, 4}, []int{1, 2, 4}) }},
+	{"the webhook omits the end", RuleDelivered, func(w *world) { w.delivers([]int{2}, []int{1}) }},
+	{"the webhook sends an event too early", RuleDelivered, func(w *world) { w.delivers([]int{2, 3}, []int{1, 3, 2}) }},
+	{"the webhook sends nothing", RuleDelivered, func(w *world) { w.delivers([]int{2}, nil) }},
+	{"a request of the webhook has a wrong signature", RuleDelivered, func(w *world) { w.Unverified = []string{"no matching signature"} }},
 	{"an end has no event", RuleNotified, func(w *world) { w.Events = w.Events[1:] }},
 	{"an end has no callback", RuleNotified, func(w *world) { w.Callbacks = w.Callbacks[2:] }},
 	{"a failed callback is not repeated", RuleNotified, func(w *world) { w.Callbacks = slices.Delete(w.Callbacks, 1, 2) }},
@@ -686,6 +691,7 @@ func TestPermittedHistoriesHaveNoViolation(t *testing.T) {
 		"the events of a task are published again": func(w *world) {
 			w.Numbers = map[procfleet.TaskID][]int{w.Events[0].Task: {2, 3, 2, 3, 4, 4}}
 		},
+		"a webhook sends the events of a task without that of its acceptance": func(w *world) { w.delivers([]int{2, 3, 2, 3}, []int{2, 3}) },
 		"a callback comes twice": func(w *world) { w.Callbacks = append(w.Callbacks, w.Callbacks...) },
 		"a task that was taken back is notified as well": func(w *world) {
 			n := w.Callbacks[0]
@@ -712,4 +718,11 @@ func TestPermittedHistoriesHaveNoViolation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// delivers sets the numbers of the events of a task in the broker and of those that the webhook sent.
+func (w *world) delivers(published, sent []int) {
+	task := w.Events[0].Task
+	w.Numbers = map[procfleet.TaskID][]int{task: published}
+	w.Delivered = map[procfleet.TaskID][]int{task: sent}
 }

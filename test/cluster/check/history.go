@@ -235,6 +235,11 @@ type History struct {
 	Callbacks, Events []Notification
 	// Numbers are those of the events of transitions and ends in the broker, in their order.
 	Numbers map[procfleet.TaskID][]int
+	// Delivered are the numbers of the events that a webhook has sent, in the order of their first
+	// receipt, and Unverified the problems of requests whose signatures are not valid. Nil Delivered
+	// means that there is no webhook.
+	Delivered  map[procfleet.TaskID][]int
+	Unverified []string
 	// Deaths are the times at which every process of a host ended at once without a
 	// command, as in a power failure.
 	Deaths []Loss

@@ -41,8 +41,8 @@ type Config struct {
 	// idempotency key. After an error the request may or may not be published.
 	Publish func(ctx context.Context, key string, body []byte) error
 	// Callbacks is the address on this machine at which the load receives
-	// callbacks, such as "127.0.0.1:0". If it is empty, no submission requests a
-	// callback.
+	// callbacks and the requests of a webhook, such as "127.0.0.1:0". If it is empty, no
+	// submission requests a callback, and there is no webhook.
 	Callbacks string
 	// Events, if not nil, returns all events of tasks of the broker, in their order.
 	Events func(ctx context.Context) ([][]byte, error)
@@ -175,6 +175,10 @@ func Start(ctx context.Context, cfg Config) (*Load, error) {
 	if cfg.Callbacks != "" {
 		var err error
 		if l.calls, err = listen(cfg.Callbacks, l.log); err != nil {
+			return nil, err
+		}
+		if err := l.follow(ctx); err != nil {
+			l.calls.close()
 			return nil, err
 		}
 	}

@@ -36,6 +36,12 @@ func (j *judge) notifications() {
 	}
 	for task := range j.tasks {
 		j.checkNumbers(task)
+		if j.h.Delivered != nil {
+			j.checkDeliveries(task)
+		}
+	}
+	for _, problem := range j.h.Unverified {
+		j.broken(RuleDelivered, "", "a request of the webhook: %s", problem)
 	}
 	for _, s := range j.h.Submissions {
 		polls := j.h.TaskPolls[s.Task]

@@ -32,6 +32,9 @@ func (l *Load) Settle(ctx context.Context) ([]Violation, error) {
 	l.stopPolls()
 	l.pollers.Wait()
 	l.cfg.Log("settling: reading all tasks once more")
+	if l.calls != nil {
+		defer l.unfollow()
+	}
 	return l.judge(ctx)
 }
 
@@ -86,7 +89,7 @@ func (l *Load) judge(ctx context.Context) ([]Violation, error) {
 // mayRecover reports whether a violation may end by itself.
 func mayRecover(v Violation) bool {
 	switch v.Rule {
-	case RuleEnds, RuleNotLost, RuleState, RuleResult, RuleNotified:
+	case RuleEnds, RuleNotLost, RuleState, RuleResult, RuleNotified, RuleDelivered:
 		return true
 	default:
 		return false

@@ -30,15 +30,16 @@ const (
 	RuleNotLost   Rule = "no agent's result is lost"
 	RuleState     Rule = "a process has the state of its last operation"
 
-	RuleOnce     Rule = "a submission without a key creates at most one task"
-	RuleRefused  Rule = "no command of a rejected submission runs"
-	RuleNamed    Rule = "a response with an unknown outcome names the task"
-	RuleInTime   Rule = "every task ends within its deadline and the slack"
-	RuleNotified Rule = "every end is notified by event and callback"
-	RuleNumbered Rule = "the events of a task are published in order and without gaps"
-	RuleEventID  Rule = "a notification has the id and the counters of its end"
-	RuleOrder    Rule = "commands on a process begin in the order of acceptance"
-	RuleExpired  Rule = "no command begins after its deadline"
+	RuleOnce      Rule = "a submission without a key creates at most one task"
+	RuleRefused   Rule = "no command of a rejected submission runs"
+	RuleNamed     Rule = "a response with an unknown outcome names the task"
+	RuleInTime    Rule = "every task ends within its deadline and the slack"
+	RuleNotified  Rule = "every end is notified by event and callback"
+	RuleNumbered  Rule = "the events of a task are published in order and without gaps"
+	RuleDelivered Rule = "a webhook sends the events of a task in order, without gaps, and signed"
+	RuleEventID   Rule = "a notification has the id and the counters of its end"
+	RuleOrder     Rule = "commands on a process begin in the order of acceptance"
+	RuleExpired   Rule = "no command begins after its deadline"
 	// RulePaused: agents accept nothing of a task later than 10 s after it was paused.
 	RulePaused   Rule = "a paused task begins nothing"
 	RuleCanceled Rule = "no command of a canceled item ever ran"
@@ -53,7 +54,7 @@ const (
 var rules = []Rule{
 	RuleAccepted, RuleExists, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleProgress, RuleResult,
 	RuleFinal, RuleTwice, RuleRequested, RuleTrue, RuleNotLost, RuleState,
-	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleNumbered, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleStage, RuleExplained,
+	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleNumbered, RuleDelivered, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleStage, RuleExplained,
 }
 
 // Violation is a violated rule with the observation.
