@@ -26,11 +26,12 @@ type dispatcherMetrics struct {
 	watchedTasks  metric.Int64UpDownCounter
 	slowWatchers  metric.Int64Counter
 	webhooks      metric.Int64Counter
+	failing       metric.Int64UpDownCounter
 }
 
 func newMetrics(meter metric.Meter) (*dispatcherMetrics, error) {
 	var m dispatcherMetrics
-	var errs [10]error
+	var errs [11]error
 	m.requests, errs[0] = meter.Float64Histogram("procfleet_dispatcher_request_seconds",
 		metric.WithDescription("Time from the header of an HTTP request to the end of its response."), metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30))
@@ -53,6 +54,8 @@ func newMetrics(meter metric.Meter) (*dispatcherMetrics, error) {
 		metric.WithDescription("Streams of task events closed because the watcher read too slowly."))
 	m.webhooks, errs[9] = meter.Int64Counter("procfleet_dispatcher_webhook_attempts",
 		metric.WithDescription("Attempts to deliver an event to a webhook, by outcome: ok, failed, refused or dead."))
+	m.failing, errs[10] = meter.Int64UpDownCounter("procfleet_dispatcher_failing_webhooks",
+		metric.WithDescription("Webhooks to which this dispatcher delivers whose last attempt failed."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("dispatcher: metrics: %w", err)
 	}
@@ -60,6 +63,7 @@ func newMetrics(meter metric.Meter) (*dispatcherMetrics, error) {
 	m.watchers.Add(ctx, 0) // exports the values before the first watcher
 	m.watchedTasks.Add(ctx, 0)
 	m.slowWatchers.Add(ctx, 0)
+	m.failing.Add(ctx, 0)
 	for _, outcome := range webhook.Outcomes() {
 		m.webhook(outcome, 0)
 	}
@@ -80,3 +84,5 @@ func (m *dispatcherMetrics) accepted(ctx context.Context, call string, items int
 func (m *dispatcherMetrics) webhook(outcome string, n int64) {
 	m.webhooks.Add(context.Background(), n, metric.WithAttributes(attribute.String("outcome", outcome)))
 }
+
+func (m *dispatcherMetrics) failingWebhook(change int64) { m.failing.Add(context.Background(), change) }

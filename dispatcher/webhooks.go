@@ -18,7 +18,7 @@ import (
 func newWebhooks(a *api) *webhook.Deliverer {
 	return webhook.NewDeliverer(webhook.Config{
 		Store: a.store, Feed: a.cfg.TaskFeed, Send: a.sender.Send, Selects: a.webhookSelects, Body: webhookBody,
-		Count: func(outcome string) { a.metrics.webhook(outcome, 1) }, Log: a.log, Reached: a.cfg.Reached,
+		Count: func(outcome string) { a.metrics.webhook(outcome, 1) }, Failing: a.metrics.failingWebhook, Log: a.log, Reached: a.cfg.Reached,
 	})
 }
 
@@ -192,4 +192,3 @@ func (e *exchange) redeliver(ctx context.Context, q *dialect.Redelivery, applica
 	}
 	return "", nil
 }
-

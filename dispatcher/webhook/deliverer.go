@@ -46,9 +46,11 @@ type Config struct {
 	Selects func(w *catalog.Webhook, e *bus.TaskEvent) (bool, error)
 	// Body returns the body of the request for an event.
 	Body func(e *bus.TaskEvent) ([]byte, error)
-	// Count is called after each attempt, with one of [Outcomes].
-	Count func(outcome string)
-	Log   logrus.FieldLogger
+	// Count is called after each attempt, with one of [Outcomes]. Failing is called with 1 when a
+	// webhook begins to fail here, and with -1 when it no longer does.
+	Count   func(outcome string)
+	Failing func(change int64)
+	Log     logrus.FieldLogger
 	// Reached is called at each Point. Tests terminate the process there.
 	Reached func(point string)
 }

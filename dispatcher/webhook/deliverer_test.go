@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,10 +208,11 @@ type env struct {
 	store *testStore
 	feed  *testFeed
 	*receivers
+	failing atomic.Int64 // webhooks
 }
 
 func newEnv(t *testing.T) *env {
-	return &env{t, newTestStore(), newTestFeed(), newReceivers()}
+	return &env{T: t, store: newTestStore(), feed: newTestFeed(), receivers: newReceivers()}
 }
 
 // run starts a deliverer that ends with the test, or when the returned function is called.
@@ -222,7 +224,7 @@ func (e *env) run(store Store) (stop func()) {
 		Selects: func(w *catalog.Webhook, ev *bus.TaskEvent) (bool, error) {
 			return w.Business == "" || w.Business == ev.Business, nil
 		},
-		Count: func(string) {}, Log: log, Reached: func(string) {},
+		Count: func(string) {}, Failing: func(change int64) { e.failing.Add(change) }, Log: log, Reached: func(string) {},
 	})
 	ctx, cancel := context.WithCancel(e.Context())
 	ended := make(chan struct{})
@@ -298,6 +300,9 @@ func TestAFailingDeliveryIsRetriedFor72Hours(t *testing.T) {
 		e.feed.add(3)
 		time.Sleep(time.Hour)
 		e.want("hook", eventsFrom(1, 1))
+		if n := e.failing.Load(); n != 1 {
+			t.Errorf("%d webhooks fail", n)
+		}
 		if w := e.webhook("hook"); w.State.Position != 1 || w.State.Failure.Problem != "answered 500" || w.Dead != 0 {
 			t.Errorf("after an hour: %+v", w)
 		}
@@ -306,6 +311,9 @@ func TestAFailingDeliveryIsRetriedFor72Hours(t *testing.T) {
 		dead, _ := e.store.DeadDeliveries(t.Context(), "", "hook")
 		if w := e.webhook("hook"); len(dead) != 1 || dead[0].Event != "T2/1" || w.State.Failure != (catalog.Failure{}) || w.State.Position != 3 {
 			t.Errorf("after 78 hours: %+v, dead %+v", w, dead)
+		}
+		if n := e.failing.Load(); n != 0 {
+			t.Errorf("%d webhooks fail after the retries", n)
 		}
 		attempts := e.attempts("hook")[1:]
 		for i, want := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second} {

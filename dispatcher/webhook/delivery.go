@@ -83,6 +83,7 @@ func (d *delivery) hold(ctx context.Context, lease string) {
 		_ = d.save(ctx) // without it, events are repeated
 		_ = d.cfg.Store.Release(ctx, lease, d.holder)
 	}
+	d.change(func(s *catalog.WebhookState) { *s = catalog.WebhookState{} }) // it fails here no longer
 }
 
 // renew renews the lease, and stores the position of events that were accepted since. It ends the
@@ -121,9 +122,7 @@ func (d *delivery) load(ctx context.Context) error {
 	if i < 0 {
 		return errRemoved
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.state, d.saved = all[i].Current(), all[i].State
+	d.change(func(s *catalog.WebhookState) { *s, d.saved = all[i].Current(), all[i].State })
 	return nil
 }
 
@@ -286,8 +285,17 @@ func (d *delivery) savedAt() time.Time {
 func (d *delivery) change(do func(*catalog.WebhookState)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	failed := failing(&d.state)
 	do(&d.state)
+	switch now := failing(&d.state); {
+	case now && !failed:
+		d.cfg.Failing(1)
+	case failed && !now:
+		d.cfg.Failing(-1)
+	}
 }
+
+func failing(s *catalog.WebhookState) bool { return s.Failure.Attempts > 0 && !s.Failure.Ended }
 
 // save stores the state, if it has changed.
 func (d *delivery) save(ctx context.Context) error {

@@ -153,7 +153,7 @@ var thirdParty = map[string][]string{
 	"text/template":                        nil,
 	"html/template":                        nil,
 	"github.com/robfig/cron":               {"agent/supervise", "catalog", "internal/cronrule"},
-	"github.com/standard-webhooks":         {"dispatcher/webhook"},
+	"github.com/standard-webhooks":         {"dispatcher/webhook", "test/cluster/check"},
 	"github.com/prometheus":                {"internal/telemetry/metrics"},
 	"go.opentelemetry.io/otel/sdk":         {"internal/telemetry/..."},
 	"go.opentelemetry.io/otel/exporters":   {"internal/telemetry/..."},
