@@ -134,10 +134,10 @@ func TestARolloutKeepsItsWindowWhicheverRoleIsKilled(t *testing.T) {
 	f.waitFinishedEvent(id)
 }
 
-// TestABadSpecIsStoppedAtTheCanary starts processes on 20 hosts with a spec that fails: only the
-// first host runs it, and the registrations of the others remain as they were. A good spec goes on
+// TestABadSpecIsStoppedAtTheCanaryAndUndone starts 40 processes on 20 hosts with a spec that fails: only the
+// first host runs it, and after the undo the registrations are as before. A good spec goes on
 // after the approval of its canary.
-func TestABadSpecIsStoppedAtTheCanary(t *testing.T) {
+func TestABadSpecIsStoppedAtTheCanaryAndUndone(t *testing.T) {
 	t.Parallel()
 	const hosts, perHost = 20, 2
 	f := newFleet(t, hosts)
@@ -155,15 +155,19 @@ func TestABadSpecIsStoppedAtTheCanary(t *testing.T) {
 	if r := c.waitHeld(id, "budget"); r.Released != 1 || r.Failed != 1 || r.Hosts != hosts {
 		t.Errorf("after the failure of the canary: %+v", r)
 	}
-	c.cancel(id, "drain")
+	status, data, ok := c.call(http.MethodPost, "/v1/tasks/"+url.PathEscape(id)+"/undo", "", map[string]any{"reason": "a bad release"})
+	if !ok || status != http.StatusOK {
+		t.Fatalf("undo: %d %s", status, data)
+	}
+	c.wait(taskID(t, data))
 	c.wait(id)
 	for _, p := range all {
 		_, err := os.Stat(filepath.Join(p.dir, "bad"))
 		if canary := p.host == all[0].host; canary != (err == nil) {
 			t.Errorf("the bad command on %s: %v", p.host, err)
 		}
-		if registered := c.registered(p.host, p.name); registered != (p.host == all[0].host) {
-			t.Errorf("%s is registered on %s: %v", p.name, p.host, registered)
+		if c.registered(p.host, p.name) || len(p.running()) > 0 {
+			t.Errorf("%s on %s is registered, or runs as %v", p.name, p.host, p.running())
 		}
 	}
 
