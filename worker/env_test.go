@@ -22,7 +22,6 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
 	"github.com/procfleet/procfleet/worker/deliver"
-	"github.com/procfleet/procfleet/worker/notify"
 	"github.com/procfleet/procfleet/worker/sweep"
 )
 

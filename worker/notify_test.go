@@ -21,7 +21,6 @@ import (
 	"github.com/procfleet/procfleet/internal/destination"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
-	"github.com/procfleet/procfleet/worker/notify"
 )
 
 // forgetful is a store whose fail-over loses the result that completed a task.

@@ -212,6 +212,7 @@ type env struct {
 }
 
 func newEnv(t *testing.T) *env {
+	t.Helper()
 	return &env{T: t, store: newTestStore(), feed: newTestFeed(), receivers: newReceivers()}
 }
 

@@ -691,9 +691,9 @@ func TestPermittedHistoriesHaveNoViolation(t *testing.T) {
 		"the events of a task are published again": func(w *world) {
 			w.Numbers = map[procfleet.TaskID][]int{w.Events[0].Task: {2, 3, 2, 3, 4, 4}}
 		},
-		"a webhook sends the acceptance of a task late": func(w *world) { w.delivers([]int{2, 3}, []int{2, 3, 1}) },
+		"a webhook sends the acceptance of a task late":                       func(w *world) { w.delivers([]int{2, 3}, []int{2, 3, 1}) },
 		"a webhook sends the events of a task without that of its acceptance": func(w *world) { w.delivers([]int{2, 3, 2, 3}, []int{2, 3}) },
-		"a callback comes twice": func(w *world) { w.Callbacks = append(w.Callbacks, w.Callbacks...) },
+		"a callback comes twice":                                              func(w *world) { w.Callbacks = append(w.Callbacks, w.Callbacks...) },
 		"a task that was taken back is notified as well": func(w *world) {
 			n := w.Callbacks[0]
 			n.Task, n.Event, n.State, n.Counts = "GSETASK:19700101000009:0", "GSETASK:19700101000009:0/finished", procfleet.TaskRejected, nil
