@@ -210,7 +210,11 @@ func TestACallbackIsGivenUpAfterAWhile(t *testing.T) {
 func TestACallbackToALocalAddressIsRefusedOnceAndForGood(t *testing.T) {
 	t.Parallel()
 	log, hook := logrustest.NewNullLogger()
-	e := start(t, func(c *worker.Config) { c.Receivers, c.Log = destination.Policy{}, log })
+	policy, err := destination.Parse("workers with --callback-allow", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := start(t, func(c *worker.Config) { c.Receivers, c.Log = policy, log })
 	reached := make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached <- struct{}{} }))
 	defer server.Close()

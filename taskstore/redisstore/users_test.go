@@ -66,6 +66,16 @@ type asDispatcher struct {
 	others
 }
 
+// Lease acquires a lease of the sweep as worker: dispatchers acquire only those of webhooks.
+func (s asDispatcher) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	return s.others.Lease(ctx, name, holder, ttl)
+}
+
+// Release releases a lease of the sweep as worker.
+func (s asDispatcher) Release(ctx context.Context, name, holder string) error {
+	return s.others.Release(ctx, name, holder)
+}
+
 // Orphan is the beginning of an acceptance.
 func (s asDispatcher) Orphan(ctx context.Context, d taskstore.Draft) (procfleet.TaskID, error) {
 	return s.Store.(*stores.Redis).Orphan(ctx, d)
@@ -168,6 +178,9 @@ func TestShippedUsersMayDoWhatIsNeededAndNoMore(t *testing.T) {
 	}
 	for _, entry := range refused {
 		t.Errorf("refused: %v", entry)
+	}
+	if held, err := r.dispatcher.Lease(t.Context(), "webhook/shop/alerts", "a", time.Minute); err != nil || !held {
+		t.Errorf("a dispatcher's lease of a webhook: %v, %v", held, err)
 	}
 	for name, foreign := range map[string][]string{
 		"worker":     {"{business:1}:templates", "{business:1}:topology", "template-ids", "request:1", "bound"},
