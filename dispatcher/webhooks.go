@@ -42,44 +42,45 @@ func ofApplication[Q any](e *exchange, _ context.Context, _ *Q) (application str
 }
 
 func (e *exchange) setWebhook(ctx context.Context, q *dialect.WebhookChange, application string) (dialect.ShownWebhook, error) {
-	w := q.Webhook
 	all, err := e.api.store.Webhooks(ctx)
 	if err != nil {
 		return dialect.ShownWebhook{}, fmt.Errorf("read the webhooks: %w", err)
 	}
-	i := slices.IndexFunc(all, func(known catalog.Webhook) bool { return known.Application == application && known.Name == w.Name })
-	now, err := e.api.store.Now(ctx)
-	if err != nil {
-		return dialect.ShownWebhook{}, fmt.Errorf("read the store's clock: %w", err)
+	shown := dialect.ShownWebhook{Webhook: q.Webhook}
+	shown.Application, shown.User = application, e.who.User
+	if shown.SetAt, err = e.api.store.Now(ctx); err != nil {
+		return shown, fmt.Errorf("read the store's clock: %w", err)
 	}
-	w.Application, w.User, w.SetAt = application, e.who.User, now
-	shown := dialect.ShownWebhook{}
-	switch {
-	case i >= 0 && !q.Rotate:
-		w.Secrets, w.State, w.Dead = all[i].Secrets, all[i].State, all[i].Dead
-	case i >= 0:
-		w.Secrets, w.State, w.Dead = webhook.Rotate(all[i].Secrets, now), all[i].State, all[i].Dead
-		shown.Secret = w.Secrets[0].Secret
-	case len(all) >= catalog.MaxWebhooks:
+	if known := findWebhook(all, application, q.Webhook.Name); known != nil {
+		shown.Secrets, shown.State, shown.Dead = known.Secrets, known.State, known.Dead
+	} else if len(all) >= catalog.MaxWebhooks {
 		return shown, tooLarge("there are %d webhooks, at most %d are allowed; remove some", len(all), catalog.MaxWebhooks)
-	default:
-		w.Secrets = webhook.Rotate(nil, now)
-		shown.Secret = w.Secrets[0].Secret
-		if w.State.Position, err = e.lastEvent(ctx); err != nil {
-			return shown, err
-		}
+	} else if shown.State.Position, err = e.lastEvent(ctx); err != nil {
+		return shown, err
 	}
-	if err := e.auditChange(ctx, webhookRecord("set webhook", w.Name)); err != nil {
+	if q.Rotate || len(shown.Secrets) == 0 {
+		shown.Secrets = webhook.Rotate(shown.Secrets, shown.SetAt)
+		shown.Secret = shown.Secrets[0].Secret
+	}
+	if err := e.auditChange(ctx, webhookRecord("set webhook", shown.Name)); err != nil {
 		return shown, err
 	}
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
-	if err := e.api.store.SetWebhook(ctx, w); err != nil {
-		return shown, fmt.Errorf("store webhook %s: %w", w.Name, err)
+	if err := e.api.store.SetWebhook(ctx, shown.Webhook); err != nil {
+		return shown, fmt.Errorf("store webhook %s: %w", shown.Name, err)
 	}
-	shown.Webhook = w
-	shown.Behind = e.behind(ctx, &w)
+	shown.Behind = e.behind(ctx)(&shown.Webhook)
 	return shown, nil
+}
+
+// findWebhook returns the webhook of an application with a name; nil if there is none.
+func findWebhook(all []catalog.Webhook, application, name string) *catalog.Webhook {
+	i := slices.IndexFunc(all, func(w catalog.Webhook) bool { return w.Application == application && w.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
 }
 
 // lastEvent returns the position of the last event of tasks.
@@ -96,14 +97,17 @@ func (e *exchange) lastEvent(ctx context.Context) (uint64, error) {
 	return last, err
 }
 
-// behind returns the number of events after the position of a webhook; nil if the broker is unavailable.
-func (e *exchange) behind(ctx context.Context, w *catalog.Webhook) *uint64 {
+// behind returns a function that returns the number of events after the position of a webhook; nil if
+// the broker is unavailable.
+func (e *exchange) behind(ctx context.Context) func(w *catalog.Webhook) *uint64 {
 	last, err := e.lastEvent(ctx)
-	if err != nil {
-		return nil
+	return func(w *catalog.Webhook) *uint64 {
+		if err != nil {
+			return nil
+		}
+		n := last - min(last, w.State.Position)
+		return &n
 	}
-	last -= min(last, w.State.Position)
-	return &last
 }
 
 func webhookRecord(change, name string) audit.Record {
@@ -118,9 +122,10 @@ func (e *exchange) listWebhooks(ctx context.Context, _ *dialect.WebhookQuery, ap
 		return nil, fmt.Errorf("read the webhooks: %w", err)
 	}
 	var shown []dialect.ShownWebhook
+	behind := e.behind(ctx)
 	for _, w := range all {
 		if w.Application == application {
-			shown = append(shown, dialect.ShownWebhook{Webhook: w, Behind: e.behind(ctx, &w)})
+			shown = append(shown, dialect.ShownWebhook{Webhook: w, Behind: behind(&w)})
 		}
 	}
 	return shown, nil
@@ -139,38 +144,31 @@ func (e *exchange) removeWebhook(ctx context.Context, q *dialect.WebhookRemoval,
 	return existed, nil
 }
 
-// webhookOf returns a webhook of an application, or an error if there is none.
-func (e *exchange) webhookOf(ctx context.Context, application, name string) (*catalog.Webhook, error) {
-	all, err := e.api.store.Webhooks(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the webhooks: %w", err)
-	}
-	for i := range all {
-		if all[i].Application == application && all[i].Name == name {
-			return &all[i], nil
-		}
-	}
-	return nil, &dialect.Error{Kind: dialect.NotFound, Field: "name", Problem: fmt.Sprintf("there is no webhook %.80q", name)}
+func (e *exchange) listDead(ctx context.Context, q *dialect.DeadQuery, application string) ([]catalog.DeadDelivery, error) {
+	_, dead, err := e.deadOf(ctx, application, q.Name)
+	return dead, err
 }
 
-func (e *exchange) listDead(ctx context.Context, q *dialect.DeadQuery, application string) ([]catalog.DeadDelivery, error) {
-	if _, err := e.webhookOf(ctx, application, q.Name); err != nil {
-		return nil, err
-	}
-	dead, err := e.api.store.DeadDeliveries(ctx, application, q.Name)
+// deadOf returns a webhook of an application with its dead deliveries.
+func (e *exchange) deadOf(ctx context.Context, application, name string) (*catalog.Webhook, []catalog.DeadDelivery, error) {
+	all, err := e.api.store.Webhooks(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the dead deliveries of webhook %s: %w", q.Name, err)
+		return nil, nil, fmt.Errorf("read the webhooks: %w", err)
 	}
-	return dead, nil
+	w := findWebhook(all, application, name)
+	if w == nil {
+		return nil, nil, &dialect.Error{Kind: dialect.NotFound, Field: "name", Problem: fmt.Sprintf("there is no webhook %.80q", name)}
+	}
+	dead, err := e.api.store.DeadDeliveries(ctx, application, name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the dead deliveries of webhook %s: %w", name, err)
+	}
+	return w, dead, nil
 }
 
 // redeliver sends a dead delivery again, and removes it if the receiver accepts it.
 func (e *exchange) redeliver(ctx context.Context, q *dialect.Redelivery, application string) (problem string, err error) {
-	w, err := e.webhookOf(ctx, application, q.Name)
-	if err != nil {
-		return "", err
-	}
-	dead, err := e.listDead(ctx, &dialect.DeadQuery{Name: q.Name}, application)
+	w, dead, err := e.deadOf(ctx, application, q.Name)
 	if err != nil {
 		return "", err
 	}

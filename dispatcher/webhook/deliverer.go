@@ -91,7 +91,7 @@ type name struct{ application, name string }
 // running is the goroutine of a webhook.
 type running struct {
 	setAt time.Time
-	stop  context.CancelFunc
+	stop  context.CancelCauseFunc
 	ended chan struct{}
 }
 
@@ -131,15 +131,15 @@ func (d *Deliverer) update(ctx context.Context, known map[name]*running, all []c
 		if before != nil && before.setAt.Equal(w.SetAt) {
 			continue
 		}
-		life, stop := context.WithCancel(ctx)
+		life, stop := context.WithCancelCause(ctx)
 		r := &running{setAt: w.SetAt, stop: stop, ended: make(chan struct{})}
 		known[key] = r
 		if before != nil {
-			before.stop()
+			before.stop(nil)
 		}
 		deliveries.Go(func() {
 			defer close(r.ended)
-			defer stop()
+			defer stop(nil)
 			if before != nil {
 				<-before.ended // both would have the same lease
 			}
@@ -150,7 +150,7 @@ func (d *Deliverer) update(ctx context.Context, known map[name]*running, all []c
 	}
 	for key, r := range known {
 		if !seen[key] {
-			r.stop()
+			r.stop(errRemoved)
 			delete(known, key)
 		}
 	}

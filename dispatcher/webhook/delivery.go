@@ -79,8 +79,10 @@ func (d *delivery) hold(ctx context.Context, lease string) {
 	renewal.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	if !errors.Is(err, errLost) {
+	if !errors.Is(err, errLost) && !errors.Is(err, errRemoved) {
 		_ = d.save(ctx) // without it, events are repeated
+	}
+	if !errors.Is(err, errLost) {
 		_ = d.cfg.Store.Release(ctx, lease, d.holder)
 	}
 	d.change(func(s *catalog.WebhookState) { *s = catalog.WebhookState{} }) // it fails here no longer
