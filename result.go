@@ -97,6 +97,13 @@ func (r Reason) State() State {
 	}
 }
 
+// Refusal says why an agent refused an operation, as far as callers must tell it apart.
+type Refusal string
+
+// RefusalSuperseded: a later operation of the same process has overtaken it. It does not count as
+// failed for a rollout.
+const RefusalSuperseded Refusal = "superseded"
+
 // Rank orders the results of one item: a result replaces a stored result of
 // lower rank, and never one of equal or higher rank.
 type Rank int
@@ -114,6 +121,8 @@ type Result struct {
 	Code   Code   `json:"code"`
 	Reason Reason `json:"reason,omitempty"`
 	Rank   Rank   `json:"rank,omitempty"`
+	// Refusal is "" unless Reason is [ReasonRefused].
+	Refusal Refusal `json:"refusal,omitempty"`
 	// Late is set if this result replaced one that the server had made.
 	Late bool `json:"late,omitempty"`
 	// Message is "success" for code 0, otherwise the problem, its location and

@@ -150,7 +150,7 @@ func fullSpec() Spec {
 
 func fullResult(at time.Time) Result {
 	return Result{
-		Item: 4, Code: CodeCheckFailed, Reason: ReasonCheckFailed, Message: "start: process not found; exit=0", Warnings: []string{"limits are not enforced"},
+		Item: 4, Code: CodeCheckFailed, Reason: ReasonCheckFailed, Refusal: RefusalSuperseded, Message: "start: process not found; exit=0", Warnings: []string{"limits are not enforced"},
 		Status: &Status{
 			At: at, UTCOffset: 28_800, Running: true, Supervised: true, Phase: "running", AgentID: "agent-7",
 			PID: 4711, PIDs: []int{4711, 4712}, Instances: 2, TreeCPU: 14.5, TreeMemoryBytes: 2 << 30, Command: "java -jar web.jar", Stat: "S", Threads: 31, StartedAt: at, ElapsedMS: 1_500, UserMS: 900, SystemMS: 100,

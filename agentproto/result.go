@@ -27,7 +27,8 @@ type Result struct {
 	// already_running, not_running, command_failed, check_failed, refused.
 	Code     int      `json:"code"`
 	Reason   string   `json:"reason"`
-	Message  string   `json:"message"` // exactly "success" for code 0
+	Refusal  string   `json:"refusal,omitempty"` // [RefusalSuperseded], or "" for other reasons to refuse
+	Message  string   `json:"message"`           // exactly "success" for code 0
 	Warnings []string `json:"warnings,omitempty"`
 	Status   *Status  `json:"status,omitempty"`
 
@@ -46,6 +47,9 @@ const (
 	ReasonRefused        = "refused"
 	ReasonCancelled      = "cancelled"
 )
+
+// RefusalSuperseded is the Refusal of an operation that a later one of the same process has overtaken.
+const RefusalSuperseded = "superseded"
 
 // Codes of a [Result].
 const (

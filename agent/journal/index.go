@@ -60,6 +60,8 @@ func (e *entry) differs(op *Op) bool {
 
 func (e *entry) mutating() bool { return e.action != agentproto.ActionStatus }
 
+const superseded = "superseded by a later command for this process"
+
 // staleReason returns the reason to refuse an operation that changes the host and is not
 // stored; "" = the operation is new. An operation whose fence is not above the last fence
 // of its process was received before or is superseded.
@@ -67,7 +69,7 @@ func (x *index) staleReason(op *Op) string {
 	mark, marked := x.fences[op.Spec.Key]
 	switch {
 	case marked && mark.compare(op.Fence, op.Item) > 0:
-		return "superseded by a later command for this process"
+		return superseded
 	case marked && mark.compare(op.Fence, op.Item) == 0:
 		return "received before, its result is no longer stored"
 	case !marked && op.Fence <= x.floor:

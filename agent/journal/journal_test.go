@@ -259,6 +259,9 @@ func TestFenceOrdersCommandsOfOneProcess(t *testing.T) {
 		if m := v[0].Refused.Message; m != "stop: superseded by a later command for this process" {
 			t.Errorf("message %q", m)
 		}
+		if got := v[0].Refused.Refusal; got != agentproto.RefusalSuperseded {
+			t.Errorf("refusal %q", got)
+		}
 	}
 	if v := receive(t, j, command("next", 20, 2, agentproto.ActionStop)); v[0].Refused != nil {
 		t.Errorf("a later item of the same task is refused: %+v", v[0].Refused)

@@ -115,10 +115,14 @@ func (j *Journal) attachResults(ops []Op, admissions []Admission) {
 }
 
 func refusal(op *Op, code int, why string) *agentproto.Result {
-	return &agentproto.Result{
+	r := &agentproto.Result{
 		Item: op.Item, Code: code, Reason: agentproto.ReasonRefused,
 		Message: op.Action + ": " + why, AcceptedAt: op.AcceptedAt, FinishedAt: op.AcceptedAt,
 	}
+	if why == superseded {
+		r.Refusal = agentproto.RefusalSuperseded
+	}
+	return r
 }
 
 // Execute records that the command of an operation is about to be spawned (PID 0) or was

@@ -40,7 +40,7 @@ func (e *Engine) reject(ctx context.Context, op journal.Op, c procop.Completion)
 
 func (e *Engine) result(op journal.Op, c procop.Completion, started time.Time) agentproto.Result {
 	return agentproto.Result{
-		Item: op.Item, Code: c.Code, Reason: c.Reason, Message: c.Text(procspec.ActionName(op.Action)),
+		Item: op.Item, Code: c.Code, Reason: c.Reason, Refusal: c.Refusal, Message: c.Text(procspec.ActionName(op.Action)),
 		AcceptedAt: op.AcceptedAt, StartedAt: started, FinishedAt: time.Now().UTC(),
 	}
 }

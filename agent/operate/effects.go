@@ -51,7 +51,7 @@ func (a effects) refuse(ctx context.Context, effect supervise.Refuse) {
 	delete(a.ops, effect.ID)
 	c := procop.Refused("queue full: too many operations wait for this process")
 	if effect.Why == supervise.Superseded {
-		c = procop.Refused("superseded by a later command for this process")
+		c = procop.Superseded()
 	}
 	a.engine.reject(ctx, order.op, c)
 }

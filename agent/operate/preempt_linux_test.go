@@ -48,7 +48,9 @@ func TestAKillDoesNotWaitBehindAHungCommand(t *testing.T) {
 			waiting := g.submit("restart", spec)
 			killed := g.submit("kill", spec)
 			g.check(g.result(hung), 65535, action+": terminated by kill of task "+killed.Task)
-			g.check(g.result(waiting), 65535, "restart: superseded by a later command for this process")
+			if r := g.check(g.result(waiting), 65535, "restart: superseded by a later command for this process"); r.Refusal != agentproto.RefusalSuperseded {
+				t.Errorf("refusal %q", r.Refusal)
+			}
 			if r := g.check(g.result(killed), 0, ""); r.Status.Running || r.Status.Supervised {
 				t.Errorf("status is %+v", r.Status)
 			}

@@ -213,6 +213,8 @@ type Result struct {
 	State     procfleet.State  `json:"state"`
 	Code      procfleet.Code   `json:"code"`
 	Reason    procfleet.Reason `json:"reason,omitempty"`
+	// Refusal says why the agent refused the operation, if a later one has overtaken it.
+	Refusal procfleet.Refusal `json:"refusal,omitempty"`
 	// Message is "success" for code 0, empty while the item is open, and
 	// otherwise the problem, its location and the remedy.
 	Message  string   `json:"message"`

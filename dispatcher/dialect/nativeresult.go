@@ -135,7 +135,7 @@ func newNativeResult(it *procfleet.ItemResult) v1.Result {
 		Item: it.Index, Host: it.Item.Target.Host, AgentID: it.Item.Target.AgentID,
 		Namespace: it.Spec.Namespace, Name: it.Spec.Name, Key: it.Spec.Key(),
 		Action: it.Item.Action, State: it.State, Code: resultCode(it),
-		Reason: it.Result.Reason, Warnings: nativeWarnings(it.Result.Warnings), Status: it.Result.Status,
+		Reason: it.Result.Reason, Refusal: it.Result.Refusal, Warnings: nativeWarnings(it.Result.Warnings), Status: it.Result.Status,
 		AcceptedAt: it.Result.AcceptedAt, StartedAt: it.Result.StartedAt, FinishedAt: it.Result.FinishedAt,
 		Late: it.Result.Late,
 	}
@@ -162,7 +162,7 @@ func renderResult(b rendered, n *v1.Result) rendered {
 	b = b.number("item", int64(n.Item)).text("host", n.Host.String()).given("agent_id", n.AgentID)
 	b = b.given("namespace", n.Namespace).given("name", n.Name).text("key", n.Key)
 	b = b.text("action", string(n.Action)).text("state", string(n.State)).number("code", int64(n.Code))
-	b = b.given("reason", string(n.Reason)).text("message", n.Message).texts("warnings", n.Warnings)
+	b = b.given("reason", string(n.Reason)).given("refusal", string(n.Refusal)).text("message", n.Message).texts("warnings", n.Warnings)
 	if n.Status != nil {
 		b = renderStatus(b.name("status"), n.Status)
 	}

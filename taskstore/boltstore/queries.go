@@ -230,6 +230,7 @@ func (rd *reader) item(index int) (procfleet.ItemResult, error) {
 			break
 		}
 		out.Result, err = pack.ReadResult(string(result))
+		out.Result.Refusal = mark.Refusal()
 	}
 	return out, err
 }

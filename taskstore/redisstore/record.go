@@ -50,6 +50,11 @@ local rollout, was = h[4], {}
 local newMarks, ranks, size = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local byte, sub = string.byte, string.sub
 local delta, applied, at, n = {}, 0, 5, 0
+local function tally(mark, change)
+  if mark < 97 then mark = mark + 32 end
+  if mark == 118 then mark = 102 end -- superseded items count as failed
+  delta[mark] = (delta[mark] or 0) + change
+end
 
 for k = 3, #KEYS do
   local base, count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
@@ -72,11 +77,9 @@ for k = 3, #KEYS do
       put[#put + 1] = value
       if position ~= lastPosition then positions[#positions + 1] = position end
       bytes[#positions] = sub(newMarks, n, n)
-      if mark < 97 then mark = mark + 32 end
-      delta[mark] = (delta[mark] or 0) - 1
+      tally(mark, -1)
       lastPosition, lastMark = position, new
-      if new < 97 then new = new + 32 end
-      delta[new] = (delta[new] or 0) + 1
+      tally(new, 1)
       applied = applied + 1
       if rollout and not was[tonumber(item)] then was[tonumber(item)] = sub(old, position, position) end
     end

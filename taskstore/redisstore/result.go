@@ -132,7 +132,7 @@ func row(t *procfleet.Task, view *pack.View, item int, mark pack.Mark, result st
 		if r.Result, err = readStored(result); err != nil {
 			return procfleet.ItemResult{}, fmt.Errorf("result of item %d: %w", item, err)
 		}
-		r.State = r.Result.State()
+		r.State, r.Result.Refusal = r.Result.State(), mark.Refusal()
 	}
 	return r, nil
 }

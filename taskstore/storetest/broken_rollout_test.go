@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -51,6 +52,20 @@ func (s beginsUnreleased) Begin(ctx context.Context, id procfleet.TaskID, chunk,
 		}
 	}
 	return b, err
+}
+
+// plainRefusals drops why operations were refused.
+type plainRefusals struct{ taskstore.Store }
+
+func (s plainRefusals) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
+	batches = slices.Clone(batches)
+	for i := range batches {
+		batches[i].Results = slices.Clone(batches[i].Results)
+		for n := range batches[i].Results {
+			batches[i].Results[n].Refusal = ""
+		}
+	}
+	return s.Store.Record(ctx, batches)
 }
 
 type keepsLastSpecs struct {
@@ -188,6 +203,10 @@ func rolloutDefects() map[string]defect {
 		"it tolerates all failures": {
 			planned(func(p *procfleet.RolloutPlan) { p.Failures = procfleet.AnyFailures }),
 			[]string{"the failure that exceeds the budget stops a rollout"},
+		},
+		"superseded hosts are failures": {
+			func(s taskstore.Store) taskstore.Store { return plainRefusals{s} },
+			[]string{"a superseded host is no failure of a rollout"},
 		},
 		"a late success resumes": {
 			func(s taskstore.Store) taskstore.Store { return resumesAfterLateSuccess{s} },

@@ -20,6 +20,7 @@ func rolloutChecks() []Check {
 		{Name: "a zone has no more active units than its window", Fn: zoneBounds},
 		{Name: "only so many zones have active units", Fn: zonesAtOnce},
 		{Name: "the failure that exceeds the budget stops a rollout", Fn: budgetStops},
+		{Name: "a superseded host is no failure of a rollout", Fn: supersededIsNoFailure},
 		{Name: "a late success does not resume a rollout", Fn: lateSuccessResumesNothing},
 		{Name: "a stage begins when the stage before it has ended", Fn: stagesFollow},
 		{Name: "a gate waits for an approval of its stage", Fn: gateWaits},
@@ -253,6 +254,25 @@ func budgetStops(ctx context.Context, t T, s Subject) {
 	equal(t, "failures after resume", got.Rollout.Failures, 2)
 	equal(t, "seq after resume", got.Seq, a.Task.Seq+1)
 	equal(t, "released after resume", released(advance(ctx, t, s, task.ID)), [][3]int{{1, 1, 2}})
+}
+
+func supersededIsNoFailure(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, rolloutDraft(2, 0, 3))
+	advance(ctx, t, s, task.ID)
+	superseded := agentResult(0, procfleet.ReasonRefused)
+	superseded.Refusal = procfleet.RefusalSuperseded
+	record(ctx, t, s, task.ID, superseded)
+	got := look(ctx, t, s, task.ID)
+	equal(t, "hold after a superseded host", got.Rollout.Hold.Kind, procfleet.HoldKind(""))
+	equal(t, "failed hosts", got.Rollout.Failed, 0)
+	equal(t, "failed items", got.Counts[procfleet.StateFailed], 1)
+	for _, it := range pages(ctx, t, s, task.ID, taskstore.ResultQuery{State: procfleet.StateFailed, Limit: 10}) {
+		equal(t, "refusal", it.Result.Refusal, procfleet.RefusalSuperseded)
+	}
+	equal(t, "released after a superseded host", released(advance(ctx, t, s, task.ID)), [][3]int{{1, 0, 1}})
+	refused := agentResult(1, procfleet.ReasonRefused)
+	record(ctx, t, s, task.ID, refused)
+	equal(t, "hold after a refusal", look(ctx, t, s, task.ID).Rollout.Hold.Kind, procfleet.HoldBudget)
 }
 
 func lateSuccessResumesNothing(ctx context.Context, t T, s Subject) {

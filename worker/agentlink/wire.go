@@ -59,6 +59,9 @@ func ResultOf(r *agentproto.Result) procfleet.Result {
 		Message: r.Message, Warnings: cutWarnings(r.Warnings), Status: StatusOf(r.Status),
 		AcceptedAt: r.AcceptedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 	}
+	if r.Reason == agentproto.ReasonRefused && r.Refusal == agentproto.RefusalSuperseded {
+		result.Refusal = procfleet.RefusalSuperseded
+	}
 	if !slices.Contains(knownOutcomes[r.Reason], r.Code) {
 		result.Code, result.Reason = procfleet.CodeFailed, procfleet.ReasonCommandFailed
 		result.Message = fmt.Sprintf("agent answered code %d with reason %q, which this server does not know: %s",

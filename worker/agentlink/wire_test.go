@@ -134,6 +134,17 @@ func TestAgentsResults(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an agent tells superseded operations from other refused ones", func(t *testing.T) {
+		t.Parallel()
+		for reason, want := range map[string]procfleet.Refusal{"refused": procfleet.RefusalSuperseded, "command_failed": ""} {
+			if got := ResultOf(&agentproto.Result{Code: 65535, Reason: reason, Refusal: "superseded"}); got.Refusal != want {
+				t.Errorf("%s: refusal %q, want %q", reason, got.Refusal, want)
+			}
+		}
+		if got := ResultOf(&agentproto.Result{Code: 65535, Reason: "refused", Refusal: "of next year"}); got.Refusal != "" {
+			t.Errorf("refusal %q", got.Refusal)
+		}
+	})
 	t.Run("texts are bounded", func(t *testing.T) {
 		t.Parallel()
 		long := strings.Repeat("é", procfleet.MaxMessage)

@@ -18,6 +18,7 @@ type Completion struct {
 	Class   supervise.Class
 	Code    int
 	Reason  string
+	Refusal string
 	Message string // message without the operation's name; empty for code 0
 	fault   supervise.Fault
 }
@@ -61,6 +62,13 @@ func checkFailed(parts ...string) Completion {
 // Refused completes work that was rejected without acting on the process.
 func Refused(parts ...string) Completion {
 	return completion(supervise.Refused, agentproto.CodeFailed, agentproto.ReasonRefused, parts...)
+}
+
+// Superseded refuses an operation that a later one has overtaken.
+func Superseded() Completion {
+	c := Refused("superseded by a later command for this process")
+	c.Refusal = agentproto.RefusalSuperseded
+	return c
 }
 
 // Expired refuses an operation whose deadline has passed.

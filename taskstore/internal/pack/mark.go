@@ -19,6 +19,8 @@ const (
 	Succeeded Mark = 's'
 	Unchanged Mark = 'u'
 	Failed    Mark = 'f'
+	// Superseded is the failed state of an operation with [procfleet.RefusalSuperseded].
+	Superseded Mark = 'v'
 	// Unreachable and TimedOut have one mark, because in practice only the server
 	// determines these states.
 	Unreachable Mark = 'X'
@@ -40,7 +42,7 @@ func Marks(s procfleet.State) string {
 	case procfleet.StateUnchanged:
 		return "uU"
 	case procfleet.StateFailed:
-		return "fF"
+		return "fvF"
 	case procfleet.StateUnreachable:
 		return "xX"
 	case procfleet.StateTimedOut:
@@ -56,6 +58,9 @@ func Marks(s procfleet.State) string {
 // MarkOf returns the mark of an item with the result r.
 func MarkOf(r *procfleet.Result) Mark {
 	marks := Marks(r.State())
+	if r.Refusal == procfleet.RefusalSuperseded && r.Rank == procfleet.RankAgent && r.State() == procfleet.StateFailed {
+		return Superseded
+	}
 	if r.Rank == procfleet.RankServer {
 		return Mark(marks[len(marks)-1])
 	}
@@ -73,7 +78,7 @@ func (m Mark) State() procfleet.State {
 		return procfleet.StateSucceeded
 	case 'u':
 		return procfleet.StateUnchanged
-	case 'f':
+	case 'f', 'v':
 		return procfleet.StateFailed
 	case 'x':
 		return procfleet.StateUnreachable
@@ -85,6 +90,14 @@ func (m Mark) State() procfleet.State {
 		return procfleet.StateRejected
 	}
 	return procfleet.StatePending
+}
+
+// Refusal returns the refusal of the item's result.
+func (m Mark) Refusal() procfleet.Refusal {
+	if m == Superseded {
+		return procfleet.RefusalSuperseded
+	}
+	return ""
 }
 
 // Rank returns the rank of the item's result. Canceled and rejected have the highest

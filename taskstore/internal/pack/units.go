@@ -38,13 +38,14 @@ func UnitEnd(units string, i int) int {
 	return len(units)
 }
 
-// CountedMarks returns the marks of the states that make a unit of a rollout a failed one.
+// CountedMarks returns the marks of the states that make a unit of a rollout a failed one, without
+// [Superseded]: a unit that a later operation has overtaken is no failure of the rollout.
 func CountedMarks(p *procfleet.RolloutPlan) string {
 	var marks strings.Builder
 	for _, s := range p.Count {
 		marks.WriteString(Marks(s))
 	}
-	return marks.String()
+	return strings.ReplaceAll(marks.String(), string(Superseded), "")
 }
 
 // NewRollout returns a rollout at its begin.
