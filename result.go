@@ -97,12 +97,17 @@ func (r Reason) State() State {
 	}
 }
 
-// Refusal says why an agent refused an operation, as far as callers must tell it apart.
+// Refusal says why an operation was not begun, as far as callers must tell it apart.
 type Refusal string
 
-// RefusalSuperseded: a later operation of the same process has overtaken it. It does not count as
-// failed for a rollout.
-const RefusalSuperseded Refusal = "superseded"
+// Values of [Refusal].
+const (
+	// RefusalSuperseded: a later operation of the same process has overtaken it. It does not count as
+	// failed for a rollout.
+	RefusalSuperseded Refusal = "superseded"
+	// RefusalExpired: no agent of the host was connected until the end of [RolloutPlan.Queue].
+	RefusalExpired Refusal = "expired"
+)
 
 // Rank orders the results of one item: a result replaces a stored result of
 // lower rank, and never one of equal or higher rank.
@@ -121,7 +126,7 @@ type Result struct {
 	Code   Code   `json:"code"`
 	Reason Reason `json:"reason,omitempty"`
 	Rank   Rank   `json:"rank,omitempty"`
-	// Refusal is "" unless Reason is [ReasonRefused].
+	// Refusal is "" unless Reason is [ReasonRefused] or [ReasonUnreachable].
 	Refusal Refusal `json:"refusal,omitempty"`
 	// Late is set if this result replaced one that the server had made.
 	Late bool `json:"late,omitempty"`

@@ -5,7 +5,7 @@ import "time"
 // RolloutPlan says how the units of a task are released over time. A unit is one host with
 // all of its items. An item that is not released is not delivered to its agent.
 type RolloutPlan struct {
-	// Window is the maximum number of units that are released and have open items.
+	// Window is the maximum number of units that are active; see [Rollout.Active].
 	Window int `json:"w"`
 	// Failures is the number of failed units that is tolerated; [AnyFailures] tolerates all.
 	// The next failed unit sets the hold [HoldBudget].
@@ -39,6 +39,11 @@ type RolloutPlan struct {
 	// Windows has the namespaces whose maintenance windows stop releases, each with the names of its
 	// windows for groups that hosts of the task are in. Windows for all hosts apply in any case.
 	Windows map[string][]string `json:"m,omitempty"`
+	// Queue is the time from acceptance until which a released unit waits for its host, if no agent
+	// of the host is connected; 0 = units do not wait. Coalesce cancels the waiting items of a process
+	// as soon as a later task operates it.
+	Queue    time.Duration `json:"k,omitempty"`
+	Coalesce bool          `json:"l,omitempty"`
 	// UnitTimeout is the time from the release of a unit to the deadline of its items.
 	UnitTimeout time.Duration `json:"t"`
 }
@@ -98,7 +103,8 @@ type Rollout struct {
 	// Window and Failures are those of the plan until a caller changes them.
 	Window, Failures int
 	Released         int // units that were released
-	Active           int // released units with open items
+	Active           int // released units with open items, without those that wait
+	Waiting          int // released units that wait for their hosts, see [RolloutPlan.Queue]
 	Failed           int // units with an item in a state of Plan.Count
 	// Judged is the number of stages that the reports of agents, or callers, have passed.
 	Judged int

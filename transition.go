@@ -16,6 +16,8 @@ const (
 	TransitionResumed TransitionKind = "resumed"
 	// TransitionApproved: a stage of a rollout was approved, and the next one began.
 	TransitionApproved TransitionKind = "approved"
+	// TransitionSettled: only items remain open that wait for their hosts, for the first time.
+	TransitionSettled TransitionKind = "settled"
 	// TransitionCancelled: the task was canceled, or its cancel now interrupts.
 	TransitionCancelled TransitionKind = "cancelled"
 	// TransitionItemsCancelled: items of the task were canceled.

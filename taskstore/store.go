@@ -163,8 +163,9 @@ type GrantedItems struct {
 	Chunk, From int // the items of the chunk from From up to Grant.Upto
 	First       int // index in the task of the first item
 	Grant       Grant
-	// Pending and Delivered are the numbers of items in these states.
-	Pending, Delivered int
+	// Pending and Delivered are the numbers of items in these states, Waiting that of pending items
+	// that wait for their hosts: either all open items of a grant wait, since Grant.At, or none.
+	Pending, Delivered, Waiting int
 	// New means that this call has released the items, and that they are to be published.
 	New bool
 }
@@ -179,6 +180,10 @@ type Advanced struct {
 type Advance struct {
 	// All also returns the items of earlier grants that have no result.
 	All bool
+	// Returned has the first items of waiting units whose hosts have returned, ascending, as indexes in
+	// the task. Those that the windows permit are released again, and the others keep waiting. While
+	// a stage bakes or is at its gate, and with Closed, none is released.
+	Returned []int
 	// Closed says why maintenance windows permit no releases now; "" if they permit them. A rollout
 	// with units to release gets the hold [procfleet.HoldWindow] with this reason, unless it has
 	// another. Without Closed that hold ends.
@@ -194,7 +199,8 @@ type Rollouts interface {
 	// AdvanceRollout moves a rollout on as far as time and results permit: it releases units, ends
 	// stages, and sets the holds of gates, of missing progress, and of failures during another
 	// hold. It returns the items that it has released, which the caller publishes. Each transition
-	// between stages, each hold, and the end of a [procfleet.HoldWindow] increments Seq by one.
+	// between stages, each hold, the end of a [procfleet.HoldWindow], and
+	// [procfleet.TransitionSettled] increments Seq by one. A stage ends without its waiting units.
 	// AdvanceRollout returns [ErrNotFound] for a task without a rollout.
 	AdvanceRollout(ctx context.Context, id procfleet.TaskID, o Advance) (Advanced, error)
 	// EndHold ends the hold of the given kind, as the calls of [Control] do. It succeeds and
@@ -252,6 +258,8 @@ type CanceledItems struct {
 	Chunk   procfleet.Chunk
 	// Open lists the items of the chunk without a final result, as in [Begun].
 	Open []int
+	// Unsent lists the items of Open that were not released, or that wait and were never sent.
+	Unsent []int
 	// FirstBegun is the time of the first Begin of the chunk; zero if it was never begun.
 	FirstBegun time.Time
 }
@@ -291,6 +299,13 @@ type Delivery interface {
 	// needs no further delivery: an agent accepted or refused each item of the chunk, or
 	// the store has its result. A chunk of a rollout is never done: its items are.
 	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
+	// Away lets units of a rollout with a [procfleet.RolloutPlan] Queue wait for their hosts: no agent
+	// of theirs is connected. items are indexes in the task. Each released unit with a pending one of
+	// them and no delivered item stops being active, and its pending items wait: Begin does not
+	// return them until [Advance].Returned names the unit. sent means that an agent may have accepted
+	// items; otherwise a later Begin of the unit counts as its first. Nothing changes if the task is
+	// canceled or has ended.
+	Away(ctx context.Context, id procfleet.TaskID, chunk int, items []int, sent bool) error
 	// Record applies results by rank and returns one entry per batch. A result of higher
 	// [procfleet.Rank] replaces a result of lower rank once, and is marked Late if the
 	// replaced result was final. A result of equal or lower rank changes nothing. State,
@@ -328,7 +343,8 @@ type Control interface {
 	// has returned, or was ordered after it, returns [GateCanceled] for a chunk with open
 	// items; such chunks are not done again. The mode of a canceled task changes from drain
 	// to interrupt only; otherwise a task that is canceled already does not change. Of a
-	// rollout, all items that were not released become canceled, and its hold ends.
+	// rollout, all items that were not released or wait and were never sent
+	// become canceled, and its hold ends.
 	Cancel(ctx context.Context, id procfleet.TaskID, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error)
 	// CancelItems stores a cancel of those of the items that have no final result, for a worker to
 	// carry out: each chunk of [procfleet.Task.ItemCancels] has one. Every Begin that starts after

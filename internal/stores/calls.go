@@ -59,6 +59,10 @@ func (s *Instrumented) ItemsCanceled(ctx context.Context, id procfleet.TaskID, c
 	return s.call(ctx, "items_canceled", func(ctx context.Context) error { return s.Full.ItemsCanceled(ctx, id, chunk, seq) })
 }
 
+func (s *Instrumented) Away(ctx context.Context, id procfleet.TaskID, chunk int, items []int, sent bool) error {
+	return s.call(ctx, "away", func(ctx context.Context) error { return s.Full.Away(ctx, id, chunk, items, sent) })
+}
+
 func (s *Instrumented) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
 	return one(ctx, s, "advance_rollout", func(ctx context.Context) (taskstore.Advanced, error) { return s.Full.AdvanceRollout(ctx, id, o) })
 }

@@ -82,6 +82,7 @@ func (t *tx) cancelItems(r *taskRecord) error {
 				ls.mark(chunk, i, pack.Cancelled)
 			}
 		}
+		ls.cancelWaiting(chunk, l)
 	}
 	r.State, r.ItemCancels = procfleet.TaskRunning, 0
 	if r.Counts.Open() == 0 {

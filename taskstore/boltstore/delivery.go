@@ -76,7 +76,7 @@ func (t *tx) gate(r *taskRecord, l *leg, marks []byte) taskstore.Gate {
 	switch {
 	case r.State == procfleet.TaskRejected:
 		return taskstore.GateRejected
-	case !r.undone(l), !open(marks):
+	case !r.undone(l), !active(marks):
 		return taskstore.GateFinished
 	case r.Held():
 		return taskstore.GateHeld

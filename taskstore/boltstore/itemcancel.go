@@ -73,7 +73,10 @@ func (s *Store) ItemCancels(ctx context.Context, id procfleet.TaskID, chunk int)
 			return taskstore.CanceledItems{}, err
 		}
 		c := taskstore.CanceledItems{Cancels: l.Cancels, Task: taskOf(r), FirstBegun: l.Begun}
-		c.Open, _ = pack.OpenItems(l.Marks)
+		c.Open, c.Unsent = pack.Canceled(l.Marks, l.Grants)
+		if r.Rollout == nil {
+			c.Unsent = nil
+		}
 		c.Chunk, err = pack.ReadChunk(string(t.Bucket(bucketChunks).Get(partKey(r.Number, chunk))))
 		return c, err
 	})

@@ -51,6 +51,8 @@ type taskRecord struct {
 	NextGrant  int       `json:",omitzero"` // first chunk of a rollout whose items are not all granted
 	// Zones has the number of active units of each zone that has some.
 	Zones map[int]int `json:",omitempty"`
+	// Settled is set by [procfleet.TransitionSettled].
+	Settled bool `json:",omitempty"`
 }
 
 // leg is the delivery state of a chunk.
@@ -67,6 +69,8 @@ type leg struct {
 }
 
 func openMark(m byte) bool { return pack.Mark(m).Open() }
+
+func activeMark(m byte) bool { return pack.Mark(m).Active() }
 
 type keyRecord struct {
 	Task     procfleet.Number

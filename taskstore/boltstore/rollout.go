@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -49,16 +50,18 @@ func (r *taskRecord) undone(l *leg) bool {
 	if r.Rollout == nil || r.Canceled() {
 		return !l.Done
 	}
-	return open(l.Marks)
+	return active(l.Marks)
 }
 
-func open(marks []byte) bool { return slices.ContainsFunc(marks, openMark) }
+func active(marks []byte) bool { return slices.ContainsFunc(marks, activeMark) }
+
+func waiting(marks []byte) bool { return bytes.IndexByte(marks, byte(pack.Waiting)) >= 0 }
 
 // unit is a unit of a rollout, with its state before results are applied.
 type unit struct {
-	leg              *leg
-	from, to         int
-	wasOpen, counted bool
+	leg                      *leg
+	from, to                 int
+	active, waiting, counted bool
 }
 
 func (u *unit) marks() []byte { return u.leg.Marks[u.from:u.to] }
@@ -90,7 +93,7 @@ func (ls *legs) units(results []procfleet.Result) []unit {
 		}
 		seen[start{l, from}] = true
 		u := unit{leg: l, from: from, to: pack.UnitEnd(l.Units, from)}
-		u.wasOpen, u.counted = open(u.marks()), strings.ContainsAny(string(u.marks()), counted)
+		u.active, u.waiting, u.counted = active(u.marks()), waiting(u.marks()), strings.ContainsAny(string(u.marks()), counted)
 		units = append(units, u)
 	}
 	return units
@@ -105,9 +108,12 @@ func (t *tx) count(r *taskRecord, units []unit) (ended bool) {
 	counted := pack.CountedMarks(&r.Rollout.Plan)
 	for i := range units {
 		u := &units[i]
-		if u.wasOpen && !open(u.marks()) {
+		if (u.active || u.waiting) && !slices.ContainsFunc(u.marks(), openMark) {
 			ended = true
-			if u.from < u.leg.granted() {
+			switch {
+			case u.waiting:
+				r.Rollout.Waiting--
+			case u.from < u.leg.granted():
 				r.activate(u.leg.Zone, -1)
 			}
 		}
@@ -192,7 +198,10 @@ func (s *Store) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o tasks
 			}
 		}
 		t.heed(r, o.Closed)
-		released, err := t.advance(ls)
+		if o.Closed != "" {
+			o.Returned = nil
+		}
+		released, err := t.advance(ls, o.Returned)
 		if err != nil {
 			return taskstore.Advanced{}, err
 		}
@@ -215,7 +224,7 @@ func (t *tx) openGrants(ls *legs) (list []taskstore.GrantedItems, err error) {
 				g.At, g.Deadline = t.Now, t.Now.Add(ls.task.Rollout.Plan.UnitTimeout)
 				ls.dirty[chunk] = true
 			}
-			if items := grantedItems(l, chunk, from, *g); items.Pending+items.Delivered > 0 {
+			if items := grantedItems(l, chunk, from, *g); items.Pending+items.Delivered+items.Waiting > 0 {
 				list = append(list, items)
 			}
 			from = g.Upto
@@ -226,7 +235,8 @@ func (t *tx) openGrants(ls *legs) (list []taskstore.GrantedItems, err error) {
 
 func grantedItems(l *leg, chunk, from int, g taskstore.Grant) taskstore.GrantedItems {
 	open, delivered := pack.OpenItems(l.Marks[from:g.Upto])
-	return taskstore.GrantedItems{Chunk: chunk, From: from, First: l.First + from, Grant: g, Pending: len(open) - len(delivered), Delivered: len(delivered)}
+	return taskstore.GrantedItems{Chunk: chunk, From: from, First: l.First + from, Grant: g, Pending: len(open) - len(delivered), Delivered: len(delivered),
+		Waiting: bytes.Count(l.Marks[from:g.Upto], []byte{byte(pack.Waiting)})}
 }
 
 // heed sets or ends the hold of maintenance windows.
@@ -245,7 +255,7 @@ func (t *tx) mayAdvance(r *taskRecord) bool {
 	return !r.State.Done() && t.Now.Before(r.Deadline) && !r.Held() && !r.Canceled()
 }
 
-func (t *tx) advance(ls *legs) (released []taskstore.GrantedItems, err error) {
+func (t *tx) advance(ls *legs, returned []int) (released []taskstore.GrantedItems, err error) {
 	r := ls.task
 	p := r.Rollout
 	for t.mayAdvance(r) && p.Hold.Kind == "" {
@@ -254,9 +264,18 @@ func (t *tx) advance(ls *legs) (released []taskstore.GrantedItems, err error) {
 		case over(p):
 			t.hold(r, procfleet.HoldBudget, "")
 		case p.Phase == procfleet.PhaseReleasing:
-			more, ended, err := t.grant(ls)
-			if released = append(released, more...); err != nil {
+			again, err := t.releaseAgain(ls, returned)
+			if err != nil {
 				return nil, err
+			}
+			more, ended, err := t.grant(ls)
+			if err != nil {
+				return nil, err
+			}
+			released, returned = append(append(released, again...), more...), nil
+			if ended && last && p.Waiting > 0 {
+				t.settle(r)
+				return released, nil
 			}
 			if !ended {
 				if p.Plan.Stall > 0 && t.Now.Sub(r.Progressed) >= p.Plan.Stall {
@@ -309,7 +328,7 @@ func (t *tx) grant(ls *legs) (released []taskstore.GrantedItems, ended bool, err
 		from, upto := l.granted(), l.granted()
 		for upto < len(l.Units) && r.room(l.Zone) {
 			end := pack.UnitEnd(l.Units, upto)
-			if open(l.Marks[upto:end]) {
+			if active(l.Marks[upto:end]) {
 				r.activate(l.Zone, 1)
 			}
 			p.Released++
@@ -342,7 +361,7 @@ func (t *tx) moveGrants(r *taskRecord, held time.Duration) error {
 		return err
 	}
 	for chunk, l := range legs {
-		if len(l.Grants) == 0 || !open(l.released(r)) {
+		if len(l.Grants) == 0 || !active(l.released(r)) {
 			continue
 		}
 		for i := range l.Grants {

@@ -54,24 +54,46 @@ if other then return 'seq' end
 endHold()
 local since = given and string.match(given, '^%d+') or text(now())
 local rollout = redis.call('HGET', KEYS[1], 'release')
-if rollout then
-  local r = cjson.decode(rollout)
-  r.h, r.ht = nil, nil
-  saveRelease(r)
-end
+local r = rollout and cjson.decode(rollout)
 local set = {'state', 'running', 'cancel', since .. ' ' .. mode .. ' ' .. ARGV[#ARGV], 'cancels', 0}
 local c = redis.call('HMGET', KEYS[1], 'chunks', 'directory', 'n:p', 'n:d', 'n:c')
 local ended = 0
+
+-- cancelWaiting ends the waiting items of a chunk that were never sent. The others are requested
+-- from their agents, as all items that were sent.
+local function cancelWaiting(k, first, granted)
+  local marks = redis.call('GETRANGE', KEYS[2], first, first + granted - 1)
+  if not string.find(marks, 'w') then return end
+  local f, from, out = redis.call('HMGET', KEYS[1], 'grants:' .. k, 'units:' .. k, 'zone:' .. k), 0, ''
+  for upto, begun in string.gmatch(f[1], '(%d+) %d+ %d+ (%d+)\n') do
+    while from < tonumber(upto) do
+      local stop = unitEnd(f[2], from)
+      local unit, n = string.gsub(string.sub(marks, from + 1, stop), 'w', begun == '0' and 'c' or 'p')
+      if n > 0 then
+        r.q = r.q - 1
+        if begun == '0' then ended = ended + n else activate(r, f[3], 1) end
+      end
+      from, out = stop, out .. unit
+    end
+  end
+  redis.call('SETRANGE', KEYS[2], first, out)
+end
+
 for k = 0, c[1] - 1 do
   local of = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'granted:' .. k)
   redis.call('HDEL', KEYS[1], 'cancels:' .. k, 'done:' .. k)
   local first, past = itemsOf(c[2], k)
+  if rollout and of[2] then cancelWaiting(k, first, of[2]) end
   if rollout then first = first + (of[2] or 0) elseif of[1] then first = past end
   if first < past then
     local marks, n = string.gsub(redis.call('GETRANGE', KEYS[2], first, past - 1), 'p', 'c')
     if n > 0 then redis.call('SETRANGE', KEYS[2], first, marks) end
     ended = ended + n
   end
+end
+if rollout then
+  r.h, r.ht = nil, nil
+  saveRelease(r)
 end
 local pending = c[3] - ended
 for _, v in ipairs({'n:p', pending, 'n:c', (c[5] or 0) + ended}) do set[#set + 1] = v end

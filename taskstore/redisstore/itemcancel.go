@@ -37,7 +37,7 @@ for at = 3 + ARGV[2], #ARGV - 1, 2 do
   local marks = redis.call('GETRANGE', KEYS[2], first, past - 1)
   for i in string.gmatch(ARGV[at + 1], '%d+') do
     local mark = string.byte(marks, i + 1)
-    if mark == 112 or mark == 100 then open[#open + 1] = i end
+    if mark == 112 or mark == 100 or mark == 119 then open[#open + 1] = i end
   end
   local line = ' ' .. table.concat(open, ',') .. ' ' .. about .. '\n'
   local stored = redis.call('HGET', KEYS[1], 'cancels:' .. k)
@@ -62,7 +62,7 @@ note('items_cancelled', {c = canceled.m, r = canceled.r})
 // KEYS[3] chunk
 // ARGV[1] number of the chunk
 // ARGV[2..] fields of the head to return; the first is the state
-// Returns {cancels, first begun or "", marks, chunk, {fields}}, or {} if there are none.
+// Returns {cancels, first begun or "", marks, grants of a rollout, chunk, {fields}}, or {} if there are none.
 var itemCancelsScript = redis.NewScript(luaItemsOf + `
 local k = ARGV[1]
 local h = redis.call('HMGET', KEYS[1], 'cancels:' .. k, 'begun:' .. k, 'directory', 'cancel', unpack(ARGV, 2))
@@ -70,7 +70,7 @@ if not h[1] or h[4] or h[5] == 'finished' or h[5] == 'rejected' then return {} e
 local first, past = itemsOf(h[3], k)
 local chunk = redis.call('GET', KEYS[3])
 if not chunk then return {} end
-return {h[1], h[2] or '', redis.call('GETRANGE', KEYS[2], first, past - 1), chunk, {unpack(h, 5, 3 + #ARGV)}}
+return {h[1], h[2] or '', redis.call('GETRANGE', KEYS[2], first, past - 1), redis.call('HGET', KEYS[1], 'grants:' .. k) or '', chunk, {unpack(h, 5, 3 + #ARGV)}}
 `)
 
 // itemsCanceledScript removes cancels of items that were carried out.
@@ -144,13 +144,28 @@ func readCanceledItems(id procfleet.TaskID, cmd *redis.Cmd) (c taskstore.Cancele
 		return c, err
 	}
 	c.FirstBegun = redisconn.Moment(h.int())
-	c.Open, _ = pack.OpenItems([]byte(h.text()))
+	marks := []byte(h.text())
+	c.Open, c.Unsent = pack.Canceled(marks, readGrants(h.text()))
 	if c.Chunk, err = pack.ReadChunk(h.text()); err != nil {
 		return c, err
 	}
 	fields, _ := values[len(values)-1].([]any)
-	c.Task, err = readHead(id, fields)
+	if c.Task, err = readHead(id, fields); c.Task.Rollout == nil {
+		c.Unsent = nil
+	}
 	return c, err
+}
+
+// readGrants parses the grants of a chunk, see [advanceScript].
+func readGrants(text string) (grants []taskstore.Grant) {
+	for line := range strings.Lines(text) {
+		var at [4]int64
+		for i, number := range strings.Fields(line) {
+			at[min(i, 3)], _ = strconv.ParseInt(number, 10, 64) // only scripts write these numbers
+		}
+		grants = append(grants, taskstore.Grant{Upto: int(at[0]), At: redisconn.Moment(at[1]), Deadline: redisconn.Moment(at[2]), Begun: redisconn.Moment(at[3])})
+	}
+	return grants
 }
 
 func readItemCancels(text string) ([]taskstore.ItemCancel, error) {

@@ -52,7 +52,8 @@ local byte, sub = string.byte, string.sub
 local delta, applied, at, n = {}, 0, 5, 0
 local function tally(mark, change)
   if mark < 97 then mark = mark + 32 end
-  if mark == 118 then mark = 102 end -- superseded items count as failed
+  -- superseded items count as failed, expired ones as unreachable, and waiting ones as pending
+  mark = ({[118] = 102, [101] = 120, [119] = 112})[mark] or mark
   delta[mark] = (delta[mark] or 0) + change
 end
 
@@ -69,7 +70,7 @@ for k = 3, #KEYS do
     local position = item - base + 1
     local mark = position == lastPosition and lastMark or byte(old, position)
     local rank = 2
-    if mark == 112 or mark == 100 then rank = 0 elseif mark and mark < 97 then rank = 1 end
+    if mark == 112 or mark == 100 or mark == 119 then rank = 0 elseif mark and mark < 97 then rank = 1 end
     if mark and byte(ranks, n) - 48 > rank then
       local new = byte(newMarks, n)
       if rank > 0 then value = '+' .. sub(value, 2) end

@@ -303,7 +303,7 @@ func (s *Store) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][
 }
 
 func hasResult(mark byte) bool {
-	return pack.Mark(mark) != pack.Pending && pack.Mark(mark) != pack.Delivered
+	return !pack.Mark(mark).Open()
 }
 
 // marks reads all marks of a task. It reads the first window in the same round trip as

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -26,6 +27,8 @@ type release struct {
 	Released   int                    `json:"r"`
 	Active     int                    `json:"a"`
 	Failed     int                    `json:"x"`
+	Waiting    int                    `json:"q"`
+	Settled    bool                   `json:"l,omitempty"` // see [procfleet.TransitionSettled]
 	Hold       procfleet.HoldKind     `json:"h,omitempty"`
 	HoldSince  string                 `json:"ht,omitempty"`
 	HoldReason string                 `json:"hr,omitempty"`
@@ -59,7 +62,7 @@ func readRelease(text string, plan *procfleet.RolloutPlan) (*procfleet.Rollout, 
 	held, _ := strconv.ParseInt(r.HoldSince, 10, 64)
 	return &procfleet.Rollout{
 		Plan: *plan, Stage: r.Stage, Phase: r.Phase, Since: redisconn.Moment(since), Window: r.Window, Failures: r.Failures,
-		Released: r.Released, Active: r.Active, Failed: r.Failed, Judged: r.Judged,
+		Released: r.Released, Active: r.Active, Waiting: r.Waiting, Failed: r.Failed, Judged: r.Judged,
 		Hold: procfleet.Hold{Kind: r.Hold, Reason: r.HoldReason, Since: redisconn.Moment(held)},
 	}, nil
 }
@@ -97,6 +100,31 @@ local function unitEnd(units, i)
   return after and after - 1 or #units
 end
 
+-- unitStart returns the first item of the unit of item i.
+local function unitStart(units, i)
+  while i > 0 and string.byte(units, i + 1) ~= 49 do i = i - 1 end
+  return i
+end
+
+-- regrant divides grants so that each chosen unit has a grant of its own, with the time and the
+-- deadline that are given. Chosen units next to each other in one grant get one. forget also
+-- removes the first begin. It returns the grants, and the ranges of the new ones.
+local function regrant(grants, units, chosen, at, deadline, forget)
+  local out, ranges, from = '', {}, 0
+  for upto, oldAt, oldDeadline, begun in string.gmatch(grants, '(%d+) (%d+) (%d+) (%d+)\n') do
+    local i = from
+    while i < tonumber(upto) do
+      local start, new = i, chosen[i]
+      repeat i = unitEnd(units, i) until i >= tonumber(upto) or chosen[i] ~= new
+      local first = new and forget and '0' or begun
+      out = out .. i .. ' ' .. (new and at or oldAt) .. ' ' .. (new and deadline or oldDeadline) .. ' ' .. first .. '\n'
+      if new then ranges[#ranges + 1] = {start, i, first} end
+    end
+    from = tonumber(upto)
+  end
+  return out, ranges
+end
+
 local function chunkOf(directory, item)
   local low, high = 0, #directory / 8 - 2
   while low < high do
@@ -119,17 +147,16 @@ local function countUnits(r, was)
       c = {units = f[1], granted = tonumber(f[2] or 0), zone = f[3], first = first, marks = redis.call('GETRANGE', KEYS[2], first, past - 1)}
       chunks[k] = c
     end
-    local from = item - c.first
-    while from > 0 and string.byte(c.units, from + 1) ~= 49 do from = from - 1 end
+    local from = unitStart(c.units, item - c.first)
     if not seen[c.first + from] then
       seen[c.first + from] = true
       local to, before = unitEnd(c.units, from), {}
       local after = string.sub(c.marks, from + 1, to)
       for i = from, to - 1 do before[#before + 1] = was[c.first + i] or string.sub(c.marks, i + 1, i + 1) end
       before = table.concat(before)
-      if string.find(before, '[pd]') and not string.find(after, '[pd]') then
+      if string.find(before, '[pdw]') and not string.find(after, '[pdw]') then
         ended = true
-        if from < c.granted then activate(r, c.zone, -1) end
+        if string.find(before, 'w') then r.q = r.q - 1 elseif from < c.granted then activate(r, c.zone, -1) end
       end
       local had, has = string.find(before, counted), string.find(after, counted)
       if has and not had then r.x = r.x + 1 elseif had and not has then r.x = r.x - 1 end
@@ -146,10 +173,13 @@ end
 // KEYS[2] marks
 // ARGV[1] "all" to return the open items of earlier grants too
 // ARGV[2] why maintenance windows permit no releases, or ""
-// ARGV[3..] fields of the head to return
+// ARGV[3] number of the following items
+// ARGV[4..] first items of waiting units whose hosts have returned, ascending, then fields of the
+// head to return
 // Returns {{grants}, {fields}} or {} if the task has no rollout. A grant is its chunk, its first
 // item in the chunk and in the task, the item after its last, its time, its deadline, its first
-// begin or 0, the numbers of pending and delivered items, and "new" if this call has made it.
+// begin or 0, the numbers of pending, delivered and waiting items, and "new" if this call has made
+// it.
 //
 // The field "grants:" and the number of a chunk has a line for each grant: the item after its
 // last, its time, its deadline and its first begin or 0.
@@ -157,6 +187,7 @@ var advanceScript = redis.NewScript(redisconn.LuaNow + luaItemsOf + luaNote + lu
 local h = redis.call('HMGET', KEYS[1], 'release', 'about', 'directory', 'state', 'hold', 'cancel', 'chunks', 'deadline')
 if not h[1] then return {} end
 local r, plan, time = cjson.decode(h[1]), cjson.decode(h[2]).g, now()
+r.q = r.q or 0
 local list = {}
 
 local function add(k, from, upto, at, deadline, begun, new)
@@ -164,8 +195,9 @@ local function add(k, from, upto, at, deadline, begun, new)
   local marks = redis.call('GETRANGE', KEYS[2], first + from, first + upto - 1)
   local _, pending = string.gsub(marks, 'p', '')
   local _, delivered = string.gsub(marks, 'd', '')
-  if new ~= '' or pending + delivered > 0 then
-    for _, v in ipairs({k, from, first + from, upto, at, deadline, begun, pending, delivered, new}) do list[#list + 1] = tostring(v) end
+  local _, waiting = string.gsub(marks, 'w', '')
+  if new ~= '' or pending + delivered + waiting > 0 then
+    for _, v in ipairs({k, from, first + from, upto, at, deadline, begun, pending, delivered, waiting, new}) do list[#list + 1] = tostring(v) end
   end
 end
 
@@ -174,7 +206,7 @@ end
 local function openGrants()
   for k = 0, h[7] - 1 do
     local first, past = itemsOf(h[3], k)
-    local grants = string.find(redis.call('GETRANGE', KEYS[2], first, past - 1), '[pd]') and redis.call('HGET', KEYS[1], 'grants:' .. k)
+    local grants = string.find(redis.call('GETRANGE', KEYS[2], first, past - 1), '[pdw]') and redis.call('HGET', KEYS[1], 'grants:' .. k)
     if grants then
       local from, dated = 0, ''
       for upto, at, deadline, begun in string.gmatch(grants, '(%d+) (%d+) (%d+) (%d+)\n') do
@@ -196,6 +228,36 @@ local function room(zone)
   if r.z[zone] then return not limits.w or r.z[zone] < limits.w end
   for _ in pairs(r.z) do zones = zones + 1 end
   return not limits.o or zones < limits.o
+end
+
+-- releaseAgain releases those of the waiting units whose hosts have returned that the windows permit.
+local function releaseAgain()
+  local i, last = 4, ARGV[2] == '' and 3 + ARGV[3] or 3
+  while i <= last do
+    local k = chunkOf(h[3], tonumber(ARGV[i]))
+    local first, past = itemsOf(h[3], k)
+    local f = redis.call('HMGET', KEYS[1], 'units:' .. k, 'grants:' .. k, 'zone:' .. k)
+    local marks, chosen = redis.call('GETRANGE', KEYS[2], first, past - 1), {}
+    repeat
+      local from = tonumber(ARGV[i]) - first
+      local stop = string.byte(f[1], from + 1) == 49 and unitEnd(f[1], from) or from
+      local unit = string.sub(marks, from + 1, stop)
+      if string.find(unit, 'w') and room(f[3]) then
+        marks = string.sub(marks, 1, from) .. string.gsub(unit, 'w', 'p') .. string.sub(marks, stop + 1)
+        activate(r, f[3], 1)
+        r.q, chosen[from] = r.q - 1, true
+      end
+      i = i + 1
+    until i > last or tonumber(ARGV[i]) >= past
+    if next(chosen) then
+      local at, deadline = text(time), text(time + plan.t / 1000)
+      local grants, ranges = regrant(f[2], f[1], chosen, at, deadline)
+      redis.call('SETRANGE', KEYS[2], first, marks)
+      redis.call('HSET', KEYS[1], 'grants:' .. k, grants)
+      for _, g in ipairs(ranges) do add(k, g[1], g[2], at, deadline, g[3], 'new') end
+      r.m = at
+    end
+  end
 end
 
 -- grant releases as many units of the current stage as the windows permit. It returns whether
@@ -231,7 +293,13 @@ local function step()
     return false
   end
   if r.p == 'releasing' then
+    releaseAgain()
     if grant() then
+      if r.s + 1 == #plan.s and r.q > 0 then
+        if not r.l then note('settled', {g = r.s}) end
+        r.l = true
+        return false
+      end
       enter('baking')
       return true
     end
@@ -269,7 +337,7 @@ if open and not h[5] and not h[6] then
   while not r.h and step() do end
   saveRelease(r)
 end
-return {list, redis.call('HMGET', KEYS[1], unpack(ARGV, 3))}
+return {list, redis.call('HMGET', KEYS[1], unpack(ARGV, 4 + ARGV[3]))}
 `)
 
 // endHoldScript ends a hold of a rollout.
@@ -327,10 +395,16 @@ func (s *Store) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o tasks
 		return taskstore.Advanced{}, err
 	}
 	keys := s.keys.task(id)
-	c := &redisconn.Call{Script: advanceScript, Keys: []string{keys.head(), keys.marks()}, Args: []any{"", o.Closed}}
+	c := &redisconn.Call{Script: advanceScript, Keys: []string{keys.head(), keys.marks()}, Args: []any{"", o.Closed, 0}}
 	if o.All {
 		c.Args[0] = "all"
 	}
+	for _, i := range slices.Sorted(slices.Values(o.Returned)) {
+		if i >= 0 {
+			c.Args = append(c.Args, i)
+		}
+	}
+	c.Args[2] = len(c.Args) - 3
 	for _, f := range taskFields() {
 		c.Args = append(c.Args, f)
 	}
@@ -358,7 +432,7 @@ func readAdvanced(id procfleet.TaskID, cmd *redis.Cmd) (a taskstore.Advanced, er
 		a.Items = append(a.Items, taskstore.GrantedItems{
 			Chunk: int(h.int()), From: int(h.int()), First: int(h.int()),
 			Grant:   taskstore.Grant{Upto: int(h.int()), At: redisconn.Moment(h.int()), Deadline: redisconn.Moment(h.int()), Begun: redisconn.Moment(h.int())},
-			Pending: int(h.int()), Delivered: int(h.int()), New: h.text() == "new",
+			Pending: int(h.int()), Delivered: int(h.int()), Waiting: int(h.int()), New: h.text() == "new",
 		})
 	}
 	a.Task, err = readHead(id, fields)

@@ -67,7 +67,7 @@ func Open(ctx context.Context, opt redisconn.Options) (*Store, error) {
 func scripts() []*redis.Script {
 	return []*redis.Script{
 		tickScript, enrolScript, claimScript, stageScript, abandonScript,
-		dispatchedScript, rejectScript, beginScript, deliveredScript, recordScript, pauseScript, resumeScript,
+		dispatchedScript, rejectScript, beginScript, deliveredScript, awayScript, recordScript, pauseScript, resumeScript,
 		leaseScript, releaseScript, dueScript, undoneScript, republishedScript,
 		revisitScript, notifiedScript, moveToNotifiedScript, forgetNotifiedScript,
 		announceScript, areasScript, liveAreasScript, boundAreasScript, bindScript,

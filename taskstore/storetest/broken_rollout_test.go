@@ -160,6 +160,27 @@ func (s forgetsFailures) AdvanceRollout(ctx context.Context, id procfleet.TaskID
 	return a, err
 }
 
+// awayAs changes whether the items of units that wait were sent.
+type awayAs struct {
+	taskstore.Store
+	sent bool
+}
+
+func (s awayAs) Away(ctx context.Context, id procfleet.TaskID, chunk int, items []int, _ bool) error {
+	return s.Store.Away(ctx, id, chunk, items, s.sent)
+}
+
+// advancesAs changes the options of rollouts.
+type advancesAs struct {
+	taskstore.Store
+	change func(*taskstore.Advance)
+}
+
+func (s advancesAs) AdvanceRollout(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error) {
+	s.change(&o)
+	return s.Store.AdvanceRollout(ctx, id, o)
+}
+
 func rolloutDefects() map[string]defect {
 	return map[string]defect{
 		"its window is one too wide": {
@@ -203,6 +224,44 @@ func rolloutDefects() map[string]defect {
 		"it tolerates all failures": {
 			planned(func(p *procfleet.RolloutPlan) { p.Failures = procfleet.AnyFailures }),
 			[]string{"the failure that exceeds the budget stops a rollout"},
+		},
+		"no unit waits": {
+			planned(func(p *procfleet.RolloutPlan) { p.Queue = 0 }),
+			[]string{"a unit without an agent waits and gives its place back", "a waiting unit expires"},
+		},
+		"units wait without a queue": {
+			planned(func(p *procfleet.RolloutPlan) { p.Queue = time.Hour }),
+			[]string{"a unit without an agent waits and gives its place back"},
+		},
+		"what waits was sent": {
+			func(s taskstore.Store) taskstore.Store { return awayAs{s, true} },
+			[]string{"a unit whose host returned is released again within the window", "a cancel ends waiting units that were never sent"},
+		},
+		"what waits was not sent": {
+			func(s taskstore.Store) taskstore.Store { return awayAs{s, false} },
+			[]string{"a waiting unit that was sent keeps its first begin", "a cancel ends waiting units that were never sent"},
+		},
+		"waiting units are never released again": {
+			func(s taskstore.Store) taskstore.Store {
+				return advancesAs{s, func(o *taskstore.Advance) { o.Returned = nil }}
+			},
+			[]string{"a unit whose host returned is released again within the window", "waiting units do not delay a stage and settle a task"},
+		},
+		"waiting units are released again at once": {
+			func(s taskstore.Store) taskstore.Store {
+				return advancesAs{s, func(o *taskstore.Advance) { o.Returned = []int{0, 1} }}
+			},
+			[]string{"a unit whose host returned is released again within the window"},
+		},
+		"waiting units are released outside of windows": {
+			func(s taskstore.Store) taskstore.Store {
+				return advancesAs{s, func(o *taskstore.Advance) { o.Closed = "" }}
+			},
+			[]string{"maintenance windows and pauses keep waiting units waiting"},
+		},
+		"expired units are plainly unreachable": {
+			func(s taskstore.Store) taskstore.Store { return plainRefusals{s} },
+			[]string{"a waiting unit expires"},
 		},
 		"superseded hosts are failures": {
 			func(s taskstore.Store) taskstore.Store { return plainRefusals{s} },

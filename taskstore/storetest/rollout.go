@@ -566,7 +566,8 @@ func rolloutKeepsLimits(ctx context.Context, t T, s Subject) {
 	for range 8 {
 		d := rolloutDraft(1+random.IntN(4), random.IntN(3), [][]int{{3}, {1, 3}, {1, 2, 3}}[random.IntN(3)]...)
 		d.Rollout.Approval = random.IntN(2) == 0
-		w := &rolloutWatch{plan: *d.Rollout, granted: make([]int, len(d.Chunks))}
+		d.Rollout.Queue = []time.Duration{0, time.Hour}[random.IntN(2)]
+		w := &rolloutWatch{plan: *d.Rollout, granted: make([]int, len(d.Chunks)), waiting: map[int]bool{}}
 		w.task = create(ctx, t, s, d)
 		for range 60 {
 			w.step(ctx, t, s, random)
@@ -581,13 +582,16 @@ func rolloutKeepsLimits(ctx context.Context, t T, s Subject) {
 type rolloutWatch struct {
 	plan    procfleet.RolloutPlan
 	task    procfleet.Task
-	granted []int // released items of each chunk
+	granted []int        // released items of each chunk
+	waiting map[int]bool // units that wait, by their first item in the task
 }
 
 func (w *rolloutWatch) step(ctx context.Context, t T, s Subject, random *rand.Rand) {
 	t.Helper()
 	id := w.task.ID
-	switch random.IntN(12) {
+	switch random.IntN(15) {
+	case 12, 13, 14:
+		w.leave(ctx, t, s, random)
 	case 0:
 		_, _ = s.Pause(ctx, id, "", taskstore.AnySeq) // the task may have ended
 	case 1, 2:
@@ -596,7 +600,13 @@ func (w *rolloutWatch) step(ctx context.Context, t T, s Subject, random *rand.Ra
 		kind := []procfleet.HoldKind{procfleet.HoldBudget, procfleet.HoldApproval}[random.IntN(2)]
 		_, _ = s.EndHold(ctx, id, kind, w.task.Rollout.Failed, taskstore.AnySeq)
 	case 4, 5, 6, 7:
-		w.advance(ctx, t, s, random.IntN(2) == 0)
+		o := taskstore.Advance{All: random.IntN(2) == 0}
+		for i := range w.task.Items {
+			if random.IntN(2) == 0 {
+				o.Returned = append(o.Returned, i)
+			}
+		}
+		w.advance(ctx, t, s, o)
 	default:
 		record(ctx, t, s, id, randomResults(random, []int{random.IntN(w.task.Items), random.IntN(w.task.Items)})...)
 	}
@@ -604,10 +614,10 @@ func (w *rolloutWatch) step(ctx context.Context, t T, s Subject, random *rand.Ra
 
 // advance moves the rollout on, and checks that it released the next units of the stage, as many
 // as it may and no more.
-func (w *rolloutWatch) advance(ctx context.Context, t T, s Subject, all bool) {
+func (w *rolloutWatch) advance(ctx context.Context, t T, s Subject, o taskstore.Advance) {
 	t.Helper()
 	before := look(ctx, t, s, w.task.ID)
-	a, err := s.AdvanceRollout(ctx, w.task.ID, taskstore.Advance{All: all})
+	a, err := s.AdvanceRollout(ctx, w.task.ID, o)
 	must(t, err, "advance")
 	r := a.Task.Rollout
 	for _, g := range a.Items {
@@ -621,6 +631,9 @@ func (w *rolloutWatch) advance(ctx context.Context, t T, s Subject, all bool) {
 		switch {
 		case before.Held() || before.Rollout.Hold.Kind != "" || before.State.Done():
 			t.Errorf("released while it is held or over: %+v", before)
+		case g.From < w.granted[g.Chunk]:
+			w.returned(t, g, o)
+			continue
 		case g.From != w.granted[g.Chunk]:
 			t.Errorf("released from item %d of chunk %d after item %d", g.From, g.Chunk, w.granted[g.Chunk])
 		case g.Chunk >= w.plan.Stages[r.Stage].Chunks, len(released(a)) == 1 && g.Chunk < begin:
@@ -637,7 +650,7 @@ func (w *rolloutWatch) advance(ctx context.Context, t T, s Subject, all bool) {
 func (w *rolloutWatch) sound(ctx context.Context, t T, s Subject) bool {
 	t.Helper()
 	w.task = look(ctx, t, s, w.task.ID)
-	var releasedUnits, active, failedUnits int
+	var releasedUnits, active, waiting, failedUnits int
 	for k, units := range rolloutUnits {
 		rows, err := s.Chunk(ctx, w.task.ID, k)
 		must(t, err, "read a chunk")
@@ -650,7 +663,10 @@ func (w *rolloutWatch) sound(ctx context.Context, t T, s Subject) bool {
 			}
 			if at < w.granted[k] {
 				releasedUnits++
-				if open {
+				switch {
+				case open && w.waiting[rows[at].Index]:
+					waiting++
+				case open:
 					active++
 				}
 			}
@@ -661,5 +677,6 @@ func (w *rolloutWatch) sound(ctx context.Context, t T, s Subject) bool {
 		}
 	}
 	r := w.task.Rollout
-	return equal(t, "released, active and failed units", [3]int{r.Released, r.Active, r.Failed}, [3]int{releasedUnits, active, failedUnits})
+	return equal(t, "released, active, waiting and failed units",
+		[4]int{r.Released, r.Active, r.Waiting, r.Failed}, [4]int{releasedUnits, active, waiting, failedUnits})
 }

@@ -79,7 +79,7 @@ func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{
 		acceptanceChecks(), idempotencyChecks(), absenceChecks(), rejectionChecks(), deliveryChecks(), recordChecks(), controlChecks(),
-		resultChecks(), sweepChecks(), leaseChecks(), hostChecks(), bindingChecks(), storeChecks(), rolloutChecks(), modelChecks(),
+		resultChecks(), sweepChecks(), leaseChecks(), hostChecks(), bindingChecks(), storeChecks(), rolloutChecks(), waitingChecks(), modelChecks(),
 	} {
 		all = append(all, part...)
 	}

@@ -220,6 +220,10 @@ func (c *client) Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int
 	return b, err
 }
 
+func (c *client) Away(ctx context.Context, id procfleet.TaskID, chunk int, items []int, sent bool) error {
+	return change(ctx, c, func(s *stores.Bolt) error { return s.Away(ctx, id, chunk, items, sent) })
+}
+
 func (c *client) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
 	return change(ctx, c, func(s *stores.Bolt) error { return s.Delivered(ctx, id, chunk, items, done) })
 }

@@ -16,6 +16,8 @@ type Mark byte
 const (
 	Pending   Mark = 'p'
 	Delivered Mark = 'd'
+	// Waiting is the pending state of an item of a rollout that waits for its host.
+	Waiting   Mark = 'w'
 	Succeeded Mark = 's'
 	Unchanged Mark = 'u'
 	Failed    Mark = 'f'
@@ -24,9 +26,11 @@ const (
 	// Unreachable and TimedOut have one mark, because in practice only the server
 	// determines these states.
 	Unreachable Mark = 'X'
-	TimedOut    Mark = 'T'
-	Cancelled   Mark = 'c'
-	Rejected    Mark = 'r'
+	// Expired is the unreachable state of an item with [procfleet.RefusalExpired].
+	Expired   Mark = 'E'
+	TimedOut  Mark = 'T'
+	Cancelled Mark = 'c'
+	Rejected  Mark = 'r'
 )
 
 // Marks returns the marks of a state, the agent's mark first. It returns "" for an
@@ -34,7 +38,7 @@ const (
 func Marks(s procfleet.State) string {
 	switch s {
 	case procfleet.StatePending:
-		return "p"
+		return "pw"
 	case procfleet.StateDelivered:
 		return "d"
 	case procfleet.StateSucceeded:
@@ -44,7 +48,7 @@ func Marks(s procfleet.State) string {
 	case procfleet.StateFailed:
 		return "fvF"
 	case procfleet.StateUnreachable:
-		return "xX"
+		return "xEX"
 	case procfleet.StateTimedOut:
 		return "tT"
 	case procfleet.StateCancelled:
@@ -60,6 +64,9 @@ func MarkOf(r *procfleet.Result) Mark {
 	marks := Marks(r.State())
 	if r.Refusal == procfleet.RefusalSuperseded && r.Rank == procfleet.RankAgent && r.State() == procfleet.StateFailed {
 		return Superseded
+	}
+	if r.Refusal == procfleet.RefusalExpired && r.Rank == procfleet.RankServer && r.State() == procfleet.StateUnreachable {
+		return Expired
 	}
 	if r.Rank == procfleet.RankServer {
 		return Mark(marks[len(marks)-1])
@@ -80,7 +87,7 @@ func (m Mark) State() procfleet.State {
 		return procfleet.StateUnchanged
 	case 'f', 'v':
 		return procfleet.StateFailed
-	case 'x':
+	case 'x', 'e':
 		return procfleet.StateUnreachable
 	case 't':
 		return procfleet.StateTimedOut
@@ -94,8 +101,11 @@ func (m Mark) State() procfleet.State {
 
 // Refusal returns the refusal of the item's result.
 func (m Mark) Refusal() procfleet.Refusal {
-	if m == Superseded {
+	switch m {
+	case Superseded:
 		return procfleet.RefusalSuperseded
+	case Expired:
+		return procfleet.RefusalExpired
 	}
 	return ""
 }
@@ -104,7 +114,7 @@ func (m Mark) Refusal() procfleet.Refusal {
 // rank, because no result replaces them.
 func (m Mark) Rank() procfleet.Rank {
 	switch {
-	case m == Pending, m == Delivered:
+	case m == Pending, m == Delivered, m == Waiting:
 		return procfleet.RankNone
 	case m < 'a':
 		return procfleet.RankServer
@@ -122,6 +132,9 @@ func (m Mark) ReplacedBy(r *procfleet.Result) (replaced, late bool) {
 
 // Open reports whether the item awaits a result.
 func (m Mark) Open() bool { return m.Rank() == procfleet.RankNone }
+
+// Active reports whether the item awaits a result and does not wait for its host.
+func (m Mark) Active() bool { return m.Open() && m != Waiting }
 
 // Remaining returns the items that no cancel of items selects.
 func Remaining(items []int, cancels []taskstore.ItemCancel) []int {
@@ -141,11 +154,11 @@ func OpenItemsFrom(marks []byte, first int) (open, delivered []int) {
 	return open, delivered
 }
 
-// OpenItems returns the indexes of the marks that await a result, and, of these, the
+// OpenItems returns the indexes of the active marks, and, of these, the
 // indexes of items that an agent has accepted.
 func OpenItems(marks []byte) (open, delivered []int) {
 	for i, m := range marks {
-		if !Mark(m).Open() {
+		if !Mark(m).Active() {
 			continue
 		}
 		open = append(open, i)
@@ -154,4 +167,42 @@ func OpenItems(marks []byte) (open, delivered []int) {
 		}
 	}
 	return open, delivered
+}
+
+// Canceled returns the items that await a result, and those of them that no agent can have accepted
+// although their chunk was begun: a rollout with these grants has not released them, or they wait.
+func Canceled(marks []byte, grants []taskstore.Grant) (open, unsent []int) {
+	for i, m := range marks {
+		if !Mark(m).Open() {
+			continue
+		}
+		open = append(open, i)
+		at := slices.IndexFunc(grants, func(g taskstore.Grant) bool { return i < g.Upto })
+		if at < 0 || Mark(m) == Waiting && grants[at].Begun.IsZero() {
+			unsent = append(unsent, i)
+		}
+	}
+	return open, unsent
+}
+
+// Regrant divides grants so that each chosen unit, by its first item, has a grant that change has
+// made from its own. Chosen units next to each other in one grant get one.
+func Regrant(grants []taskstore.Grant, units string, chosen map[int]bool, change func(*taskstore.Grant)) []taskstore.Grant {
+	var out []taskstore.Grant
+	from := 0
+	for _, g := range grants {
+		for i := from; i < g.Upto; i = out[len(out)-1].Upto {
+			part := g
+			part.Upto = UnitEnd(units, i)
+			if chosen[i] {
+				change(&part)
+			}
+			if i > from && chosen[i] == chosen[UnitOf(units, i-1)] {
+				out = out[:len(out)-1]
+			}
+			out = append(out, part)
+		}
+		from = g.Upto
+	}
+	return out
 }

@@ -30,6 +30,9 @@ func sameUnit(a, b *procfleet.Target) bool {
 	return a.Host == b.Host
 }
 
+// UnitOf returns the first item of the unit of item i.
+func UnitOf(units string, i int) int { return strings.LastIndexByte(units[:i+1], UnitStart) }
+
 // UnitEnd returns the index after the last item of the unit that begins with item i.
 func UnitEnd(units string, i int) int {
 	if n := strings.IndexByte(units[i+1:], UnitStart); n >= 0 {
