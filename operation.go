@@ -70,6 +70,8 @@ type Submission struct {
 	Rollout *RolloutPolicy `json:"rollout,omitempty"`
 	// Policy names a stored policy that becomes Rollout; "" allows the default of the business.
 	Policy string `json:"policy,omitempty"`
+	// Queue, if not nil, lets operations wait for hosts without an agent.
+	Queue *HostQueue `json:"queue,omitempty"`
 	// Override is the reason to ignore maintenance windows; "" heeds them.
 	Override string `json:"override,omitempty"`
 	// Dialect is the published API call that received the submission; it defines

@@ -40,6 +40,8 @@ type RolloutPolicy struct {
 	Undo RolloutUndo `json:"undo,omitzero"`
 	// Stage applies to the end of each stage but the last.
 	Stage RolloutGate `json:"stage,omitzero"`
+	// Queue lets operations wait for hosts without an agent. The queue of a request has precedence.
+	Queue *HostQueue `json:"queue,omitempty"`
 	// Deadline is the time from acceptance until the task ends in any case, 1 minute to 30 days;
 	// default 7 days. The timeout of the task applies to each host, from its release.
 	Deadline Duration `json:"deadline,omitempty"`
@@ -291,6 +293,9 @@ func (p *RolloutPolicy) Validate() error {
 		within("stage.bake", p.Stage.Bake, 0, maxBake),
 		within("stage.progress_deadline", p.Stage.ProgressDeadline, 0, maxBake),
 	)
+	if p.Queue != nil {
+		errs = append(errs, In("queue", p.Queue.Validate()))
+	}
 	if p.Deadline != 0 {
 		errs = append(errs, within("deadline", p.Deadline, time.Minute, MaxRolloutTime))
 	}

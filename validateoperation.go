@@ -71,6 +71,7 @@ func (s *Submission) Validate() error {
 	if s.Rollout != nil {
 		errs = append(errs, In("rollout", s.Rollout.Validate()))
 	}
+	errs = append(errs, s.validateQueue())
 	if s.Callback != "" {
 		u, err := url.Parse(s.Callback)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {

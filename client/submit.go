@@ -31,6 +31,8 @@ type Submission struct {
 	Callback string
 	// Rollout releases the hosts gradually; nil delivers all operations at once.
 	Rollout *procfleet.RolloutPolicy
+	// Queue lets operations wait for hosts without an agent; nil ends them as unreachable.
+	Queue *procfleet.HostQueue
 	// Override is the reason to operate hosts outside of their maintenance windows, for audit records;
 	// "" heeds the windows.
 	Override string `json:"-"`
@@ -47,7 +49,7 @@ type Submission struct {
 // MarshalJSON encodes a [v1.TaskRequest]. The members of a single operation are
 // merged with the options, so that the server's errors name fields without an index.
 func (s Submission) MarshalJSON() ([]byte, error) {
-	body := v1.TaskRequest{TaskOptions: v1.TaskOptions{Timeout: s.Timeout, Business: s.Business, Callback: s.Callback, Rollout: s.Rollout}}
+	body := v1.TaskRequest{TaskOptions: v1.TaskOptions{Timeout: s.Timeout, Business: s.Business, Callback: s.Callback, Rollout: s.Rollout, Queue: s.Queue}}
 	if s.Lenient {
 		body.Strict = new(bool)
 	}

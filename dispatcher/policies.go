@@ -59,6 +59,7 @@ func (s *submitter) policed(ctx context.Context, sub *procfleet.Submission, oper
 	if err := s.applyPolicy(ctx, sub, operations); err != nil {
 		return nil, err
 	}
+	applyQueue(sub, operations)
 	return s.heedWindows(ctx, sub, operations)
 }
 
@@ -95,6 +96,19 @@ func (s *submitter) applyPolicy(ctx context.Context, sub *procfleet.Submission, 
 	}
 	return unknownPolicy(sub.Policy, namespaces, found)
 }
+
+// applyQueue sets the queue of the policy, unless the submission has one or only queries. A submission
+// with a queue and without a policy releases all hosts at once.
+func applyQueue(sub *procfleet.Submission, operations []procfleet.Operation) {
+	if sub.Queue == nil && sub.Rollout != nil && !slices.ContainsFunc(operations, queries) {
+		sub.Queue = sub.Rollout.Queue
+	}
+	if sub.Queue != nil && sub.Rollout == nil {
+		sub.Rollout = &procfleet.RolloutPolicy{Deadline: sub.Queue.For}
+	}
+}
+
+func queries(o procfleet.Operation) bool { return !o.Action.Mutating() }
 
 func unknownPolicy(name string, namespaces []string, found []catalog.RolloutPolicies) error {
 	names := map[string]bool{}

@@ -19,6 +19,7 @@ import (
 type groupedPolicy struct {
 	*procfleet.RolloutPolicy
 	name         string // of a stored policy, or ""
+	queue        *procfleet.HostQueue
 	order, zones groups
 }
 
@@ -30,7 +31,7 @@ func (s *submitter) groupedPolicy(ctx context.Context, sub *procfleet.Submission
 	if sub.Rollout == nil {
 		return nil, nil //nolint:nilnil // most tasks have no rollout
 	}
-	g := &groupedPolicy{RolloutPolicy: sub.Rollout, name: sub.Policy}
+	g := &groupedPolicy{RolloutPolicy: sub.Rollout, name: sub.Policy, queue: sub.Queue}
 	var err error
 	if g.order, err = s.groups(ctx, sub, operations, "rollout.order.by", g.Order.HostGrouping); err == nil {
 		g.zones, err = s.groups(ctx, sub, operations, "rollout.zones.by", g.Zones.HostGrouping)
@@ -177,6 +178,9 @@ func (c *cutter) addStages(works []hostWork, g *groupedPolicy, sizes []int) (*pr
 	}
 	plan := g.Plan(0, sizes...)
 	plan.Policy = g.name
+	if g.queue != nil {
+		plan.Queue, plan.Coalesce = g.queue.For.Std(), g.queue.Coalesce
+	}
 	z := zoner{of: g.zones, numbers: map[string]int{}}
 	for i := range plan.Stages {
 		stage := &plan.Stages[i]

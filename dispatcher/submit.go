@@ -234,6 +234,9 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		p.definitions = nil // workers register the specs of the hosts that they release
 		p.rollout.UnitTimeout, limit = limit, max(limit, sub.Rollout.TaskTimeout())
 		p.rollout.Windows = windows
+		if wait := p.rollout.Queue; wait > 0 {
+			limit = max(limit, wait+p.rollout.UnitTimeout)
+		}
 	}
 	return drafted{definitions: p.definitions, refusal: refusal, Draft: taskstore.Draft{
 		Chunks:         p.chunks,

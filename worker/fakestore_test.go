@@ -215,6 +215,14 @@ func (s *fakeStore) AdvanceRollout(context.Context, procfleet.TaskID, taskstore.
 	return taskstore.Advanced{}, taskstore.ErrNotFound
 }
 
+func (s *fakeStore) Away(context.Context, procfleet.TaskID, int, []int, bool) error {
+	return taskstore.ErrNotFound
+}
+
+func (s *fakeStore) CancelItems(context.Context, procfleet.TaskID, []taskstore.ChunkItems, procfleet.CancelMode, string, int) (procfleet.Task, error) {
+	return procfleet.Task{}, taskstore.ErrNotFound
+}
+
 func (s *fakeStore) JudgeStage(context.Context, procfleet.TaskID, int, procfleet.Hold) (procfleet.Task, error) {
 	return procfleet.Task{}, taskstore.ErrNotFound
 }

@@ -34,6 +34,9 @@ type TaskOptions struct {
 	// Rollout releases the hosts gradually; nil delivers all operations at once. Timeout
 	// then counts for each host from its release.
 	Rollout *procfleet.RolloutPolicy `json:"rollout,omitempty"`
+	// Queue lets operations wait for hosts without an agent; nil ends them as unreachable. A task
+	// with a queue has a rollout, by default of all hosts at once.
+	Queue *procfleet.HostQueue `json:"queue,omitempty"`
 }
 
 // Operation is one action on one process across a set of hosts. It needs Hosts
@@ -112,7 +115,8 @@ type Rollout struct {
 	PlannedRollout
 	Hosts     int                    `json:"hosts"`
 	Released  int                    `json:"released"` // hosts that were released
-	Active    int                    `json:"active"`   // released hosts with open items
+	Active    int                    `json:"active"`   // released hosts with open items that do not wait
+	Waiting   int                    `json:"waiting"`  // released hosts whose items wait for an agent
 	Failed    int                    `json:"failed"`   // failed hosts
 	Stage     int                    `json:"stage"`    // number of the current stage, from 1
 	Phase     procfleet.RolloutPhase `json:"phase"`    // phase of the current stage
@@ -213,7 +217,8 @@ type Result struct {
 	State     procfleet.State  `json:"state"`
 	Code      procfleet.Code   `json:"code"`
 	Reason    procfleet.Reason `json:"reason,omitempty"`
-	// Refusal says why the agent refused the operation, if a later one has overtaken it.
+	// Refusal says why the operation was not begun, if a later one has overtaken it, or no agent was
+	// connected until the end of the queue.
 	Refusal procfleet.Refusal `json:"refusal,omitempty"`
 	// Message is "success" for code 0, empty while the item is open, and
 	// otherwise the problem, its location and the remedy.
@@ -258,6 +263,8 @@ type PlannedRollout struct {
 	MaxFailures *int           `json:"max_failures"`     // failed hosts that are tolerated; nil = all
 	Stages      []RolloutStage `json:"stages"`           // never empty
 	Zones       *RolloutZones  `json:"zones,omitempty"`  // nil without limits of zones
+	// Queue is nil unless operations wait for hosts without an agent.
+	Queue *procfleet.HostQueue `json:"queue,omitempty"`
 }
 
 // RolloutZones has the limits of the zones of a [Rollout]; 0 = no limit.

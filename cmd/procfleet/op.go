@@ -106,9 +106,14 @@ func (f *opFlags) submit(cmd *cobra.Command, operation client.Operation) error {
 	if err != nil {
 		return err
 	}
+	queue, err := f.submission.rollout.queue()
+	if err != nil {
+		return err
+	}
 	submission := client.Submission{
 		Operations:     []client.Operation{operation},
 		Rollout:        rollout,
+		Queue:          queue,
 		Policy:         f.submission.rollout.name,
 		Override:       f.submission.override,
 		Timeout:        procfleet.Duration(f.submission.timeout),

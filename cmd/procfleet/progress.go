@@ -121,6 +121,9 @@ func rolloutText(r *client.Rollout) string {
 		return ""
 	}
 	text := fmt.Sprintf("stage %d/%d, %d of %d hosts released, %d at work", r.Stage, len(r.Stages), r.Released, r.Hosts, r.Active)
+	if r.Waiting > 0 {
+		text += fmt.Sprintf(", %d waiting for agents", r.Waiting)
+	}
 	if r.MaxFailures != nil {
 		text += fmt.Sprintf(", %d failed (%d tolerated)", r.Failed, *r.MaxFailures)
 	}

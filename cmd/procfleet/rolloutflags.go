@@ -24,6 +24,8 @@ type rolloutFlags struct {
 	order, zones     string
 	zoneConcurrency  int
 	zonesAtOnce      int
+	queueFor         time.Duration
+	coalesce         bool
 }
 
 func (f *rolloutFlags) register(flags *pflag.FlagSet) {
@@ -40,6 +42,8 @@ func (f *rolloutFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.approve, "approve", false, "wait for \"task approve\" after each stage")
 	flags.BoolVar(&f.checkHealth, "check-health", false, "hold if processes of a stage are unhealthy")
 	flags.DurationVar(&f.progressDeadline, "progress-deadline", 0, "time without an ended host that holds the rollout")
+	flags.DurationVar(&f.queueFor, "queue-for", 0, "let operations wait so long for hosts without an agent")
+	flags.BoolVar(&f.coalesce, "coalesce", false, "cancel waiting operations that a later task replaces")
 	flags.StringVar(&f.onFailure, "on-failure", "", "hold, cancel or undo after too many failures (default hold)")
 }
 
@@ -90,6 +94,17 @@ func (f *rolloutFlags) policy() (*procfleet.RolloutPolicy, error) {
 		return nil, command.Usagef("--bake, --approve, --check-health, --shuffle and --on-failure need --ramp, --order, --max-concurrency or --max-failures")
 	}
 	return nil, nil //nolint:nilnil // nil is the policy of a task without a rollout
+}
+
+// queue returns the queue that the flags describe; nil without one.
+func (f *rolloutFlags) queue() (*procfleet.HostQueue, error) {
+	if f.queueFor == 0 {
+		if f.coalesce {
+			return nil, command.Usagef("--coalesce needs --queue-for")
+		}
+		return nil, nil //nolint:nilnil // nil is the queue of a task whose operations do not wait
+	}
+	return &procfleet.HostQueue{For: procfleet.Duration(f.queueFor), Coalesce: f.coalesce}, nil
 }
 
 // grouping reads "module", or "label:rack" for a label.

@@ -86,7 +86,7 @@ func newNativeRollout(r *procfleet.Rollout) *v1.Rollout {
 	}
 	n := &v1.Rollout{
 		PlannedRollout: *PlannedRollout(&r.Plan),
-		Hosts:          r.Plan.Units(), Released: r.Released, Active: r.Active, Failed: r.Failed,
+		Hosts:          r.Plan.Units(), Released: r.Released, Active: r.Active, Waiting: r.Waiting, Failed: r.Failed,
 		Stage: r.Stage + 1, Phase: r.Phase, Since: r.Since, OnFailure: cmp.Or(r.Plan.OnFailure, procfleet.OnFailureHold),
 	}
 	n.Window, n.MaxFailures = r.Window, tolerated(r.Failures)
@@ -107,6 +107,9 @@ func PlannedRollout(p *procfleet.RolloutPlan) *v1.PlannedRollout {
 	}
 	if z := p.Zones; z != (procfleet.ZoneLimits{}) {
 		planned.Zones = &v1.RolloutZones{Window: z.Window, AtOnce: z.AtOnce}
+	}
+	if p.Queue > 0 {
+		planned.Queue = &procfleet.HostQueue{For: procfleet.Duration(p.Queue), Coalesce: p.Coalesce}
 	}
 	return planned
 }

@@ -36,7 +36,7 @@ func decodeNativeTask(params *nativeSubmission) (procfleet.Submission, error) {
 	if err != nil && s.Operations == nil {
 		return s, err
 	}
-	s.Rollout = params.Rollout
+	s.Rollout, s.Queue = params.Rollout, params.Queue
 	if params.Timeout != nil {
 		var timeout procfleet.Duration
 		if wrong := timeout.UnmarshalJSON(params.Timeout); wrong != nil {

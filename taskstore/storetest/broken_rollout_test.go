@@ -170,6 +170,11 @@ func (s awayAs) Away(ctx context.Context, id procfleet.TaskID, chunk int, items 
 	return s.Store.Away(ctx, id, chunk, items, s.sent)
 }
 
+// forgetsDelivered does not record what agents have accepted.
+type forgetsDelivered struct{ taskstore.Store }
+
+func (forgetsDelivered) Delivered(context.Context, procfleet.TaskID, int, []int, bool) error { return nil }
+
 // advancesAs changes the options of rollouts.
 type advancesAs struct {
 	taskstore.Store
@@ -232,6 +237,10 @@ func rolloutDefects() map[string]defect {
 		"units wait without a queue": {
 			planned(func(p *procfleet.RolloutPlan) { p.Queue = time.Hour }),
 			[]string{"a unit without an agent waits and gives its place back"},
+		},
+		"it forgets what agents have accepted": {
+			func(s taskstore.Store) taskstore.Store { return forgetsDelivered{s} },
+			[]string{"a unit with delivered items does not wait"},
 		},
 		"what waits was sent": {
 			func(s taskstore.Store) taskstore.Store { return awayAs{s, true} },

@@ -29,9 +29,10 @@ var errUndecided = errors.New("agents have not decided about canceled items")
 // cancellation is one round of requests for the open items of a begun chunk.
 type cancellation struct {
 	*Deliverer
-	ref   bus.ChunkRef
-	begun *taskstore.Begun
-	log   logrus.FieldLogger
+	ref    bus.ChunkRef
+	begun  *taskstore.Begun
+	unsent []int
+	log    logrus.FieldLogger
 
 	batch     *agentlink.RequestBatch
 	hosts     []*cancelRequest
@@ -90,7 +91,7 @@ func (d *Deliverer) cancelItems(ctx context.Context, ref bus.ChunkRef) error {
 				begun.Open = append(begun.Open, i)
 			}
 		}
-		if err := d.requestCancel(ctx, ref, begun); err != nil {
+		if err := d.requestCancel(ctx, ref, begun, canceled.Unsent...); err != nil {
 			return err
 		}
 		err := d.cfg.Calls.Retry(ctx, func(ctx context.Context) error {
@@ -103,10 +104,11 @@ func (d *Deliverer) cancelItems(ctx context.Context, ref bus.ChunkRef) error {
 	return nil
 }
 
-// requestCancel is one round of requests to the agents of a chunk.
-func (d *Deliverer) requestCancel(ctx context.Context, ref bus.ChunkRef, begun *taskstore.Begun) error {
+// requestCancel is one round of requests to the agents of a chunk, of which no agent can have
+// accepted the items unsent.
+func (d *Deliverer) requestCancel(ctx context.Context, ref bus.ChunkRef, begun *taskstore.Begun, unsent ...int) error {
 	c := &cancellation{
-		Deliverer: d, ref: ref, begun: begun,
+		Deliverer: d, ref: ref, begun: begun, unsent: unsent,
 		log: d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}),
 	}
 	c.group()
@@ -132,8 +134,8 @@ func (c *cancellation) over() bool {
 	return !c.cfg.Clock.Now().Before(c.begun.Task.Cancel.Since.Add(t.AcceptWindow + t.AcceptMargin))
 }
 
-// group groups the open items by host. Items without a host or a spec, and those of a chunk that
-// was never begun, were never sent.
+// group groups the open items by host. Items without a host or a spec, those of a chunk that was
+// never begun, and unsent ones were never sent.
 func (c *cancellation) group() {
 	never := "canceled before it was sent to the agent"
 	if reason := c.begun.Task.Cancel.Reason; reason != "" {
@@ -143,7 +145,7 @@ func (c *cancellation) group() {
 	for _, i := range c.begun.Open {
 		item := &c.begun.Chunk.Items[i]
 		host := item.Target.Host
-		if c.begun.FirstBegun.IsZero() || host.IsZero() || c.begun.Chunk.Spec(i).Unregistered {
+		if c.begun.FirstBegun.IsZero() || slices.Contains(c.unsent, i) || host.IsZero() || c.begun.Chunk.Spec(i).Unregistered {
 			c.end(i, procfleet.CodeFailed, procfleet.ReasonCancelled, never)
 			continue
 		}

@@ -28,6 +28,7 @@ import (
 type Store interface {
 	Begin(ctx context.Context, id procfleet.TaskID, chunk, upto int) (taskstore.Begun, error)
 	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
+	Away(ctx context.Context, id procfleet.TaskID, chunk int, items []int, sent bool) error
 	ItemCancels(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.CanceledItems, error)
 	ItemsCanceled(ctx context.Context, id procfleet.TaskID, chunk, seq int) error
 	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
@@ -63,7 +64,8 @@ type Config struct {
 
 // Rollouts releases the items of rollouts and publishes them.
 type Rollouts interface {
-	Advance(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error)
+	Advance(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error)
+	Soon(id procfleet.TaskID)
 }
 
 // Deliverer delivers chunks. [New] returns one.
@@ -154,7 +156,7 @@ func (d *Deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, s *slot)
 		return d.cancelItems(ctx, ref)
 	case ref.Advances:
 		return d.cfg.Calls.Retry(ctx, func(ctx context.Context) error {
-			_, err := d.cfg.Rollouts.Advance(ctx, ref.Task, false)
+			_, err := d.cfg.Rollouts.Advance(ctx, ref.Task, taskstore.Advance{})
 			return err
 		})
 	}

@@ -41,6 +41,7 @@ type delivery struct {
 	// Replies that are not stored yet:
 	accepted []int // accepted items, as indexes into the task
 	results  []procfleet.Result
+	away     awayItems
 	storeBy  time.Time // latest time to store results of agents; zero if there are none
 }
 

@@ -23,6 +23,10 @@ func (dl *delivery) handleReply(r agentlink.Reply) {
 	if r.NoResponders {
 		if r.Try == h.try && !h.hadNoResponders(now, dl.reconnected(), &dl.cfg.Timing) {
 			dl.cfg.Metrics.Troubles.Add(1, metrics.TroubleNoResponders)
+			if dl.mayWait(now) {
+				dl.wait(h, now)
+				return
+			}
 			dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.noRespondersMessage(now, &dl.cfg.Timing))
 			return
 		}
@@ -123,7 +127,7 @@ func (dl *delivery) addResults(h *hostRequest, results []procfleet.Result, now t
 	}
 }
 
-// flush stores results first and deliveries second: if the worker is killed in between,
+// flush stores results first and deliveries last: if the worker is killed in between,
 // the chunk is not done and is delivered again.
 func (dl *delivery) flush(ctx context.Context, done bool) error {
 	completed := false // a completed task needs no chunk marked as done
@@ -135,6 +139,9 @@ func (dl *delivery) flush(ctx context.Context, done bool) error {
 		dl.results, completed = nil, recorded.Completed
 	}
 	dl.storeBy = time.Time{}
+	if err := dl.storeAway(ctx); err != nil {
+		return err
+	}
 	if len(dl.accepted) == 0 && (completed || !done) {
 		return nil
 	}

@@ -146,18 +146,17 @@ func (r *Releaser) run(ctx context.Context) {
 }
 
 func (r *Releaser) advance(ctx context.Context, id procfleet.TaskID) error {
-	_, err := r.Advance(ctx, id, false)
+	_, err := r.Advance(ctx, id, taskstore.Advance{})
 	return err
 }
 
-// Advance moves a rollout on, and registers and publishes what the store has released. If
-// all is true, the effect includes the open items of earlier grants.
-func (r *Releaser) Advance(ctx context.Context, id procfleet.TaskID, all bool) (a taskstore.Advanced, err error) {
-	closed, err := r.closed(ctx, id)
-	if err != nil {
+// Advance moves a rollout on, and registers and publishes what the store has released. It sets
+// o.Closed.
+func (r *Releaser) Advance(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (a taskstore.Advanced, err error) {
+	if o.Closed, err = r.closed(ctx, id); err != nil {
 		return a, err
 	}
-	if a, err = r.cfg.Store.AdvanceRollout(ctx, id, taskstore.Advance{All: all, Closed: closed}); err != nil {
+	if a, err = r.cfg.Store.AdvanceRollout(ctx, id, o); err != nil {
 		return a, err
 	}
 	defer func() {
@@ -236,7 +235,7 @@ func (r *Releaser) register(ctx context.Context, task *procfleet.Task, released 
 		previous[i] = taskstore.PreviousSpecs{Chunk: g.Chunk, From: g.From, Specs: make([]*procfleet.ProcessSpec, len(items))}
 		ds = append(ds, Definitions(items, task.Number.Time())...)
 	}
-	if err := r.keep(ctx, task.ID, ps, previous); err != nil {
+	if err := r.keep(ctx, task, ps, previous); err != nil {
 		return err
 	}
 	if len(ds) == 0 {
@@ -250,7 +249,7 @@ func (r *Releaser) register(ctx context.Context, task *procfleet.Task, released 
 
 // keep stores the registered specs of processes, the items of previous, which an undo needs. What
 // was stored before is kept: the specs of the task may be registered by now.
-func (r *Releaser) keep(ctx context.Context, id procfleet.TaskID, ps []catalog.Process, previous []taskstore.PreviousSpecs) error {
+func (r *Releaser) keep(ctx context.Context, task *procfleet.Task, ps []catalog.Process, previous []taskstore.PreviousSpecs) error {
 	registered, err := r.cfg.Registrar.Registrations(ctx, ps)
 	if err != nil {
 		return fmt.Errorf("read the registrations of %d processes: %w", len(ps), err)
@@ -264,11 +263,35 @@ func (r *Releaser) keep(ctx context.Context, id procfleet.TaskID, ps []catalog.P
 		}
 		registered = registered[len(specs):]
 	}
-	if err := r.cfg.Store.KeepPrevious(ctx, id, previous); err != nil {
+	if task.Rollout.Plan.Queue > 0 {
+		if previous, err = r.firstReleased(ctx, task.ID, previous); err != nil {
+			return err
+		}
+	}
+	if err := r.cfg.Store.KeepPrevious(ctx, task.ID, previous); err != nil {
 		return err
 	}
 	r.cfg.Reached(PointKept)
 	return nil
+}
+
+// firstReleased drops the specs of items that were released before, and whose host was away then.
+func (r *Releaser) firstReleased(ctx context.Context, id procfleet.TaskID, previous []taskstore.PreviousSpecs) (first []taskstore.PreviousSpecs, err error) {
+	chunk := -1
+	var kept []taskstore.PreviousSpecs
+	for _, p := range previous {
+		if p.Chunk != chunk {
+			chunk = p.Chunk
+			if kept, err = r.cfg.Store.PreviousSpecs(ctx, id, chunk); err != nil {
+				return nil, err
+			}
+		}
+		before := func(k taskstore.PreviousSpecs) bool { return k.From <= p.From && p.From < k.From+len(k.Specs) }
+		if !slices.ContainsFunc(kept, before) {
+			first = append(first, p)
+		}
+	}
+	return first, nil
 }
 
 func (r *Releaser) chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {

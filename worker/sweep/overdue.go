@@ -15,7 +15,7 @@ import (
 // results and postpones the task to a later visit, which ends it.
 func (s *Sweeper) giveUp(ctx context.Context, r *repair, late time.Duration) error {
 	if r.task.Rollout != nil {
-		a, err := s.cfg.Releaser.Advance(ctx, r.task.ID, true)
+		a, err := s.cfg.Releaser.Advance(ctx, r.task.ID, taskstore.Advance{All: true})
 		if err != nil {
 			return fmt.Errorf("list the open grants: %w", err)
 		}

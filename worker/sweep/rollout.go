@@ -16,7 +16,7 @@ import (
 
 // Releaser moves rollouts on, and publishes their released items.
 type Releaser interface {
-	Advance(ctx context.Context, id procfleet.TaskID, all bool) (taskstore.Advanced, error)
+	Advance(ctx context.Context, id procfleet.TaskID, o taskstore.Advance) (taskstore.Advanced, error)
 	Publish(ctx context.Context, task *procfleet.Task, released []taskstore.GrantedItems) error
 }
 
@@ -24,6 +24,9 @@ type Releaser interface {
 // for may end at any time.
 func (sh *shard) visitRollout(p *plan, task *procfleet.Task, now time.Time) {
 	p.later(task.ID, sh.cfg.Timing.RevisitMin)
+	if w := task.Rollout; w.Waiting > 0 && w.Active == 0 && w.Released == w.Plan.Units() {
+		p.later(task.ID, waitingEvery)
+	}
 	if !sh.busAvailable(now) {
 		return
 	}
@@ -45,7 +48,7 @@ func (s *Sweeper) repairRollout(ctx context.Context, r *repair) error {
 			return err
 		}
 	}
-	a, err := s.cfg.Releaser.Advance(ctx, task.ID, true)
+	a, err := s.cfg.Releaser.Advance(ctx, task.ID, taskstore.Advance{All: true})
 	if err != nil {
 		return fmt.Errorf("advance the rollout: %w", err)
 	}
@@ -57,6 +60,9 @@ func (s *Sweeper) repairRollout(ctx context.Context, r *repair) error {
 		s.cfg.Metrics.SweepActions.Add(1, metrics.SweepDispatch)
 	}
 	r.task, r.grants = a.Task, a.Items
+	if err := s.visitWaiting(ctx, r); err != nil {
+		return err
+	}
 	if s.needsCancels(&r.task, r.now) {
 		if err := s.requeueCancels(ctx, &r.task); err != nil {
 			return err
@@ -139,7 +145,7 @@ func (s *Sweeper) visitGrants(ctx context.Context, r *repair) error {
 	for i := range r.grants {
 		g := &r.grants[i]
 		overdue := r.now.Sub(g.Grant.Deadline)
-		if g.New || overdue <= 0 && (g.Delivered == 0 || r.now.Sub(g.Grant.At) < s.cfg.Timing.ResendAfter) {
+		if g.New || g.Waiting > 0 || overdue <= 0 && (g.Delivered == 0 || r.now.Sub(g.Grant.At) < s.cfg.Timing.ResendAfter) {
 			continue
 		}
 		if g.Chunk != chunk {

@@ -31,7 +31,9 @@ type Store interface {
 	taskstore.SweepStore
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
 	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
+	CancelItems(ctx context.Context, id procfleet.TaskID, items []taskstore.ChunkItems, mode procfleet.CancelMode, reason string, seq int) (procfleet.Task, error)
 	ItemCancels(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.CanceledItems, error)
+	Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.Task, error)
 	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
 	Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) (page []procfleet.ItemResult, next string, err error)

@@ -26,7 +26,7 @@ var flagGroups = []struct{ title, flags string }{
 	{"Components", "agent demo procfleet secure submissions supervisord"},
 	{"Storage", "audit-log audit-required audit-stream broker-conf create data out passwords pid-file redis-wait-replicas redis-wait-timeout " +
 		"retention stream-replicas"},
-	{"Rollout", "approve bake check-health hold max-concurrency max-failures on-failure order progress-deadline ramp rollout shuffle speed stage zone-concurrency zones zones-at-once"},
+	{"Rollout", "approve bake check-health coalesce hold max-concurrency max-failures on-failure order progress-deadline queue-for ramp rollout shuffle speed stage zone-concurrency zones zones-at-once"},
 	{"Behavior", "auto-register dry-run for force gone idempotency-key interrupt keep override-windows paused plan reason replaces start timeout wait yes"},
 	{"Workload", "action agents area areas beside connections every hosts in-flight items kills latency operations processes report-every runs " +
 		"samples tasks up-processes windows workers"},
