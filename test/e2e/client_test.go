@@ -43,6 +43,7 @@ type result struct {
 	State    string   `json:"state"`
 	Code     int      `json:"code"`
 	Reason   string   `json:"reason"`
+	Refusal  string   `json:"refusal"`
 	Message  string   `json:"message"`
 	Late     bool     `json:"late"`
 	Warnings []string `json:"warnings"`

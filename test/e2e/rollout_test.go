@@ -18,8 +18,8 @@ import (
 
 // rollout is the progress of a rollout as the native API shows it.
 type rollout struct {
-	Window, Hosts, Released, Active, Failed, Stage int
-	Hold                                           *struct{ Kind, Reason string }
+	Window, Hosts, Released, Active, Waiting, Failed, Stage int
+	Hold                                                    *struct{ Kind, Reason string }
 }
 
 func (c *client) rollout(id string) (r rollout) {
@@ -52,7 +52,9 @@ func gradual(all []proc, policy map[string]any) map[string]any {
 		control := o["process"].(map[string]any)["control"].(map[string]any)
 		control["start"] = "date +%s%N >> times; " + control["start"].(string) + "; sleep 0.3; date +%s%N >> times"
 	}
-	body["rollout"] = policy
+	if policy != nil {
+		body["rollout"] = policy
+	}
 	return body
 }
 

@@ -42,6 +42,7 @@ func (dl *delivery) storeAway(ctx context.Context) error {
 		if len(*list) == 0 {
 			continue
 		}
+		dl.cfg.Reached(PointAway)
 		sent := list == &dl.away.sent
 		err := dl.cfg.Calls.Retry(ctx, func(ctx context.Context) error {
 			return dl.cfg.Store.Away(ctx, dl.ref.Task, dl.ref.Chunk, *list, sent)

@@ -41,6 +41,7 @@ type Store interface {
 const (
 	PointBegun           = "worker.begun"        // the chunk is begun, no command is sent
 	PointRequested       = "worker.asked"        // the chunk's commands are sent
+	PointAway            = "worker.away"         // hosts have no agent, and that their items wait is not stored
 	PointBeforeDone      = "worker.before-done"  // all hosts replied, but completion is not stored
 	PointCancelRequested = "worker.cancel-asked" // the requests to cancel a chunk's items are sent
 	PointAfterDone       = "worker.after-done"   // the chunk is stored as done but not acknowledged
