@@ -56,6 +56,7 @@ var requestSchemas = deriver{closed: true, components: map[reflect.Type]string{
 
 var answerSchemas = deriver{closed: true, components: map[reflect.Type]string{
 	reflect.TypeFor[procfleet.Host]():          "KnownHost",
+	reflect.TypeFor[procfleet.Duration]():      "Duration",
 	reflect.TypeFor[procfleet.TaskID]():        "TaskID",
 	reflect.TypeFor[procfleet.State]():         "State",
 	reflect.TypeFor[procfleet.Code]():          "Code",
