@@ -56,7 +56,7 @@ var allowed = map[string][]string{
 	"worker/collect":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/metrics", "worker/notify", "worker/storecall"},
 	"worker/deliver":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/storecall"},
 	"worker/release":                 {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/policycache", "internal/undo", "worker/agentlink"},
-	"worker/sweep":                   {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/notify", "worker/release", "worker/storecall"},
+	"worker/sweep":                   {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/tracecontext", "internal/undo", "worker/agentlink", "worker/collect", "worker/metrics", "worker/notify", "worker/release", "worker/storecall"},
 	"worker":                         {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/destination", "internal/fleetkey", "internal/invalid", "internal/tlsfiles", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/deliver", "worker/hosts", "worker/metrics", "worker/notify", "worker/release", "worker/storecall", "worker/sweep"},
 
 	"agent/proc":      {},
