@@ -91,6 +91,16 @@ func TestTooWideAWindowIsFound(t *testing.T) {
 	found(t, &defect{store: &storeDefect{plan: func(p *procfleet.RolloutPlan) { p.Window++ }}}, check.RuleWindow)
 }
 
+// TestAQueueThatExpiresEarlyIsFound ends waiting operations after half of their time.
+func TestAQueueThatExpiresEarlyIsFound(t *testing.T) {
+	found(t, &defect{store: &storeDefect{plan: func(p *procfleet.RolloutPlan) { p.Queue /= 2 }}}, check.RuleQueued)
+}
+
+// TestAnIgnoredBudgetIsFound lets a rollout go on after failures.
+func TestAnIgnoredBudgetIsFound(t *testing.T) {
+	found(t, &defect{store: &storeDefect{plan: func(p *procfleet.RolloutPlan) { p.Failures = procfleet.AnyFailures }}}, check.RuleBudget)
+}
+
 // TestDeliveryWithoutAReleaseIsFound lets workers deliver the items of a rollout that the store has
 // not released.
 func TestDeliveryWithoutAReleaseIsFound(t *testing.T) {

@@ -131,6 +131,15 @@ func (w *world) gradual(window, released, active int) *TaskPoll {
 	return l
 }
 
+// expires gives the first task a queue, and lets its first item expire.
+func (w *world) expires(queue time.Duration, second float64) {
+	w.Submissions[0].Queue = queue
+	w.ends(starting, 0, func(r *client.Result) {
+		r.State, r.Code, r.Reason, r.Refusal = procfleet.StateUnreachable, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, procfleet.RefusalExpired
+		r.FinishedAt = at(second).From
+	})
+}
+
 // ends edits the final results of an item in all readings.
 func (w *world) ends(id procfleet.TaskID, item int, edit func(*client.Result)) {
 	for _, reading := range w.ResultsPolls[id] {
@@ -437,6 +446,18 @@ var defects = []struct {
 		w.TaskPolls[starting][1].Task.Rollout.Released = 1
 	}},
 	{"commands run on more hosts than the window", RuleWindow, func(w *world) { w.gradual(1, 2, 1) }},
+
+	{"a host is released after the budget is exceeded", RuleBudget, func(w *world) {
+		w.Submissions[0].Budget = true
+		w.gradual(2, 1, 0).Task.Rollout.Failed = 1
+	}},
+	{"more hosts fail than are at work", RuleBudget, func(w *world) {
+		w.Submissions[0].Budget = true
+		w.gradual(1, 2, 1).Task.Rollout.Failed = 2
+	}},
+	{"an operation without a queue expires", RuleQueued, func(w *world) { w.expires(0, 90) }},
+	{"an operation expires early", RuleQueued, func(w *world) { w.expires(2*time.Minute, 90) }},
+	{"an operation expires and runs", RuleNotLost, func(w *world) { w.expires(time.Minute, 90) }},
 
 	{"a task does not name its retry", RuleLinked, func(w *world) {
 		w.retry()

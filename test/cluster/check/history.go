@@ -40,6 +40,12 @@ type Submission struct {
 	Window int
 	// Ramp states that the rollout has three stages.
 	Ramp bool
+	// Budget states that the rollout tolerates no failed host, and is canceled after the first one.
+	Budget bool
+	// Queue, if not 0, makes the task a rollout whose operations wait so long for hosts without an
+	// agent. Coalesce cancels waiting operations that a later task replaces.
+	Queue    time.Duration
+	Coalesce bool
 	// Callback states that it requested a callback for the end of the task.
 	Callback bool
 	// Task is the id that the client got in the end. If the client got none, it is

@@ -333,6 +333,13 @@ func (l *Load) request(s *Submission) client.Submission {
 		if s.Ramp {
 			r.Rollout.Ramp = ramp()
 		}
+		if s.Budget {
+			none, _ := procfleet.ParseAmount("0")
+			r.Rollout.MaxFailures, r.Rollout.OnFailure = &none, procfleet.OnFailureCancel
+		}
+	}
+	if s.Queue > 0 {
+		r.Queue = &procfleet.HostQueue{For: procfleet.Duration(s.Queue), Coalesce: s.Coalesce}
 	}
 	for _, a := range s.Operations {
 		r.Operations = append(r.Operations, client.Operation{Action: a.Action, Process: a.spec(l.cfg.Folder), Hosts: a.Hosts})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/procfleet/procfleet"
 )
@@ -24,6 +25,11 @@ const (
 	// bigStep is the difference in items between the sizes of big tasks, and
 	// bigSizes the number of sizes.
 	bigStep, bigSizes = 1000, 5
+
+	// queue is how long operations wait for hosts without an agent. Only the first submissions, the
+	// early ones, wait for hosts that never have one.
+	queue = time.Minute
+	early = 10
 )
 
 // MarkFile is the file in the load's folder into which control commands write their
@@ -68,19 +74,39 @@ func (p *plan) next() *Submission {
 		s.Operations = []Operation{p.once(s, 0, p.hosts)}
 		if p.rolls && !s.Keyless {
 			s.Window, s.Ramp = p.random.IntN(len(p.hosts)), p.random.IntN(2) == 0
+			p.wait(s)
 		}
 	case draw < 58:
 		s.Operations = []Operation{p.competing(s)}
 	case draw < 66 && len(p.absent) > 0:
 		s.Operations = []Operation{p.once(s, 0, append(p.some(1), p.absent...))}
+		switch {
+		case !p.rolls || s.Keyless:
+		case p.made <= early:
+			s.Queue = queue
+		case p.random.IntN(2) == 0:
+			s.Window, s.Budget = 1, true
+			s.Operations[0].Hosts = slices.Concat(p.absent[:1], p.some(2))
+		}
 	case draw < 76:
 		s.Operations = []Operation{p.status(p.hosts)}
 	case draw < 84:
 		s.Operations = []Operation{p.once(s, 0, p.some(2)), p.once(s, 1, p.some(2)), p.status(p.some(3))}
 	default:
 		s.Operations = []Operation{p.change(s)}
+		if p.rolls && !s.Keyless {
+			p.wait(s)
+			s.Coalesce = s.Queue > 0 && p.random.IntN(2) == 0
+		}
 	}
 	return s
+}
+
+// wait lets the operations of some submissions wait for their hosts.
+func (p *plan) wait(s *Submission) {
+	if p.random.IntN(3) == 0 {
+		s.Queue = queue
+	}
 }
 
 // big returns operations on 1,000 to 5,000 simulated agents, and a start on all

@@ -9,6 +9,13 @@ import (
 // timeLimit returns the time that a submission's task may take at most. The hosts of a rollout have
 // the timeout one after the other, as many at a time as its window permits.
 func (s *Submission) timeLimit() time.Duration {
+	if s.Queue > 0 {
+		return s.Queue + s.rolloutLimit()
+	}
+	return s.rolloutLimit()
+}
+
+func (s *Submission) rolloutLimit() time.Duration {
 	if s.Window == 0 {
 		return s.Timeout
 	}
@@ -53,7 +60,12 @@ func (j *judge) windows(marks []Mark) {
 		}
 	}
 	for _, s := range j.h.Submissions {
-		if s.Window == 0 || s.Task == "" {
+		if s.Task == "" {
+			continue
+		}
+		j.budget(s)
+		j.queued(s)
+		if s.Window == 0 {
 			continue
 		}
 		polls := j.h.TaskPolls[s.Task]
@@ -86,7 +98,7 @@ func (j *judge) window(s *Submission, l *TaskPoll, begun map[procfleet.Host]time
 	if len(s.Operations) > 1 {
 		return // items are not hosts
 	}
-	ended := l.Task.Items - l.Task.Counts.Open()
+	ended := l.Task.Items - l.Task.Counts.Open() + r.Waiting
 	if before-ended > s.Window {
 		j.broken(RuleWindow, s.Task, "%s: commands began on %d hosts, %d have ended, the window is %d", l, before, ended, s.Window)
 	}
@@ -94,6 +106,48 @@ func (j *judge) window(s *Submission, l *TaskPoll, begun map[procfleet.Host]time
 	for i, stage := range r.Stages {
 		if through += stage.Hosts; max(before, r.Released) > through && ended < through {
 			j.broken(RuleStage, s.Task, "%s: %d hosts are released and commands began on %d, but of the %d hosts up to stage %d only %d have ended", l, r.Released, before, through, i+1, ended)
+		}
+	}
+}
+
+// budget checks that a rollout releases no host after its first failed one is recorded, and that no
+// more hosts fail than those that were at work with it.
+func (j *judge) budget(s *Submission) {
+	var over *TaskPoll
+	for i := range j.h.TaskPolls[s.Task] {
+		l := &j.h.TaskPolls[s.Task][i]
+		r := l.Task.Rollout
+		if !s.Budget || r == nil {
+			continue
+		}
+		if r.Failed > s.Window {
+			j.broken(RuleBudget, s.Task, "%s: %d hosts have failed, %d at a time are at work and none may fail", l, r.Failed, s.Window)
+		}
+		if over != nil && r.Released > over.Task.Rollout.Released && !j.h.mayBeLost(over.Span, l.Span) {
+			j.broken(RuleBudget, s.Task, "%s: %d hosts are released, and %d were when the first had failed, at %s", l, r.Released, over.Task.Rollout.Released, over)
+		}
+		if over == nil && r.Failed > 0 {
+			over = l
+		}
+	}
+}
+
+// queued checks that only operations with a queue expire, and not before the end of it. That no command
+// of an expired operation ran, or runs twice, is checked as for all.
+func (j *judge) queued(s *Submission) {
+	last := j.h.last(s.Task)
+	if last == nil {
+		return
+	}
+	for i := range last.Results {
+		r := &last.Results[i]
+		switch {
+		case r.Refusal != procfleet.RefusalExpired:
+		case s.Queue == 0:
+			j.brokenItem(RuleQueued, s.Task, r.Item, r.Host, "%s: expired without a queue", last)
+		case len(j.h.StepsBack) == 0 && r.FinishedAt.Before(s.At.Add(s.Queue)):
+			j.brokenItem(RuleQueued, s.Task, r.Item, r.Host, "expired at %s, submitted at %s, the queue is %s",
+				r.FinishedAt.Format(clockLayout), s.At.Format(clockLayout), s.Queue)
 		}
 	}
 }

@@ -46,6 +46,8 @@ const (
 	RuleLinked   Rule = "a task and its retries name each other, and a retry has the items that it repeats"
 	RuleWindow   Rule = "a rollout has no more hosts at work than its window"
 	RuleStage    Rule = "a stage of a rollout begins when the stages before it have ended"
+	RuleBudget   Rule = "a rollout releases nothing after too many failures"
+	RuleQueued   Rule = "only operations with a queue expire, and at its end"
 	// RuleExplained is linearizability of each process on each host.
 	RuleExplained Rule = "one order of its commands explains every result of a process"
 )
@@ -54,7 +56,7 @@ const (
 var rules = []Rule{
 	RuleAccepted, RuleExists, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleProgress, RuleResult,
 	RuleFinal, RuleTwice, RuleRequested, RuleTrue, RuleNotLost, RuleState,
-	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleNumbered, RuleDelivered, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleStage, RuleExplained,
+	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleNumbered, RuleDelivered, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleStage, RuleBudget, RuleQueued, RuleExplained,
 }
 
 // Violation is a violated rule with the observation.
