@@ -147,11 +147,11 @@ func withRedisCluster(t *testing.T, with func() fleet.Images) (outcomes []*outco
 }
 
 // run causes the faults of the scenario.
-func (sc *scenario) run(s *stage, load *check.Load) error {
+func (sc *scenario) run(s *stage) error {
 	if !sc.failsOver {
 		return sc.do(s)
 	}
-	over := load.Failover()
+	over := s.load.Failover()
 	defer over()
 	return errors.Join(sc.do(s), s.Repair(), s.settle())
 }

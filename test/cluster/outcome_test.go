@@ -28,16 +28,16 @@ type outcome struct {
 
 // play runs do under a load as a subtest, and checks the load's history for
 // violations.
-func (o *outcome) play(t *testing.T, f *fleet.Fleet, run string, do func(s *stage, load *check.Load) error) {
+func (o *outcome) play(t *testing.T, f *fleet.Fleet, run string, do func(s *stage) error) {
 	t.Helper()
 	settled := false
 	began := time.Now()
 	o.failed = !t.Run(o.name, func(t *testing.T) {
 		o.ran = true
-		s := &stage{Fleet: f, ctx: t.Context(), log: t.Logf}
 		load := startLoad(t, f, run)
 		defer load.Stop()
-		if err := do(s, load); err != nil {
+		s := &stage{Fleet: f, ctx: t.Context(), log: t.Logf, load: load}
+		if err := do(s); err != nil {
 			t.Error(err)
 		}
 		if err := errors.Join(s.Repair(), s.settle()); err != nil {

@@ -32,14 +32,14 @@ func randomFaults(f *fleet.Fleet) *randomSteps {
 	return &randomSteps{schedule: check.NewSchedule(cmp.Or(*seed, rand.Uint64N(1<<32)), nodesOf(f), manySteps), most: *random}
 }
 
-func (r *randomSteps) run(s *stage, load *check.Load) error {
+func (r *randomSteps) run(s *stage) error {
 	began := time.Now()
 	for _, step := range r.schedule.Steps {
 		if time.Since(began) > r.most {
 			break
 		}
 		s.log("seed %d, step %d: %s", r.schedule.Seed, r.done+1, step)
-		if err := s.step(step, load); err != nil {
+		if err := s.step(step); err != nil {
 			return fmt.Errorf("step %d, %s: %w", r.done+1, step, err)
 		}
 		r.done++
@@ -48,13 +48,13 @@ func (r *randomSteps) run(s *stage, load *check.Load) error {
 }
 
 // step executes one step of a schedule. The fleet works before and after it.
-func (s *stage) step(step check.Step, load *check.Load) error {
+func (s *stage) step(step check.Step) error {
 	if err := s.hold(step.After); err != nil {
 		return err
 	}
 	over := func() {}
 	if step.MayFailOver() {
-		over = load.Failover()
+		over = s.load.Failover()
 	}
 	defer func() { over() }()
 	var broken []error

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/procfleet/procfleet/test/cluster/check"
 	"github.com/procfleet/procfleet/test/cluster/fleet"
 )
 
@@ -28,8 +29,9 @@ type scenario struct {
 // stage is a fleet under load in a scenario.
 type stage struct {
 	*fleet.Fleet
-	ctx context.Context
-	log func(format string, args ...any)
+	ctx  context.Context
+	log  func(format string, args ...any)
+	load *check.Load // nil without one
 }
 
 // hold waits for d.
@@ -166,6 +168,19 @@ var scenarios = []scenario{
 		},
 	},
 	{
+		name: "roles fail during rollouts", failsOver: true,
+		story: "five rollouts of 2,000 hosts, 20 at a time: during each, for 12 s, a worker is killed, a worker is frozen, a dispatcher is killed, the leader of `PROCFLEET_OPS` is killed, or the Redis master is killed",
+		do: func(s *stage) error {
+			return s.inTurn(
+				s.duringRollout(func() error { return s.during(short, (*fleet.Node).Kill, "worker-1") }),
+				s.duringRollout(func() error { return s.during(short, (*fleet.Node).Pause, "worker-2") }),
+				s.duringRollout(func() error { return s.during(short, (*fleet.Node).Kill, "dispatcher-1") }),
+				s.duringRollout(func() error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Kill, short) }),
+				s.duringRollout(func() error { return s.master((*fleet.Node).Kill, short) }),
+			)
+		},
+	},
+	{
 		name: "the fleet key is rotated", story: "add a second key, enroll all agents again, remove the old key, enroll all agents again; 6 s of load after each step",
 		do: func(s *stage) error { return s.inTurn(s.AddKey, s.Enroll, s.RemoveKey, s.Enroll) },
 	},
@@ -209,6 +224,17 @@ func (s *stage) inTurn(steps ...func(context.Context) error) error {
 		}
 	}
 	return nil
+}
+
+// duringRollout returns a step that causes a fault while a rollout releases hosts, and repairs it.
+func (s *stage) duringRollout(fault func() error) func(context.Context) error {
+	const window = 20
+	return func(ctx context.Context) error {
+		if err := s.load.Release(ctx, window); err != nil {
+			return err
+		}
+		return errors.Join(fault(), s.Repair(), s.settle())
+	}
 }
 
 // all calls do for nodes concurrently.

@@ -347,6 +347,28 @@ func (l *Load) request(s *Submission) client.Submission {
 	return r
 }
 
+// Release submits a rollout on all simulated agents, and returns when it has released more hosts than
+// its window.
+func (l *Load) Release(ctx context.Context, window int) error {
+	l.mu.Lock()
+	s := l.plan.release(window)
+	l.mu.Unlock()
+	l.log.submitted(s, l.cfg.Timeout)
+	id, err := l.clients[0].Submit(ctx, l.request(s))
+	l.log.setOutcome(s, id, err)
+	for err == nil {
+		var t client.Task
+		if t, err = l.dispatchers[0].client.Task(ctx, id); err == nil && t.Rollout.Released > window {
+			l.cfg.Log("rollout %s: %d of %d hosts released", id, t.Rollout.Released, t.Rollout.Hosts)
+			return nil
+		}
+		if err == nil {
+			err = rest(ctx, l.cfg.Between)
+		}
+	}
+	return err
+}
+
 // publish publishes a request for a short time; the submission that follows ensures
 // its acceptance.
 func (l *Load) publish(ctx context.Context, request *client.Submission) error {

@@ -122,6 +122,14 @@ func (p *plan) big(s *Submission) []Operation {
 	return operations
 }
 
+// release returns a rollout on all simulated agents.
+func (p *plan) release(window int) *Submission {
+	p.made++
+	s := &Submission{Key: fmt.Sprintf("%s-%d", p.run, p.made), Window: window}
+	s.Operations = []Operation{{Action: procfleet.ActionRestart, Process: "light-rollout", Hosts: p.light}}
+	return s
+}
+
 // once returns the start of a program that writes its mark and ends. Its process
 // has a unique name.
 func (p *plan) once(s *Submission, n int, hosts []procfleet.Host) Operation {

@@ -225,6 +225,7 @@ type Totals struct {
 	Retries                 int // retries of tasks whose items were read
 	Rollouts                int // submissions with a window
 	Fullest                 int // largest share of a window that was at work at a poll, in percent
+	Queued, Waited          int // submissions with a queue, and those with hosts that waited at a poll
 }
 
 // Totals counts the observations so far.
@@ -235,6 +236,13 @@ func (l *Load) Totals() Totals {
 		t.Retries = len(h.Retries)
 		for _, s := range h.Submissions {
 			t.Items += s.items()
+			if s.Queue > 0 {
+				t.Queued++
+				waits := func(p TaskPoll) bool { return p.Task.Rollout != nil && p.Task.Rollout.Waiting > 0 }
+				if slices.ContainsFunc(h.TaskPolls[s.Task], waits) {
+					t.Waited++
+				}
+			}
 			if s.Window == 0 {
 				continue
 			}
@@ -261,6 +269,6 @@ func (l *Load) Totals() Totals {
 }
 
 func (t Totals) String() string {
-	return fmt.Sprintf("%d submissions of %d items, %d further responses (%d of them permit a retry), %d polls of counters and %d of results, %d retries, %d rollouts with at most %d %% of a window at work",
-		t.Submissions, t.Items, t.Repeats, t.TryAgain, t.TaskPolls, t.ResultsPolls, t.Retries, t.Rollouts, t.Fullest)
+	return fmt.Sprintf("%d submissions of %d items, %d further responses (%d of them permit a retry), %d polls of counters and %d of results, %d retries, %d rollouts with at most %d %% of a window at work, %d submissions with a queue (%d with hosts that waited)",
+		t.Submissions, t.Items, t.Repeats, t.TryAgain, t.TaskPolls, t.ResultsPolls, t.Retries, t.Rollouts, t.Fullest, t.Queued, t.Waited)
 }
