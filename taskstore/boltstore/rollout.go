@@ -235,8 +235,10 @@ func (t *tx) openGrants(ls *legs) (list []taskstore.GrantedItems, err error) {
 
 func grantedItems(l *leg, chunk, from int, g taskstore.Grant) taskstore.GrantedItems {
 	open, delivered := pack.OpenItems(l.Marks[from:g.Upto])
-	return taskstore.GrantedItems{Chunk: chunk, From: from, First: l.First + from, Grant: g, Pending: len(open) - len(delivered), Delivered: len(delivered),
-		Waiting: bytes.Count(l.Marks[from:g.Upto], []byte{byte(pack.Waiting)})}
+	waiting := bytes.Count(l.Marks[from:g.Upto], []byte{byte(pack.Waiting)})
+	return taskstore.GrantedItems{
+		Chunk: chunk, From: from, First: l.First + from, Grant: g, Pending: len(open) - len(delivered), Delivered: len(delivered), Waiting: waiting,
+	}
 }
 
 // heed sets or ends the hold of maintenance windows.

@@ -173,7 +173,9 @@ func (s awayAs) Away(ctx context.Context, id procfleet.TaskID, chunk int, items 
 // forgetsDelivered does not record what agents have accepted.
 type forgetsDelivered struct{ taskstore.Store }
 
-func (forgetsDelivered) Delivered(context.Context, procfleet.TaskID, int, []int, bool) error { return nil }
+func (forgetsDelivered) Delivered(context.Context, procfleet.TaskID, int, []int, bool) error {
+	return nil
+}
 
 // advancesAs changes the options of rollouts.
 type advancesAs struct {

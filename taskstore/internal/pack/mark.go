@@ -101,10 +101,10 @@ func (m Mark) State() procfleet.State {
 
 // Refusal returns the refusal of the item's result.
 func (m Mark) Refusal() procfleet.Refusal {
-	switch m {
-	case Superseded:
+	if m == Superseded {
 		return procfleet.RefusalSuperseded
-	case Expired:
+	}
+	if m == Expired {
 		return procfleet.RefusalExpired
 	}
 	return ""
