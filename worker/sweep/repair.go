@@ -37,8 +37,6 @@ type progress struct {
 	// received them. moved is set if results of other items may still arrive.
 	denied map[int]bool
 	moved  bool
-	// waiting is the state of the waiting units of a rollout.
-	waiting waitingVisit
 }
 
 // grantOf returns the grant of an item that a rollout has released; nil for other items.
@@ -59,7 +57,7 @@ func (r *repair) began(item int) time.Time {
 	return r.task.CreatedAt
 }
 
-func (p *progress) empty() bool { return !p.begun && p.cursor == "" && p.waiting.at.IsZero() }
+func (p *progress) empty() bool { return !p.begun && p.cursor == "" }
 
 // begin reserves slots for a repair of a task. It returns nil if a repair of the task
 // is running or no slots are free.

@@ -81,7 +81,8 @@ type Sweeper struct {
 	// would delay the others by a timeout.
 	busAgain atomic.Int64
 
-	holds toldHolds
+	holds   toldHolds
+	waiting waitingVisits
 }
 
 // New returns a sweeper that is inactive until [Sweeper.Run].

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -31,6 +32,32 @@ type waitingVisit struct {
 	newest, before procfleet.Number
 }
 
+// maxVisits bounds the visits in memory. When it is reached, all are forgotten.
+const maxVisits = 1 << 12
+
+// waitingVisits are the last visits of rollouts with waiting units.
+type waitingVisits struct {
+	mu sync.Mutex
+	of map[procfleet.TaskID]waitingVisit
+}
+
+// begin returns the last visit of a task, the zero visit without one, and whether another is due now.
+func (v *waitingVisits) begin(id procfleet.TaskID, now time.Time) (last waitingVisit, due bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	last = v.of[id]
+	return last, now.Sub(last.at) >= waitingEvery
+}
+
+func (v *waitingVisits) end(id procfleet.TaskID, visit waitingVisit) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.of == nil || len(v.of) >= maxVisits {
+		v.of = map[procfleet.TaskID]waitingVisit{}
+	}
+	v.of[id] = visit
+}
+
 // waitingItem is an item that waits for its host.
 type waitingItem struct {
 	procfleet.ItemResult
@@ -44,13 +71,14 @@ type waitingItem struct {
 func (s *Sweeper) visitWaiting(ctx context.Context, r *repair) error {
 	waits := func(g taskstore.GrantedItems) bool { return g.Waiting > 0 }
 	if r.task.Canceled() || !slices.ContainsFunc(r.grants, waits) {
-		r.waiting = waitingVisit{}
 		return nil
 	}
-	if r.now.Sub(r.waiting.at) < waitingEvery {
+	visit, due := s.waiting.begin(r.task.ID, r.now)
+	if !due {
 		return nil
 	}
-	r.waiting.at = r.now
+	visit.at = r.now
+	defer func() { s.waiting.end(r.task.ID, visit) }()
 	items, err := s.waitingItems(ctx, r)
 	if err != nil {
 		return err
@@ -65,7 +93,7 @@ func (s *Sweeper) visitWaiting(ctx context.Context, r *repair) error {
 		return err
 	}
 	if plan.Coalesce {
-		if err := s.coalesce(ctx, r, items); err != nil {
+		if err := s.coalesce(ctx, r, &visit, items); err != nil {
 			return err
 		}
 	}
@@ -144,13 +172,13 @@ func (s *Sweeper) releaseReturned(ctx context.Context, r *repair, items []waitin
 }
 
 // coalesce cancels the waiting items whose processes a later task operates.
-func (s *Sweeper) coalesce(ctx context.Context, r *repair, items []waitingItem) error {
+func (s *Sweeper) coalesce(ctx context.Context, r *repair, visit *waitingVisit, items []waitingItem) error {
 	newest, err := s.cfg.Store.Tasks(ctx, taskstore.TaskQuery{Limit: 1})
 	if err != nil || len(newest) == 0 {
 		return err
 	}
 	since := r.task
-	since.Number = max(since.Number, r.waiting.before)
+	since.Number = max(since.Number, visit.before)
 	later := make(map[undo.ProcessAt]procfleet.TaskID, len(items))
 	for i := range items {
 		later[items[i].process()] = ""
@@ -158,7 +186,7 @@ func (s *Sweeper) coalesce(ctx context.Context, r *repair, items []waitingItem) 
 	if _, err := undo.FindLater(ctx, s.cfg.Store, &since, maxNewer, later); err != nil {
 		return fmt.Errorf("find later tasks: %w", err)
 	}
-	r.waiting.before, r.waiting.newest = r.waiting.newest, newest[0].Number
+	visit.before, visit.newest = visit.newest, newest[0].Number
 	replaced := map[procfleet.TaskID][]taskstore.ChunkItems{}
 	for i := range items {
 		it := &items[i]
