@@ -23,6 +23,7 @@ type world struct {
 
 var (
 	one, two = mustHost("0:10.0.0.1"), mustHost("1:10.0.0.2")
+	beside   = mustHost("0:10.0.0.3") // in the cloud area of one
 	nowhere  = mustHost("0:10.0.0.99")
 
 	starting = procfleet.Number(1_000_000).TaskID()
@@ -447,6 +448,16 @@ var defects = []struct {
 	}},
 	{"commands run on more hosts than the window", RuleWindow, func(w *world) { w.gradual(1, 2, 1) }},
 
+	{"hosts of two cloud areas are at work at once", RuleZone, func(w *world) {
+		w.gradual(2, 2, 2)
+		w.Submissions[0].Zones.AtOnce = 1
+	}},
+	{"two hosts of a cloud area are at work", RuleZone, func(w *world) {
+		w.gradual(2, 2, 2)
+		w.Submissions[0].Zones.MaxConcurrency = 1
+		w.ResultsPolls[starting][0].Results[1].Host = beside
+		w.marks = append(w.marks, ran(1.1, beside, "run-1.0", "once", VerbStart, string(starting)+"/1"))
+	}},
 	{"a host is released after the budget is exceeded", RuleBudget, func(w *world) {
 		w.Submissions[0].Budget = true
 		w.gradual(2, 1, 0).Task.Rollout.Failed = 1

@@ -38,6 +38,8 @@ type Submission struct {
 	Keyless bool
 	// Window, if not 0, makes the task a rollout with at most this number of hosts at work.
 	Window int
+	// Zones limits the hosts of a rollout that are at work in each cloud area, or the number of areas.
+	Zones procfleet.HostZones
 	// Ramp states that the rollout has three stages.
 	Ramp bool
 	// Budget states that the rollout tolerates no failed host, and is canceled after the first one.

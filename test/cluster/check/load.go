@@ -329,7 +329,7 @@ func (l *Load) request(s *Submission) client.Submission {
 		r.Callback = l.calls.url(s)
 	}
 	if s.Window > 0 {
-		r.Rollout = &procfleet.RolloutPolicy{Max: s.Window}
+		r.Rollout = &procfleet.RolloutPolicy{Max: s.Window, Zones: s.Zones}
 		if s.Ramp {
 			r.Rollout.Ramp = ramp()
 		}

@@ -74,6 +74,7 @@ func (p *plan) next() *Submission {
 		s.Operations = []Operation{p.once(s, 0, p.hosts)}
 		if p.rolls && !s.Keyless {
 			s.Window, s.Ramp = p.random.IntN(len(p.hosts)), p.random.IntN(2) == 0
+			p.divide(s)
 			p.wait(s)
 		}
 	case draw < 58:
@@ -100,6 +101,18 @@ func (p *plan) next() *Submission {
 		}
 	}
 	return s
+}
+
+// divide limits the cloud areas of some rollouts.
+func (p *plan) divide(s *Submission) {
+	by := procfleet.HostGrouping{By: procfleet.GroupByCloud}
+	switch {
+	case s.Window == 0:
+	case p.random.IntN(3) == 0:
+		s.Zones = procfleet.HostZones{HostGrouping: by, MaxConcurrency: 1}
+	case p.random.IntN(2) == 0:
+		s.Zones = procfleet.HostZones{HostGrouping: by, AtOnce: 1}
+	}
 }
 
 // wait lets the operations of some submissions wait for their hosts.

@@ -20,6 +20,9 @@ func (s *Submission) rolloutLimit() time.Duration {
 		return s.Timeout
 	}
 	waves := (s.units() + s.Window - 1) / s.Window
+	if s.Zones != (procfleet.HostZones{}) {
+		waves = s.units() // in the worst case all hosts are in one cloud area
+	}
 	if s.Ramp {
 		waves += 2 // the first stages do not fill the window
 	}
@@ -74,6 +77,9 @@ func (j *judge) windows(marks []Mark) {
 				j.window(s, l, begun[s.Task])
 			}
 		}
+		for i := range j.h.ResultsPolls[s.Task] {
+			j.zones(s, &j.h.ResultsPolls[s.Task][i], begun[s.Task])
+		}
 	}
 }
 
@@ -106,6 +112,28 @@ func (j *judge) window(s *Submission, l *TaskPoll, begun map[procfleet.Host]time
 	for i, stage := range r.Stages {
 		if through += stage.Hosts; max(before, r.Released) > through && ended < through {
 			j.broken(RuleStage, s.Task, "%s: %d hosts are released and commands began on %d, but of the %d hosts up to stage %d only %d have ended", l, r.Released, before, through, i+1, ended)
+		}
+	}
+}
+
+// zones checks the hosts at work in each cloud area, like those of the window.
+func (j *judge) zones(s *Submission, l *ResultsPoll, begun map[procfleet.Host]time.Time) {
+	if s.Zones == (procfleet.HostZones{}) {
+		return
+	}
+	working := map[procfleet.CloudArea]int{}
+	for i := range l.Results {
+		r := &l.Results[i]
+		if at, ran := begun[r.Host]; ran && at.Before(l.From) && !r.State.Final() {
+			working[r.Host.Cloud]++
+		}
+	}
+	if most := s.Zones.AtOnce; most > 0 && len(working) > most {
+		j.broken(RuleZone, s.Task, "%s at %s: hosts of %d cloud areas are at work, the limit is %d", l.Span, l.Dispatcher, len(working), most)
+	}
+	for area, n := range working {
+		if most := s.Zones.MaxConcurrency; most > 0 && n > most {
+			j.broken(RuleZone, s.Task, "%s at %s: %d hosts of cloud area %d are at work, the limit is %d", l.Span, l.Dispatcher, n, area, most)
 		}
 	}
 }

@@ -45,6 +45,7 @@ const (
 	RuleCanceled Rule = "no command of a canceled item ever ran"
 	RuleLinked   Rule = "a task and its retries name each other, and a retry has the items that it repeats"
 	RuleWindow   Rule = "a rollout has no more hosts at work than its window"
+	RuleZone     Rule = "a rollout has no more hosts at work in a cloud area, and in no more areas, than its zones permit"
 	RuleStage    Rule = "a stage of a rollout begins when the stages before it have ended"
 	RuleBudget   Rule = "a rollout releases nothing after too many failures"
 	RuleQueued   Rule = "only operations with a queue expire, and at its end"
@@ -56,7 +57,7 @@ const (
 var rules = []Rule{
 	RuleAccepted, RuleExists, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleProgress, RuleResult,
 	RuleFinal, RuleTwice, RuleRequested, RuleTrue, RuleNotLost, RuleState,
-	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleNumbered, RuleDelivered, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleStage, RuleBudget, RuleQueued, RuleExplained,
+	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleNumbered, RuleDelivered, RuleEventID, RuleOrder, RuleExpired, RulePaused, RuleCanceled, RuleLinked, RuleWindow, RuleZone, RuleStage, RuleBudget, RuleQueued, RuleExplained,
 }
 
 // Violation is a violated rule with the observation.
