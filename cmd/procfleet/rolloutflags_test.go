@@ -2,6 +2,7 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
@@ -43,6 +44,22 @@ func TestFlagsDescribeTheGates(t *testing.T) {
 	}
 	if p, err := policyOf(t, "--rollout", "careful", "--ramp", "1"); err == nil {
 		t.Errorf("a stored policy and flags: %+v", p)
+	}
+}
+
+func TestFlagsDescribeTheQueue(t *testing.T) {
+	t.Parallel()
+	none := rolloutFlags{}
+	if q, err := none.queue(); q != nil || err != nil {
+		t.Errorf("without flags: %+v, %v", q, err)
+	}
+	lone := rolloutFlags{coalesce: true}
+	if q, err := lone.queue(); err == nil {
+		t.Errorf("--coalesce alone: %+v", q)
+	}
+	whole := rolloutFlags{queueFor: time.Hour, coalesce: true}
+	if q, err := whole.queue(); err != nil || *q != (procfleet.HostQueue{For: procfleet.Duration(time.Hour), Coalesce: true}) {
+		t.Errorf("%+v: %v", q, err)
 	}
 }
 
