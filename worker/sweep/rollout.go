@@ -23,10 +23,11 @@ type Releaser interface {
 // visitRollout plans the repair of a rollout. Each visit has one, because what a rollout waits
 // for may end at any time.
 func (sh *shard) visitRollout(p *plan, task *procfleet.Task, now time.Time) {
-	p.later(task.ID, sh.cfg.Timing.RevisitMin)
+	after := sh.cfg.Timing.RevisitMin
 	if w := task.Rollout; w.Waiting > 0 && w.Active == 0 && w.Released == w.Plan.Units() {
-		p.later(task.ID, waitingEvery)
+		after = waitingEvery // nothing else can happen
 	}
+	p.later(task.ID, after)
 	if !sh.busAvailable(now) {
 		return
 	}
