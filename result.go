@@ -105,7 +105,8 @@ const (
 	// RefusalSuperseded: a later operation of the same process has overtaken it. It does not count as
 	// failed for a rollout.
 	RefusalSuperseded Refusal = "superseded"
-	// RefusalExpired: no agent of the host was connected until the end of [RolloutPlan.Queue].
+	// RefusalExpired: no agent of the host was connected until the end of [RolloutPlan.Queue]. It does not
+	// count as failed for a rollout.
 	RefusalExpired Refusal = "expired"
 )
 

@@ -234,7 +234,7 @@ func rolloutDefects() map[string]defect {
 		},
 		"no unit waits": {
 			planned(func(p *procfleet.RolloutPlan) { p.Queue = 0 }),
-			[]string{"a unit without an agent waits and gives its place back", "a waiting unit expires"},
+			[]string{"a unit without an agent waits and gives its place back", "a waiting unit expires and is no failure"},
 		},
 		"units wait without a queue": {
 			planned(func(p *procfleet.RolloutPlan) { p.Queue = time.Hour }),
@@ -272,7 +272,7 @@ func rolloutDefects() map[string]defect {
 		},
 		"expired units are plainly unreachable": {
 			func(s taskstore.Store) taskstore.Store { return plainRefusals{s} },
-			[]string{"a waiting unit expires"},
+			[]string{"a waiting unit expires and is no failure"},
 		},
 		"superseded hosts are failures": {
 			func(s taskstore.Store) taskstore.Store { return plainRefusals{s} },

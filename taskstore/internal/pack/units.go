@@ -42,13 +42,14 @@ func UnitEnd(units string, i int) int {
 }
 
 // CountedMarks returns the marks of the states that make a unit of a rollout a failed one, without
-// [Superseded]: a unit that a later operation has overtaken is no failure of the rollout.
+// [Superseded] and [Expired]: a unit that a later operation has overtaken, or whose host never returned,
+// says nothing about the rollout.
 func CountedMarks(p *procfleet.RolloutPlan) string {
 	var marks strings.Builder
 	for _, s := range p.Count {
 		marks.WriteString(Marks(s))
 	}
-	return strings.ReplaceAll(marks.String(), string(Superseded), "")
+	return strings.NewReplacer(string(Superseded), "", string(Expired), "").Replace(marks.String())
 }
 
 // NewRollout returns a rollout at its begin.
