@@ -13,10 +13,10 @@ import (
 // Settle ends the load: it stops submissions, waits until every task is done, and
 // reads all tasks once more. Call it after all faults have ended. It returns the
 // violated rules; an error means that the check was not possible. It blocks for at
-// most about twice the sum of [Config.Timeout] and [Config.Patience].
+// most about three times the sum of [Config.Timeout] and [Config.Patience].
 func (l *Load) Settle(ctx context.Context) ([]Violation, error) {
 	defer l.Stop()
-	ctx, cancel := context.WithTimeout(ctx, 2*(l.cfg.Timeout+l.cfg.Patience))
+	ctx, cancel := context.WithTimeout(ctx, 3*(l.cfg.Timeout+l.cfg.Patience)) // each wait below may last for the patience
 	defer cancel()
 	l.stop()
 	l.cfg.Log("settling: waiting for submissions in progress")
