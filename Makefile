@@ -34,7 +34,7 @@ test: test/setup ## everything: install what the tests need, then all tests with
 	$(MAKE) --no-print-directory test-packages test-system flaky
 
 test-packages:
-	$(RACETEST) "$$(go list ./... | grep -v '/test/\(e2e\|faults\)$$' | tr '\n' ' ')" -- -race -vet off -timeout 20m -p 3 # `make lint` vets; many tests wait, so two cores have time for three packages
+	$(RACETEST) "$$(go list ./... | grep -v '/test/\(e2e\|faults\)$$' | tr '\n' ' ')" -- -race -vet off -timeout 20m # `make lint` vets
 	go test ./agent/journal # for every byte and bit: the race detector leaves most places of damage out
 	go test ./test/simulation # enough histories, and the old defects
 

@@ -91,11 +91,6 @@ func TestTooWideAWindowIsFound(t *testing.T) {
 	found(t, &defect{store: &storeDefect{plan: func(p *procfleet.RolloutPlan) { p.Window++ }}}, check.RuleWindow)
 }
 
-// TestIgnoredZonesAreFound lets a rollout ignore the limits of its zones.
-func TestIgnoredZonesAreFound(t *testing.T) {
-	found(t, &defect{store: &storeDefect{plan: func(p *procfleet.RolloutPlan) { p.Zones = procfleet.ZoneLimits{} }}}, check.RuleZone)
-}
-
 // TestAQueueThatExpiresEarlyIsFound ends waiting operations after half of their time.
 func TestAQueueThatExpiresEarlyIsFound(t *testing.T) {
 	found(t, &defect{store: &storeDefect{plan: func(p *procfleet.RolloutPlan) { p.Queue /= 2 }}}, check.RuleQueued)
