@@ -42,6 +42,10 @@ type Config struct {
 	// apps. If it is set, callers that are not in the file are rejected, and Listen may
 	// be any address. The dispatcher reads the file again when it changes.
 	AppsFile string
+	// NoConsole disables the console at /ui/, see package web. ConsoleKey encrypts its sessions and has
+	// 32 bytes; nil is a random key. Dispatchers behind one address need the same key.
+	NoConsole  bool
+	ConsoleKey []byte
 	// LoginURL is BlueKing's login server, which authenticates users by their
 	// bk_token. Without it every bk_token is rejected.
 	LoginURL string

@@ -31,6 +31,7 @@ import (
 	"github.com/procfleet/procfleet/internal/loopback"
 	"github.com/procfleet/procfleet/internal/peercred"
 	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/web"
 )
 
 // Store is the part of a task store that a dispatcher uses.
@@ -72,6 +73,7 @@ type Dispatcher struct {
 	log           logrus.FieldLogger
 	handler       http.Handler
 	watches       *watches
+	console       *web.Console // nil with Config.NoConsole
 	marks         *marks
 	intake        *intake // nil without Config.Submissions
 	firing        *firing
@@ -119,7 +121,7 @@ func newWithDialects(dialects []dialect.Dialect, cfg Config, store Store, queue 
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
-	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, marks: a.submitter.marks, authenticator: authenticator, firing: newFiring(a, dialects)}
+	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, console: a.console, marks: a.submitter.marks, authenticator: authenticator, firing: newFiring(a, dialects)}
 	if cfg.TaskFeed != nil {
 		d.webhooks = newWebhooks(a)
 	}
@@ -230,6 +232,10 @@ func (d *Dispatcher) drain(ctx context.Context, server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Timeouts.Drain)
 	defer cancel()
 	d.watches.stop()
+	if d.console != nil {
+		d.console.Stop()
+		defer d.console.Wait()
+	}
 	err := server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		d.log.WithField("elapsed_ms", time.Since(start).Milliseconds()).Warn("requests aborted at the drain timeout")

@@ -24,6 +24,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/dispatcher/openapi"
 	"github.com/procfleet/procfleet/dispatcher/webhook"
+	"github.com/procfleet/procfleet/web"
 )
 
 // api holds the dependencies that all endpoints share.
@@ -41,6 +42,7 @@ type api struct {
 
 	sender         *webhook.Sender
 	authenticator  *auth.Authenticator
+	console        *web.Console // nil with Config.NoConsole
 	unavailableLog oncePerSecond
 	refusalLog     oncePerSecond
 }
@@ -88,7 +90,33 @@ func (a *api) handler(dialects []dialect.Dialect) (http.Handler, error) {
 			}
 		}
 	}
+	if front, err = a.withConsole(front); err != nil {
+		return nil, err
+	}
 	return auth.RefuseForeignPages(singleSlashes(front)), nil
+}
+
+// withConsole adds the console, which calls the API through rest, and redirects / to it.
+func (a *api) withConsole(rest http.Handler) (http.Handler, error) {
+	first := "/docs"
+	if !a.cfg.NoConsole {
+		var err error
+		if a.console, err = web.New(web.Config{API: rest, Key: a.cfg.ConsoleKey, Log: a.cfg.Log}); err != nil {
+			return nil, err
+		}
+		first = web.Prefix
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		switch path := r.URL.Path; {
+		case a.console != nil && strings.HasPrefix(path, web.Prefix):
+			a.console.ServeHTTP(w, r)
+		case reads && (path == "/" || path+"/" == first):
+			http.Redirect(w, r, first, http.StatusFound)
+		default:
+			rest.ServeHTTP(w, r)
+		}
+	}), nil
 }
 
 // owned routes the paths that a family owns to its handler, and all others to rest.
@@ -196,13 +224,12 @@ func plain(w http.ResponseWriter, status int, text string) {
 }
 
 // documentation serves the API description as OpenAPI at /openapi.json and as a page at
-// /docs, to which / redirects. It needs no authentication, because it is the same for every caller. It is
+// /docs. It needs no authentication, because it is the same for every caller. It is
 // generated at the first request.
 func (a *api) documentation(mux *http.ServeMux, dialects []dialect.Dialect) {
 	described := sync.OnceValues(func() (*openapi.API, error) { return openapi.New(dialects, a.cfg.Version) })
 	a.document(mux, "GET /openapi.json", "application/json", described, (*openapi.API).JSON)
 	a.document(mux, "GET /docs", "text/html; charset=utf-8", described, (*openapi.API).Page)
-	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
 }
 
 // document serves a document that is generated once. Caches must revalidate it, because

@@ -40,6 +40,9 @@ var allowed = map[string][]string{
 	"catalog/boltcatalog":        {"", "catalog", "catalog/internal/pack", "catalog/internal/recent", "catalog/internal/templates", "internal/boltdb"},
 	"catalog/rediscatalog":       {"", "catalog", "catalog/internal/pack", "catalog/internal/recent", "catalog/internal/templates", "taskstore", "internal/redisconn"},
 
+	// The console knows the API and nothing behind it.
+	"web": {"", "client", "internal/plaintext"},
+
 	"dispatcher/apps":                {"", "internal/datafile"},
 	"dispatcher/auth":                {"", "dispatcher/apps", "dispatcher/dialect", "taskstore", "internal/peercred", "internal/tlsfiles"},
 	"dispatcher/dialect":             {"", "api/v1", "catalog", "internal/plaintext", "internal/spelling", "label"},
@@ -47,7 +50,7 @@ var allowed = map[string][]string{
 	"dispatcher/webhook":             {"catalog", "internal/bus", "internal/destination", "internal/tlsfiles"},
 	"dispatcher/openapi":             {"", "api/v1", "dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
-	"dispatcher":                     {"", "api/v1", "catalog", "dispatcher/apps", "dispatcher/auth", "dispatcher/dialect", "dispatcher/natsintake", "dispatcher/openapi", "dispatcher/webhook", "taskstore", "internal/audit", "internal/bus", "internal/destination", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/policycache", "internal/tlsfiles", "internal/tracecontext", "internal/undo", "label"},
+	"dispatcher":                     {"", "api/v1", "catalog", "dispatcher/apps", "dispatcher/auth", "dispatcher/dialect", "dispatcher/natsintake", "dispatcher/openapi", "dispatcher/webhook", "taskstore", "internal/audit", "internal/bus", "internal/destination", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/policycache", "internal/tlsfiles", "internal/tracecontext", "internal/undo", "label", "web"},
 	"worker/storecall":               {"", "taskstore"},
 	"worker/metrics":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "worker/storecall"},
 	"worker/agentlink":               {"", "agentproto", "internal/bus", "internal/fleetkey", "worker/metrics", "worker/storecall"},

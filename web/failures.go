@@ -1,0 +1,78 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"regexp"
+	"slices"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/client"
+)
+
+// failureGroup is a number of failed items with the same cause.
+type failureGroup struct {
+	State   procfleet.State
+	Code    procfleet.Code
+	Message string // of one of the items
+	Items   int
+	Hosts   []procfleet.Host // at most hostsShown
+}
+
+const (
+	hostsShown   = 20   // maximum number of hosts that a group lists
+	failuresRead = 2000 // maximum number of failed items that are grouped
+	groupsShown  = 20
+)
+
+// numbers are the parts of messages that differ between hosts with the same cause: process ids,
+// durations, addresses and times.
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+// groupFailures groups the failed items of a task by their cause, the largest group first. more reports
+// that the task has further failed items, or groups.
+func groupFailures(ctx context.Context, api *client.Client, t *client.Task) (groups []failureGroup, more bool, err error) {
+	type cause struct {
+		state procfleet.State
+		code  procfleet.Code
+		text  string
+	}
+	byCause := make(map[cause]*failureGroup)
+	read := 0
+	q := client.Query{PageSize: 1000}
+	for read < failuresRead {
+		page, err := api.ResultPage(ctx, t.ID, q)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range page.Items {
+			r := &page.Items[i]
+			if !r.State.Failure() {
+				page.Next = "" // failures are first
+				break
+			}
+			read++
+			key := cause{r.State, r.Code, numbers.ReplaceAllString(r.Message, "#")}
+			g := byCause[key]
+			if g == nil {
+				g = &failureGroup{State: r.State, Code: r.Code, Message: r.Message}
+				byCause[key] = g
+			}
+			g.Items++
+			if len(g.Hosts) < hostsShown && !slices.Contains(g.Hosts, r.Host) {
+				g.Hosts = append(g.Hosts, r.Host)
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			break
+		}
+	}
+	for _, g := range byCause {
+		groups = append(groups, *g)
+	}
+	slices.SortFunc(groups, func(a, b failureGroup) int {
+		return cmp.Or(cmp.Compare(b.Items, a.Items), cmp.Compare(a.Message, b.Message), cmp.Compare(a.State, b.State))
+	})
+	more = len(groups) > groupsShown || read < t.Counts.Failed()
+	return groups[:min(len(groups), groupsShown)], more, nil
+}

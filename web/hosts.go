@@ -1,0 +1,260 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/client"
+)
+
+// hostsView is the content of the list of hosts.
+type hostsView struct {
+	Labels, Business, Modules string
+	Conflict, Missing         bool
+	Hosts                     []client.Agent
+	Next                      string
+}
+
+func listHosts(ctx context.Context, v *visit) (any, error) {
+	view := hostsView{
+		Labels: v.query("labels"), Business: v.query("business"), Modules: v.query("modules"),
+		Conflict: v.query("conflict") != "", Missing: v.query("missing") != "",
+	}
+	api, err := v.client()
+	if err != nil {
+		return nil, err
+	}
+	page, err := api.HostPage(ctx, client.HostQuery{
+		Query:  client.Query{PageSize: rows, Cursor: v.query("after"), Business: view.Business},
+		Labels: words(view.Labels), Modules: words(view.Modules), Conflict: view.Conflict, Missing: view.Missing, Processes: true,
+	})
+	view.Hosts, view.Next = page.Items, v.nextPage(page.Next)
+	return view, err
+}
+
+// hostView is the content of the page of a host.
+type hostView struct {
+	Host      procfleet.Host
+	Agent     *client.Agent // nil without a live agent
+	Processes []client.FleetProcess
+	Freezes   []client.Freeze
+	Events    []procfleet.HostEvent // newest first
+	Tasks     []client.Task
+}
+
+const (
+	eventsShown = 20 // on the pages of other things
+	tasksShown  = 10
+)
+
+// theHost returns the host in the path of the request.
+func (v *visit) theHost() (procfleet.Host, error) {
+	host, err := procfleet.ParseHost(v.r.PathValue("host"))
+	if err != nil {
+		return host, &client.Error{Status: http.StatusNotFound, Field: "host", Message: err.Error()}
+	}
+	return host, nil
+}
+
+func showHost(ctx context.Context, v *visit) (any, error) {
+	host, err := v.theHost()
+	if err != nil {
+		return nil, err
+	}
+	api, err := v.client()
+	if err != nil {
+		return nil, err
+	}
+	view := hostView{Host: host}
+	agents, err := api.AgentsOn(ctx, client.Targets{Hosts: []procfleet.Host{host}, Business: v.query("business")})
+	if err != nil {
+		return nil, err
+	}
+	view.Agent = agents[0].Agent
+	if view.Processes, err = processesOf(ctx, api, host); err != nil {
+		return nil, err
+	}
+	if view.Events, err = recentEvents(ctx, api, client.EventQuery{Host: host}, eventsShown); err != nil {
+		return nil, err
+	}
+	if view.Freezes, err = freezesOf(ctx, api, host); err != nil {
+		return nil, err
+	}
+	tasks, err := api.TaskPage(ctx, client.TaskQuery{Host: host, Query: client.Query{PageSize: tasksShown}})
+	view.Tasks = tasks.Items
+	return view, err
+}
+
+// processesOf returns the processes in the last report of a host.
+func processesOf(ctx context.Context, api *client.Client, host procfleet.Host) ([]client.FleetProcess, error) {
+	page, err := api.FleetPage(ctx, client.FleetQuery{Hosts: []procfleet.Host{host}, Drift: true, HostQuery: client.HostQuery{Query: client.Query{PageSize: 1000}}})
+	return page.Items, err
+}
+
+// freezesOf returns the freezes that apply to a host, and none if the viewer may not list freezes.
+func freezesOf(ctx context.Context, api *client.Client, host procfleet.Host) ([]client.Freeze, error) {
+	page, err := api.FreezePage(ctx, client.Query{})
+	if mayNot(err) {
+		return nil, nil
+	}
+	return slices.DeleteFunc(page.Items, func(f client.Freeze) bool { return !f.Host.IsZero() && f.Host != host }), err
+}
+
+// recentEvents returns the newest events that a query selects, newest first, and none if the viewer may
+// not list events.
+func recentEvents(ctx context.Context, api *client.Client, q client.EventQuery, most int) ([]procfleet.HostEvent, error) {
+	q.PageSize = 1000
+	page, err := api.EventPage(ctx, q)
+	if mayNot(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	newest := page.Events[max(0, len(page.Events)-most):]
+	slices.Reverse(newest)
+	return newest, nil
+}
+
+func freezeHost(ctx context.Context, v *visit) (string, error) {
+	host, err := v.theHost()
+	if err != nil {
+		return "", err
+	}
+	minutes, err := v.number("minutes")
+	if err != nil {
+		return "", err
+	}
+	api, err := v.client()
+	if err != nil {
+		return "", err
+	}
+	freezing := client.Freezing{TTL: procfleet.Duration(time.Duration(minutes) * time.Minute), Reason: v.query("reason")}
+	_, err = api.Freeze(ctx, freezing, client.Targets{Hosts: []procfleet.Host{host}})
+	return Prefix + "hosts/" + url.PathEscape(host.String()), err
+}
+
+func liftHost(ctx context.Context, v *visit) (string, error) {
+	host, err := v.theHost()
+	if err != nil {
+		return "", err
+	}
+	api, err := v.client()
+	if err != nil {
+		return "", err
+	}
+	_, err = api.Lift(ctx, v.query("namespace"), client.Targets{Hosts: []procfleet.Host{host}})
+	return Prefix + "hosts/" + url.PathEscape(host.String()), err
+}
+
+// processesView is the content of the list of the processes of all hosts.
+type processesView struct {
+	Namespace, Name, State, Labels, Business string
+	Restarted                                bool
+	Processes                                []client.FleetProcess
+	Next                                     string
+}
+
+func listProcesses(ctx context.Context, v *visit) (any, error) {
+	view := processesView{
+		Namespace: v.query("namespace"), Name: v.query("name"), State: v.query("state"), Labels: v.query("labels"),
+		Business: v.query("business"), Restarted: v.query("restarted") != "",
+	}
+	api, err := v.client()
+	if err != nil {
+		return nil, err
+	}
+	page, err := api.FleetPage(ctx, client.FleetQuery{
+		HostQuery: client.HostQuery{Query: client.Query{PageSize: rows, Cursor: v.query("after"), Business: view.Business}, Labels: words(view.Labels)},
+		Namespace: view.Namespace, Name: view.Name, State: view.State, Restarted: view.Restarted, Drift: true,
+	})
+	view.Processes, view.Next = page.Items, v.nextPage(page.Next)
+	view.Processes = view.Processes[:min(len(view.Processes), 2*rows)] // a page ends with all processes of its last host
+	return view, err
+}
+
+// processView is the content of the page of a process on a host.
+type processView struct {
+	Host    procfleet.Host
+	Key     string
+	Process *client.FleetProcess // nil if no live agent has reported the process
+	// Registration is nil if the process is not registered, or has no namespace.
+	Registration *client.Registration
+	Limits       []client.Group
+	Events       []procfleet.HostEvent
+	Output       string
+	NoOutput     string // why there is no output
+	Buttons      []processButton
+}
+
+type processButton struct {
+	Action procfleet.Action
+	Link   string
+}
+
+// outputLines is the number of lines of output on the page of a process.
+const outputLines = 100
+
+func showProcess(ctx context.Context, v *visit) (any, error) {
+	host, err := v.theHost()
+	if err != nil {
+		return nil, err
+	}
+	api, err := v.client()
+	if err != nil {
+		return nil, err
+	}
+	view := processView{Host: host, Key: v.r.PathValue("key")}
+	processes, err := processesOf(ctx, api, host)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(processes, func(p client.FleetProcess) bool { return p.Key == view.Key }); i >= 0 {
+		view.Process = &processes[i]
+	}
+	if view.Process != nil && view.Process.Namespace != "" {
+		if err := view.registered(ctx, api); err != nil {
+			return nil, err
+		}
+	}
+	view.Events, err = recentEvents(ctx, api, client.EventQuery{Host: host}, 1000)
+	if err != nil {
+		return nil, err
+	}
+	view.Events = slices.DeleteFunc(view.Events, func(e procfleet.HostEvent) bool { return e.Key != view.Key })
+	view.Events = view.Events[:min(len(view.Events), eventsShown)]
+	page, err := api.OutputPage(ctx, client.OutputQuery{Host: host, Process: view.Key, Tail: outputLines})
+	if signedOut(err) {
+		return nil, err
+	}
+	if view.Output = page.Data; err != nil {
+		view.NoOutput = v.problem(err).Text
+	}
+	return view, nil
+}
+
+// registered adds what the server stores of a process: its spec, its groups and the buttons that use it.
+func (view *processView) registered(ctx context.Context, api *client.Client) error {
+	p := view.Process
+	on := client.Targets{Hosts: []procfleet.Host{view.Host}}
+	found, err := api.ProcessesOn(ctx, p.Namespace, p.Name, on)
+	if err != nil {
+		return err
+	}
+	view.Registration = found[0].Registration
+	groups, err := api.GroupsOn(ctx, p.Namespace, on)
+	if err != nil {
+		return err
+	}
+	view.Limits = groups[0].Groups
+	if view.Registration != nil {
+		for _, action := range allActions {
+			view.Buttons = append(view.Buttons, processButton{action, operateLink(action, p.Namespace, p.Name, view.Host)})
+		}
+	}
+	return nil
+}

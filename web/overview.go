@@ -1,0 +1,75 @@
+package web
+
+import (
+	"context"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/client"
+)
+
+// overview is the content of the first page.
+type overview struct {
+	Survey   *survey // nil while the first one is read
+	NotReady string  // why the dispatcher cannot accept operations; "" if it can
+	Running  []client.Task
+	Held     []client.Task
+	Events   []procfleet.HostEvent
+	Concerns []concern
+}
+
+// concern is something that an operator should look at.
+type concern struct {
+	Text  string // key of an amount
+	Count int
+	Link  string
+}
+
+func showOverview(ctx context.Context, v *visit) (any, error) {
+	api, err := v.client()
+	if err != nil {
+		return nil, err
+	}
+	var view overview
+	if err := api.Ready(ctx); err != nil {
+		view.NotReady = err.Error()
+	}
+	open, err := api.TaskPage(ctx, client.TaskQuery{
+		States: []procfleet.TaskState{procfleet.TaskAccepted, procfleet.TaskRunning}, Query: client.Query{PageSize: rows},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range open.Items {
+		if t.Hold != nil || t.Rollout != nil && t.Rollout.Hold != nil {
+			view.Held = append(view.Held, t)
+		} else if len(view.Running) < tasksShown {
+			view.Running = append(view.Running, t)
+		}
+	}
+	if view.Events, err = recentEvents(ctx, api, client.EventQuery{}, eventsShown); err != nil {
+		return nil, err
+	}
+	if view.Survey, err = v.console.surveys.of(ctx, v); err != nil {
+		return nil, err
+	}
+	view.Concerns = view.concerns()
+	return view, nil
+}
+
+func (o *overview) concerns() []concern {
+	all := []concern{{"concern.held", len(o.Held), Prefix + "tasks?state=running"}}
+	if s := o.Survey; s != nil {
+		all = append(all,
+			concern{"concern.gaveup", s.GaveUp, Prefix + "processes?state=" + gaveUpPhase},
+			concern{"concern.claimed", s.Total.Claimed, Prefix + "hosts?conflict=1"},
+			concern{"concern.drifted", s.Drifted, Prefix + "processes"},
+		)
+	}
+	real := all[:0]
+	for _, c := range all {
+		if c.Count > 0 {
+			real = append(real, c)
+		}
+	}
+	return real
+}

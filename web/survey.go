@@ -1,0 +1,253 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/client"
+)
+
+// survey counts the hosts and the processes that a viewer may read.
+type survey struct {
+	Areas      []areaCount
+	Namespaces []namespaceCount
+	Total      areaCount
+	GaveUp     int
+	Drifted    int
+	At         time.Time // begin of the reading
+	Took       time.Duration
+}
+
+// areaCount counts the hosts of a cloud area.
+type areaCount struct {
+	Area                      procfleet.CloudArea
+	Agents, Up, Down, Claimed int // Claimed hosts are claimed by two agents
+	Frozen                    int
+}
+
+// namespaceCount counts the processes of a namespace.
+type namespaceCount struct {
+	Namespace                 string
+	Up, Down, GaveUp, Drifted int
+	Restarts                  []int // automatic restarts of the last hour, by periods of restartPeriod
+	Restarted                 int   // sum of Restarts
+}
+
+const (
+	restartPeriod  = 5 * time.Minute
+	restartPeriods = 12
+	gaveUpPhase    = "fatal" // phase of a process whose automatic starts have ended
+)
+
+// surveys has the last survey of each viewer. A survey reads all hosts, so it is read only while a
+// viewer has the first page open, and for at most a tenth of the time.
+type surveys struct {
+	console *Console
+	mu      sync.Mutex
+	kept    map[[sha256.Size]byte]*kept
+}
+
+type kept struct {
+	last  *survey
+	err   error
+	done  chan struct{} // closed when last or err is set; not nil
+	busy  bool
+	ended time.Time
+	asked time.Time
+}
+
+const (
+	surveyTimeout = 2 * time.Minute
+	surveyRest    = 2 * time.Second // minimum time between surveys
+	surveyFirst   = time.Second     // how long a page waits for the first survey
+	maxSurveys    = 32
+)
+
+// of returns the last survey of a viewer; nil if the first one is not ready yet. It begins a
+// new one if the last is old.
+func (s *surveys) of(ctx context.Context, v *visit) (*survey, error) {
+	k := s.begin(ctx, v)
+	wait, cancel := context.WithTimeout(ctx, surveyFirst)
+	defer cancel()
+	select {
+	case <-k.done:
+	case <-wait.Done():
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k.last != nil {
+		return k.last, nil // the page shows its time
+	}
+	return nil, k.err
+}
+
+func (s *surveys) begin(ctx context.Context, v *visit) *kept {
+	var of [sha256.Size]byte
+	if v.session != nil {
+		of = sha256.Sum256([]byte(v.session.Token))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.kept[of]
+	if k == nil {
+		s.evict()
+		k = &kept{done: make(chan struct{})}
+		s.kept[of] = k
+	}
+	now := time.Now()
+	k.asked = now
+	rest := surveyRest
+	if k.last != nil {
+		rest = max(rest, 9*k.last.Took)
+	}
+	if !k.busy && now.Sub(k.ended) >= rest && s.console.life.Err() == nil {
+		k.busy = true
+		s.console.open.Go(func() { s.read(ctx, v, k) })
+	}
+	return k
+}
+
+// evict removes the survey that was requested least recently, if there are too many.
+func (s *surveys) evict() {
+	if s.kept == nil {
+		s.kept = make(map[[sha256.Size]byte]*kept)
+	}
+	if len(s.kept) < maxSurveys {
+		return
+	}
+	oldest := slices.MinFunc(slices.Collect(maps.Keys(s.kept)), func(a, b [sha256.Size]byte) int {
+		return s.kept[a].asked.Compare(s.kept[b].asked)
+	})
+	delete(s.kept, oldest)
+}
+
+// read reads a survey. It goes on if the viewer leaves the page, and ends with the console.
+func (s *surveys) read(ctx context.Context, v *visit, k *kept) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
+	defer cancel()
+	defer context.AfterFunc(s.console.life, cancel)()
+	read, err := readSurvey(ctx, v)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := k.last == nil && k.err == nil
+	if k.err = err; err == nil {
+		k.last = read
+	}
+	k.busy, k.ended = false, time.Now()
+	if first {
+		close(k.done)
+	}
+}
+
+func readSurvey(ctx context.Context, v *visit) (*survey, error) {
+	api, err := v.client()
+	if err != nil {
+		return nil, err
+	}
+	s := &survey{At: time.Now()}
+	if err := s.countHosts(ctx, api); err != nil {
+		return nil, err
+	}
+	if err := s.countProcesses(ctx, api); err != nil {
+		return nil, err
+	}
+	s.Took = time.Since(s.At)
+	return s, nil
+}
+
+func (s *survey) countHosts(ctx context.Context, api *client.Client) error {
+	areas := make(map[procfleet.CloudArea]*areaCount)
+	for host, err := range api.Hosts(ctx, client.HostQuery{Processes: true}) {
+		if err != nil {
+			return err
+		}
+		area := areas[host.Host.Cloud]
+		if area == nil {
+			area = &areaCount{Area: host.Host.Cloud}
+			areas[host.Host.Cloud] = area
+		}
+		area.add(&host)
+		s.Total.add(&host)
+	}
+	for _, area := range areas {
+		s.Areas = append(s.Areas, *area)
+	}
+	slices.SortFunc(s.Areas, func(a, b areaCount) int { return cmp.Compare(a.Area, b.Area) })
+	return nil
+}
+
+func (a *areaCount) add(host *client.Agent) {
+	a.Agents++
+	if host.Conflict {
+		a.Claimed++
+	}
+	if host.FrozenUntil != nil {
+		a.Frozen++
+	}
+	if host.Processes != nil {
+		a.Up += host.Processes.Up
+		a.Down += host.Processes.Down
+	}
+}
+
+func (s *survey) countProcesses(ctx context.Context, api *client.Client) error {
+	namespaces := make(map[string]*namespaceCount)
+	for p, err := range api.Fleet(ctx, client.FleetQuery{Drift: true}) {
+		if err != nil {
+			return err
+		}
+		n := namespaces[p.Namespace]
+		if n == nil {
+			n = &namespaceCount{Namespace: p.Namespace, Restarts: make([]int, restartPeriods)}
+			namespaces[p.Namespace] = n
+		}
+		if p.Status.Running {
+			n.Up++
+		} else {
+			n.Down++
+		}
+		if p.Status.Phase == gaveUpPhase {
+			n.GaveUp++
+			s.GaveUp++
+		}
+		if len(p.Drift) > 0 && p.Drift[0] != "unregistered" {
+			n.Drifted++
+			s.Drifted++
+		}
+	}
+	if err := countRestarts(ctx, api, namespaces); err != nil {
+		return err
+	}
+	for _, n := range namespaces {
+		s.Namespaces = append(s.Namespaces, *n)
+	}
+	slices.SortFunc(s.Namespaces, func(a, b namespaceCount) int { return cmp.Compare(a.Namespace, b.Namespace) })
+	return nil
+}
+
+// countRestarts counts the automatic restarts of the last hour.
+func countRestarts(ctx context.Context, api *client.Client, namespaces map[string]*namespaceCount) error {
+	begin := time.Now().Add(-restartPeriods * restartPeriod)
+	for e, err := range api.Events(ctx, client.EventQuery{Kind: "restarted", Since: begin}) {
+		if mayNot(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		n, period := namespaces[e.Namespace], int(e.ReceivedAt.Sub(begin)/restartPeriod)
+		if n == nil || period < 0 || period >= restartPeriods {
+			continue
+		}
+		n.Restarts[period]++
+		n.Restarted++
+	}
+	return nil
+}
