@@ -75,7 +75,7 @@ func search(_ context.Context, v *visit) (any, error) {
 	if id, err := procfleet.ParseTaskID(text); err == nil {
 		return searchTo(v, "tasks/"+url.PathEscape(string(id)))
 	}
-	if host, err := procfleet.ParseHost(text); err == nil {
+	if host, err := parseHost(text); err == nil {
 		return searchTo(v, "hosts/"+url.PathEscape(host.String()))
 	}
 	if text == "" {

@@ -53,7 +53,7 @@ const (
 
 // theHost returns the host in the path of the request.
 func (v *visit) theHost() (procfleet.Host, error) {
-	host, err := procfleet.ParseHost(v.r.PathValue("host"))
+	host, err := parseHost(v.r.PathValue("host"))
 	if err != nil {
 		return host, &client.Error{Status: http.StatusNotFound, Field: "host", Message: err.Error()}
 	}

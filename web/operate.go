@@ -38,7 +38,7 @@ type operateForm struct {
 
 // operateView is the content of the page to submit an operation.
 type operateView struct {
-	operateForm
+	Form         operateForm
 	Actions      []procfleet.Action
 	Plan         *client.Plan // nil before the form was sent
 	Shown        []plannedRow
@@ -73,7 +73,7 @@ func (f *operateForm) submission() (client.Submission, error) {
 	s := client.Submission{Business: f.Business, Policy: f.Policy}
 	var hosts []procfleet.Host
 	for _, text := range words(f.Hosts) {
-		host, err := procfleet.ParseHost(text)
+		host, err := parseHost(text)
 		if err != nil {
 			return s, invalid("hosts", err.Error())
 		}
@@ -124,11 +124,11 @@ func (f *operateForm) limits(s *client.Submission) error {
 
 // showOperate shows the form, and the plan of a form that was sent.
 func showOperate(ctx context.Context, v *visit) (any, error) {
-	view := operateView{operateForm: v.operateForm(), Actions: allActions, ConfirmAbove: confirmAbove, Key: uuid.NewString()}
+	view := operateView{Form: v.operateForm(), Actions: allActions, ConfirmAbove: confirmAbove, Key: uuid.NewString()}
 	if v.query("plan") == "" {
 		return view, nil
 	}
-	plan, err := v.plan(ctx, &view.operateForm)
+	plan, err := v.plan(ctx, &view.Form)
 	if err != nil {
 		if signedOut(err) {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
@@ -73,11 +74,19 @@ func (v *visit) host(name string) (procfleet.Host, error) {
 	if text == "" {
 		return procfleet.Host{}, nil
 	}
-	host, err := procfleet.ParseHost(text)
+	host, err := parseHost(text)
 	if err != nil {
 		return host, invalid(name, err.Error())
 	}
 	return host, nil
+}
+
+// parseHost parses a host that a viewer has typed: an IPv4 address without a cloud area is in area 0.
+func parseHost(text string) (procfleet.Host, error) {
+	if !strings.Contains(text, ":") {
+		return procfleet.NewHost(0, text)
+	}
+	return procfleet.ParseHost(text)
 }
 
 // number returns the number in a parameter.
