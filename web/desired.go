@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -43,7 +44,7 @@ type catalogRow struct {
 const catalogRows = 50
 
 func showCatalog(ctx context.Context, v *visit) (any, error) {
-	view := catalogView{Business: v.query("business"), Name: v.query("name")}
+	view := catalogView{Business: v.business(), Name: v.query("name")}
 	if view.Business == "" {
 		return view, nil
 	}
@@ -81,7 +82,7 @@ type driftView struct {
 }
 
 func showDrift(ctx context.Context, v *visit) (any, error) {
-	of, err := business(v.query("business"))
+	of, err := business(v.business())
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func showDrift(ctx context.Context, v *visit) (any, error) {
 		return nil, err
 	}
 	drift, err := api.Drift(ctx, of, id, client.DriftQuery{Limit: rows})
-	return driftView{v.query("business"), drift}, err
+	return driftView{v.business(), drift}, err
 }
 
 // rulesView is the content of the page of the schedules, maintenance windows and rollout policies of a namespace.
@@ -110,7 +111,7 @@ type rulesView struct {
 type policyRow struct{ Name, Rollout string }
 
 func showRules(ctx context.Context, v *visit) (any, error) {
-	view := rulesView{Namespace: v.query("namespace")}
+	view := rulesView{Namespace: cmp.Or(v.query("namespace"), v.business())}
 	if view.Namespace == "" {
 		return view, nil
 	}

@@ -21,7 +21,7 @@ type hostsView struct {
 
 func listHosts(ctx context.Context, v *visit) (any, error) {
 	view := hostsView{
-		Labels: v.query("labels"), Business: v.query("business"), Modules: v.query("modules"),
+		Labels: v.query("labels"), Business: v.business(), Modules: v.query("modules"),
 		Conflict: v.query("conflict") != "", Missing: v.query("missing") != "",
 	}
 	api, err := v.client()
@@ -60,6 +60,11 @@ func (v *visit) theHost() (procfleet.Host, error) {
 	return host, nil
 }
 
+// on returns the target of calls for a host.
+func (v *visit) on(host procfleet.Host) client.Targets {
+	return client.Targets{Hosts: []procfleet.Host{host}, Business: v.business()}
+}
+
 func showHost(ctx context.Context, v *visit) (any, error) {
 	host, err := v.theHost()
 	if err != nil {
@@ -70,12 +75,12 @@ func showHost(ctx context.Context, v *visit) (any, error) {
 		return nil, err
 	}
 	view := hostView{Host: host}
-	agents, err := api.AgentsOn(ctx, client.Targets{Hosts: []procfleet.Host{host}, Business: v.query("business")})
+	agents, err := api.AgentsOn(ctx, v.on(host))
 	if err != nil {
 		return nil, err
 	}
 	view.Agent = agents[0].Agent
-	if view.Processes, err = processesOf(ctx, api, host); err != nil {
+	if view.Processes, err = v.processesOf(ctx, api, host); err != nil {
 		return nil, err
 	}
 	if view.Events, err = recentEvents(ctx, api, client.EventQuery{Host: host}, eventsShown); err != nil {
@@ -90,8 +95,10 @@ func showHost(ctx context.Context, v *visit) (any, error) {
 }
 
 // processesOf returns the processes in the last report of a host.
-func processesOf(ctx context.Context, api *client.Client, host procfleet.Host) ([]client.FleetProcess, error) {
-	page, err := api.FleetPage(ctx, client.FleetQuery{Hosts: []procfleet.Host{host}, Drift: true, HostQuery: client.HostQuery{Query: client.Query{PageSize: 1000}}})
+func (v *visit) processesOf(ctx context.Context, api *client.Client, host procfleet.Host) ([]client.FleetProcess, error) {
+	page, err := api.FleetPage(ctx, client.FleetQuery{
+		Hosts: []procfleet.Host{host}, Drift: true, HostQuery: client.HostQuery{Query: client.Query{PageSize: 1000, Business: v.business()}},
+	})
 	return page.Items, err
 }
 
@@ -134,7 +141,7 @@ func freezeHost(ctx context.Context, v *visit) (string, error) {
 		return "", err
 	}
 	freezing := client.Freezing{TTL: procfleet.Duration(time.Duration(minutes) * time.Minute), Reason: v.query("reason")}
-	_, err = api.Freeze(ctx, freezing, client.Targets{Hosts: []procfleet.Host{host}})
+	_, err = api.Freeze(ctx, freezing, v.on(host))
 	return Prefix + "hosts/" + url.PathEscape(host.String()), err
 }
 
@@ -147,7 +154,7 @@ func liftHost(ctx context.Context, v *visit) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = api.Lift(ctx, v.query("namespace"), client.Targets{Hosts: []procfleet.Host{host}})
+	_, err = api.Lift(ctx, v.query("namespace"), v.on(host))
 	return Prefix + "hosts/" + url.PathEscape(host.String()), err
 }
 
@@ -162,7 +169,7 @@ type processesView struct {
 func listProcesses(ctx context.Context, v *visit) (any, error) {
 	view := processesView{
 		Namespace: v.query("namespace"), Name: v.query("name"), State: v.query("state"), Labels: v.query("labels"),
-		Business: v.query("business"), Restarted: v.query("restarted") != "",
+		Business: v.business(), Restarted: v.query("restarted") != "",
 	}
 	api, err := v.client()
 	if err != nil {
@@ -209,7 +216,7 @@ func showProcess(ctx context.Context, v *visit) (any, error) {
 		return nil, err
 	}
 	view := processView{Host: host, Key: v.r.PathValue("key")}
-	processes, err := processesOf(ctx, api, host)
+	processes, err := v.processesOf(ctx, api, host)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +224,7 @@ func showProcess(ctx context.Context, v *visit) (any, error) {
 		view.Process = &processes[i]
 	}
 	if view.Process != nil && view.Process.Namespace != "" {
-		if err := view.registered(ctx, api); err != nil {
+		if err := view.registered(ctx, api, v.on(host)); err != nil {
 			return nil, err
 		}
 	}
@@ -227,7 +234,7 @@ func showProcess(ctx context.Context, v *visit) (any, error) {
 	}
 	view.Events = slices.DeleteFunc(view.Events, func(e procfleet.HostEvent) bool { return e.Key != view.Key })
 	view.Events = view.Events[:min(len(view.Events), eventsShown)]
-	page, err := api.OutputPage(ctx, client.OutputQuery{Host: host, Process: view.Key, Tail: outputLines})
+	page, err := api.OutputPage(ctx, client.OutputQuery{Host: host, Process: view.Key, Business: v.business(), Tail: outputLines})
 	if signedOut(err) {
 		return nil, err
 	}
@@ -238,9 +245,8 @@ func showProcess(ctx context.Context, v *visit) (any, error) {
 }
 
 // registered adds what the server stores of a process: its spec, its groups and the buttons that use it.
-func (view *processView) registered(ctx context.Context, api *client.Client) error {
+func (view *processView) registered(ctx context.Context, api *client.Client, on client.Targets) error {
 	p := view.Process
-	on := client.Targets{Hosts: []procfleet.Host{view.Host}}
 	found, err := api.ProcessesOn(ctx, p.Namespace, p.Name, on)
 	if err != nil {
 		return err

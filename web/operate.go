@@ -57,7 +57,7 @@ type plannedRow struct {
 
 func (v *visit) operateForm() operateForm {
 	return operateForm{
-		Action: v.query("action"), Business: v.query("business"), Select: v.query("select"), Sets: v.query("sets"), Modules: v.query("modules"),
+		Action: v.query("action"), Business: v.business(), Select: v.query("select"), Sets: v.query("sets"), Modules: v.query("modules"),
 		Labels: v.query("labels"), Namespace: v.query("namespace"), Name: v.query("name"), Hosts: v.query("hosts"), Policy: v.query("policy"),
 		Window: v.query("window"), Failures: v.query("failures"), Timeout: v.query("timeout"), QueueFor: v.query("queue_for"),
 	}

@@ -9,7 +9,8 @@ import (
 
 // overview is the content of the first page.
 type overview struct {
-	Survey   *survey // nil while the first one is read
+	Survey   *survey // nil while the first one is read, and with Limited
+	Limited  bool    // the viewer may not read the hosts of all businesses
 	NotReady string  // why the dispatcher cannot accept operations; "" if it can
 	Running  []client.Task
 	Held     []client.Task
@@ -49,7 +50,8 @@ func showOverview(ctx context.Context, v *visit) (any, error) {
 	if view.Events, err = recentEvents(ctx, api, client.EventQuery{}, eventsShown); err != nil {
 		return nil, err
 	}
-	if view.Survey, err = v.console.surveys.of(ctx, v); err != nil {
+	view.Survey, err = v.console.surveys.of(ctx, v)
+	if view.Limited = mayNot(err); err != nil && !view.Limited {
 		return nil, err
 	}
 	view.Concerns = view.concerns()

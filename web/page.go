@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -83,6 +84,14 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request) *visit {
 
 // query returns a parameter without surrounding spaces; "" without one.
 func (v *visit) query(name string) string { return strings.TrimSpace(v.input.Get(name)) }
+
+// business returns the business in the query, or else that of the session; "" for all.
+func (v *visit) business() string {
+	if v.session == nil {
+		return v.query("business")
+	}
+	return cmp.Or(v.query("business"), v.session.Business)
+}
 
 // callTimeout limits one call of the API.
 const callTimeout = 20 * time.Second

@@ -30,8 +30,10 @@ const sessionLife = 12 * time.Hour
 // session is the viewer of pages. A later kind of sign-in adds its credentials here and to
 // [visit.client]; nothing else knows how viewers sign in.
 type session struct {
-	Token string    `json:"token"` // of an application, "<code>.<secret>"
-	Until time.Time `json:"until"`
+	Token string `json:"token"` // of an application, "<code>.<secret>"
+	// Business limits the pages to the hosts of a business, as applications need that may not read all.
+	Business string    `json:"business,omitempty"`
+	Until    time.Time `json:"until"`
 }
 
 // application returns the code of the application.
@@ -121,7 +123,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, Prefix+"signin?"+query.Encode(), http.StatusSeeOther)
 	}
 	v := c.visit(w, r)
-	v.session = &session{Token: token, Until: time.Now().Add(sessionLife)}
+	v.session = &session{Token: token, Business: strings.TrimSpace(r.PostFormValue("business")), Until: time.Now().Add(sessionLife)}
 	api, err := v.client()
 	if err == nil {
 		_, err = api.HostPage(r.Context(), client.HostQuery{Query: client.Query{PageSize: 1}})

@@ -91,7 +91,7 @@ func (s *surveys) of(ctx context.Context, v *visit) (*survey, error) {
 func (s *surveys) begin(ctx context.Context, v *visit) *kept {
 	var of [sha256.Size]byte
 	if v.session != nil {
-		of = sha256.Sum256([]byte(v.session.Token))
+		of = sha256.Sum256([]byte(v.session.Token + "\x00" + v.business()))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,19 +152,19 @@ func readSurvey(ctx context.Context, v *visit) (*survey, error) {
 		return nil, err
 	}
 	s := &survey{At: time.Now()}
-	if err := s.countHosts(ctx, api); err != nil {
+	if err := s.countHosts(ctx, v, api); err != nil {
 		return nil, err
 	}
-	if err := s.countProcesses(ctx, api); err != nil {
+	if err := s.countProcesses(ctx, v, api); err != nil {
 		return nil, err
 	}
 	s.Took = time.Since(s.At)
 	return s, nil
 }
 
-func (s *survey) countHosts(ctx context.Context, api *client.Client) error {
+func (s *survey) countHosts(ctx context.Context, v *visit, api *client.Client) error {
 	areas := make(map[procfleet.CloudArea]*areaCount)
-	for host, err := range api.Hosts(ctx, client.HostQuery{Processes: true}) {
+	for host, err := range api.Hosts(ctx, client.HostQuery{Processes: true, Query: client.Query{Business: v.business()}}) {
 		if err != nil {
 			return err
 		}
@@ -184,6 +184,9 @@ func (s *survey) countHosts(ctx context.Context, api *client.Client) error {
 }
 
 func (a *areaCount) add(host *client.Agent) {
+	if host.Missing {
+		return
+	}
 	a.Agents++
 	if host.Conflict {
 		a.Claimed++
@@ -197,9 +200,9 @@ func (a *areaCount) add(host *client.Agent) {
 	}
 }
 
-func (s *survey) countProcesses(ctx context.Context, api *client.Client) error {
+func (s *survey) countProcesses(ctx context.Context, v *visit, api *client.Client) error {
 	namespaces := make(map[string]*namespaceCount)
-	for p, err := range api.Fleet(ctx, client.FleetQuery{Drift: true}) {
+	for p, err := range api.Fleet(ctx, client.FleetQuery{Drift: true, HostQuery: client.HostQuery{Query: client.Query{Business: v.business()}}}) {
 		if err != nil {
 			return err
 		}
