@@ -42,7 +42,7 @@ type hostView struct {
 	Agent     *client.Agent // nil without a live agent
 	Processes []client.FleetProcess
 	Freezes   []client.Freeze
-	Events    []procfleet.HostEvent // newest first
+	Events    eventList
 	Tasks     []client.Task
 }
 
@@ -83,7 +83,7 @@ func showHost(ctx context.Context, v *visit) (any, error) {
 	if view.Processes, err = v.processesOf(ctx, api, host); err != nil {
 		return nil, err
 	}
-	if view.Events, err = recentEvents(ctx, api, client.EventQuery{Host: host}, eventsShown); err != nil {
+	if view.Events, err = v.recentEvents(ctx, api, client.EventQuery{Host: host}, eventsShown); err != nil {
 		return nil, err
 	}
 	if view.Freezes, err = freezesOf(ctx, api, host); err != nil {
@@ -111,20 +111,26 @@ func freezesOf(ctx context.Context, api *client.Client, host procfleet.Host) ([]
 	return slices.DeleteFunc(page.Items, func(f client.Freeze) bool { return !f.Host.IsZero() && f.Host != host }), err
 }
 
-// recentEvents returns the newest events that a query selects, newest first, and none if the viewer may
-// not list events.
-func recentEvents(ctx context.Context, api *client.Client, q client.EventQuery, most int) ([]procfleet.HostEvent, error) {
+// eventList has the newest events of a page that also shows other things.
+type eventList struct {
+	Events  []procfleet.HostEvent // newest first
+	Problem string                // why there are no events; "" if there are none
+}
+
+// recentEvents returns the newest events that a query selects. NATS has the events: without it, or without
+// the permission to list them, the rest of the page is still of use.
+func (v *visit) recentEvents(ctx context.Context, api *client.Client, q client.EventQuery, most int) (eventList, error) {
 	q.PageSize = 1000
 	page, err := api.EventPage(ctx, q)
-	if mayNot(err) {
-		return nil, nil
+	if signedOut(err) {
+		return eventList{}, err
 	}
 	if err != nil {
-		return nil, err
+		return eventList{Problem: v.problem(err).Text}, nil
 	}
 	newest := page.Events[max(0, len(page.Events)-most):]
 	slices.Reverse(newest)
-	return newest, nil
+	return eventList{Events: newest}, nil
 }
 
 func freezeHost(ctx context.Context, v *visit) (string, error) {
@@ -192,7 +198,7 @@ type processView struct {
 	// Registration is nil if the process is not registered, or has no namespace.
 	Registration *client.Registration
 	Limits       []client.Group
-	Events       []procfleet.HostEvent
+	Events       eventList
 	Output       string
 	NoOutput     string // why there is no output
 	Buttons      []processButton
@@ -228,12 +234,12 @@ func showProcess(ctx context.Context, v *visit) (any, error) {
 			return nil, err
 		}
 	}
-	view.Events, err = recentEvents(ctx, api, client.EventQuery{Host: host}, 1000)
+	view.Events, err = v.recentEvents(ctx, api, client.EventQuery{Host: host}, 1000)
 	if err != nil {
 		return nil, err
 	}
-	view.Events = slices.DeleteFunc(view.Events, func(e procfleet.HostEvent) bool { return e.Key != view.Key })
-	view.Events = view.Events[:min(len(view.Events), eventsShown)]
+	own := slices.DeleteFunc(view.Events.Events, func(e procfleet.HostEvent) bool { return e.Key != view.Key })
+	view.Events.Events = own[:min(len(own), eventsShown)]
 	page, err := api.OutputPage(ctx, client.OutputQuery{Host: host, Process: view.Key, Business: v.business(), Tail: outputLines})
 	if signedOut(err) {
 		return nil, err

@@ -14,7 +14,7 @@ type overview struct {
 	NotReady string  // why the dispatcher cannot accept operations; "" if it can
 	Running  []client.Task
 	Held     []client.Task
-	Events   []procfleet.HostEvent
+	Events   eventList
 	Concerns []concern
 }
 
@@ -47,7 +47,7 @@ func showOverview(ctx context.Context, v *visit) (any, error) {
 			view.Running = append(view.Running, t)
 		}
 	}
-	if view.Events, err = recentEvents(ctx, api, client.EventQuery{}, eventsShown); err != nil {
+	if view.Events, err = v.recentEvents(ctx, api, client.EventQuery{}, eventsShown); err != nil {
 		return nil, err
 	}
 	view.Survey, err = v.console.surveys.of(ctx, v)

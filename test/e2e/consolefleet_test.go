@@ -1,0 +1,148 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/memory"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// TestTheConsoleShowsATaskOf100000Items follows a rollout over simulated hosts while the dispatcher and
+// NATS are killed.
+func TestTheConsoleShowsATaskOf100000Items(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 0)
+	const hosts, per = 2000, 50
+	dispatcher, c := f.dispatcher("")
+	f.worker("")
+	f.simulate(hosts, "1ms")
+	b := newBrowser(t, c.url)
+	b.open("")
+	b.waitText("#agents", "2\u202f000")
+
+	names := simulatedHosts(hosts)
+	var operations []map[string]any
+	for i := range per {
+		spec := simulatedSpec()
+		spec["name"] = fmt.Sprintf("sim-%d", i)
+		operations = append(operations, map[string]any{"action": "start", "process": spec, "hosts": names})
+	}
+	id := c.submit(map[string]any{
+		"operations": operations, "timeout": "10m",
+		"rollout": map[string]any{"max_concurrency": 400, "ramp": []any{"10%", "50%"}},
+	})
+	b.open("tasks/" + id)
+	b.waitText("#items", "100\u202f000")
+	b.waitFor("document.getElementById('count-succeeded')")
+
+	c.control(id, "pause")
+	b.waitFor("document.getElementById('hold')")
+	dispatcher.Kill()
+	b.waitFor("!document.getElementById('lost').hidden")
+	testenv.StartChild(t, nil, f.programs.procfleet, "dispatcher", "--http", strings.TrimPrefix(c.url, "http://"),
+		"--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL()).WaitHTTP(t, startTimeout, c.url+"/readyz")
+	b.waitFor("document.getElementById('lost').hidden")
+	f.broker.Kill()
+	overview := newBrowser(t, c.url)
+	overview.open("")
+	overview.waitText(".concerns", "cannot accept operations")
+	f.broker.Start()
+	overview.waitFor("!document.querySelector('.concerns').innerText.includes('cannot accept')")
+	c.control(id, "resume")
+
+	b.waitText("h1", "finished")
+	end := c.wait(id)
+	for state, n := range end.Counts {
+		if shown := strings.ReplaceAll(b.text("#count-"+state), "\u202f", ""); n > 0 && shown != strconv.Itoa(n) {
+			t.Errorf("the page shows %q items %s, the API %d", shown, state, n)
+		}
+	}
+	if rows := eval[int](b, "document.querySelectorAll('tbody > tr').length"); rows > 200 {
+		t.Errorf("the page has %d rows", rows)
+	}
+	weight := eval[int](b, `[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")].reduce((sum, e) => sum + e.decodedBodySize, 0)`)
+	t.Logf("weight of the page with its files: %d KiB", weight>>10)
+	if weight > 200<<10 {
+		t.Errorf("the page weighs %d bytes with its files", weight)
+	}
+	b.clicks(id)
+	b.doesNotGrow()
+}
+
+// clicks measures how long a click on the task takes until its page shows it, and, as the floor of the
+// machine, a click on a page without data.
+func (b *browser) clicks(id string) {
+	b.t.Helper()
+	click := func(link, shown string) time.Duration {
+		var took []time.Duration
+		for range 7 {
+			b.open("tasks")
+			start := time.Now()
+			b.do(chromedp.Click(chromedp.CSS(link)), chromedp.WaitReady(chromedp.CSS(shown)))
+			took = append(took, time.Since(start))
+		}
+		slices.Sort(took)
+		return took[len(took)/2]
+	}
+	floor := click(`nav a[data-key="p"]`, "#operation")
+	task := click(fmt.Sprintf(`a[href$="%s"]`, id), "#states")
+	b.t.Logf("a click on the task shows it in %v; on a page without data in %v: ratio %.2f", task, floor, float64(task)/float64(floor))
+}
+
+// doesNotGrow changes the content of a page as often as an hour of events does, and compares what the
+// browser holds before and after.
+func (b *browser) doesNotGrow() {
+	b.t.Helper()
+	type held struct {
+		nodes, listeners int64
+		heap             float64
+	}
+	measure := func() (h held) {
+		b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+			if _, err := cdp.Call(ctx, t, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
+				return err
+			}
+			counters, err := cdp.Call(ctx, t, memory.GetDOMCounters, cdp.Empty{})
+			if err != nil {
+				return err
+			}
+			usage, err := cdp.Call(ctx, t, runtime.GetHeapUsage, cdp.Empty{})
+			h = held{counters.Nodes, counters.JsEventListeners, usage.UsedSize}
+			return err
+		}))
+		return h
+	}
+	change := func(times int) {
+		b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`(async () => {
+			const at = document.querySelector("script[src]").src.replace("console.js", "");
+			const { morphContent } = await import(at + "morph.js");
+			const main = document.getElementById("main"), now = main.innerHTML;
+			const parse = (text) => new DOMParser().parseFromString(text, "text/html").body;
+			for (let i = 0; i < %d; i++) {
+				morphContent(main, parse(now.replaceAll("succeeded", "failed").replace("<tr", "<tr></tr><tr").replaceAll("1", String(i %% 10))));
+				morphContent(main, parse(now));
+			}
+		})()`, times), chromedp.EvalAwaitPromise))
+	}
+	change(20)
+	before := measure()
+	change(400)
+	after := measure()
+	b.t.Logf("before %+v, after 800 changes %+v", before, after)
+	if after.nodes > before.nodes+before.nodes/10+200 || after.listeners > before.listeners+10 || after.heap > 1.5*before.heap+1<<20 {
+		b.t.Errorf("the page grows: %+v, after 800 changes %+v", before, after)
+	}
+}
