@@ -42,8 +42,8 @@ type Config struct {
 	// apps. If it is set, callers that are not in the file are rejected, and Listen may
 	// be any address. The dispatcher reads the file again when it changes.
 	AppsFile string
-	// NoConsole disables the console at /ui/, see package web. ConsoleKey encrypts its sessions and has
-	// 32 bytes; nil is a random key. Dispatchers behind one address need the same key.
+	// NoConsole disables the console at /ui/, see package web. ConsoleKey encrypts its sessions; it has
+	// 32 bytes, and nil is a random key. Dispatchers behind one address need the same key.
 	NoConsole  bool
 	ConsoleKey []byte
 	// LoginURL is BlueKing's login server, which authenticates users by their

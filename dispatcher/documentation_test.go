@@ -84,7 +84,7 @@ func TestTheDescriptionIsOpenToEverybody(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if root.status != http.StatusFound || root.header.Get("Location") != "/docs" {
+		if root.status != http.StatusFound || root.header.Get("Location") != "/ui/" {
 			t.Errorf("%s /: %d, Location %q, want a redirect to /docs", method, root.status, root.header.Get("Location"))
 		}
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"slices"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
@@ -58,6 +59,7 @@ func showOverview(ctx context.Context, v *visit) (any, error) {
 	return view, nil
 }
 
+// concerns returns what needs the attention of an operator.
 func (o *overview) concerns() []concern {
 	all := []concern{{"concern.held", len(o.Held), Prefix + "tasks?state=running"}}
 	if s := o.Survey; s != nil {
@@ -67,11 +69,5 @@ func (o *overview) concerns() []concern {
 			concern{"concern.drifted", s.Drifted, Prefix + "processes"},
 		)
 	}
-	real := all[:0]
-	for _, c := range all {
-		if c.Count > 0 {
-			real = append(real, c)
-		}
-	}
-	return real
+	return slices.DeleteFunc(all, func(c concern) bool { return c.Count == 0 })
 }

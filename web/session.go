@@ -150,7 +150,7 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 // a sign-in leads to no other site.
 func ownPath(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(u.Path, Prefix) || strings.Contains(next, `\`) {
+	if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(u.Path, Prefix) || strings.Contains(next, `\`) || strings.Contains(next, "..") {
 		return Prefix
 	}
 	return cmp.Or(next, Prefix)

@@ -11,8 +11,10 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// rows is the maximum number of rows of a table.
-const rows = 100
+const (
+	rows       = 100 // maximum number of rows of a table
+	resultRows = 60  // of items, whose rows have a timeline
+)
 
 // tasksView is the content of the list of tasks.
 type tasksView struct {
@@ -169,7 +171,7 @@ func showTask(ctx context.Context, v *visit) (any, error) {
 	if task.State == procfleet.TaskRejected {
 		return view, nil
 	}
-	page, err := api.ResultPage(ctx, id, client.Query{State: view.State, PageSize: rows, Cursor: v.query("after")})
+	page, err := api.ResultPage(ctx, id, client.Query{State: view.State, PageSize: resultRows, Cursor: v.query("after")})
 	if err != nil {
 		return nil, err
 	}

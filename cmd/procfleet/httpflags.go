@@ -28,6 +28,7 @@ type httpFlags struct {
 	allowUnauthenticated bool
 	allowLocalUsers      bool
 	apps, login, trusted string
+	noConsole            bool
 	loginTLS             tlsflags.Client
 	webhooks             receiverFlags
 	maxBody              int64
@@ -50,6 +51,7 @@ func (f *httpFlags) register(flags *pflag.FlagSet) {
 	f.loginTLS.Register(flags, "login-url", "the login server")
 	f.webhooks.register(flags, "webhook", "dispatchers")
 	flags.StringVar(&f.trusted, "trusted-esb", "", "CIDRs of ESB gateways trusted for the Bk-App-Code header")
+	flags.BoolVar(&f.noConsole, "no-console", false, "no web console at /ui/")
 	flags.Int64Var(&f.maxBody, "max-body", d.Limits.Body, "maximum request body in bytes")
 	flags.IntVar(&f.maxItems, "max-items", d.Limits.Items, "maximum items (processes times hosts) of a request")
 	flags.DurationVar(&f.slack, "slack", d.Slack, "task time allowance beyond the operation timeouts")
@@ -60,7 +62,7 @@ func (f *httpFlags) config() dispatcher.Config {
 	trusted, _ := prefixes(f.trusted) // check has reported errors
 	return dispatcher.Config{
 		Listen: f.listen, AllowUnauthenticated: f.allowUnauthenticated, AllowLocalUsers: f.allowLocalUsers,
-		AppsFile: f.apps, LoginURL: f.login, TrustedESB: trusted,
+		NoConsole: f.noConsole, AppsFile: f.apps, LoginURL: f.login, TrustedESB: trusted,
 		Limits: dispatcher.Limits{Body: f.maxBody, Items: f.maxItems},
 		Slack:  f.slack, Retention: f.retention,
 		Webhooks: f.webhookReceivers(),

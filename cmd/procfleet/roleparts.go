@@ -85,6 +85,7 @@ func (r *roleParts) newDispatcher(cfg dispatcher.Config, f *httpFlags) (_ *dispa
 		return nil, err
 	}
 	cfg.Timeouts.Drain = r.drain
+	cfg.ConsoleKey = r.keys().Derive("console")
 	cfg.Log, cfg.Meter, cfg.Metrics = r.process.Log, r.process.Metrics.Meter("dispatcher"), r.process.Metrics.Handler()
 	cfg.Tracer = r.traces.Tracer("dispatcher")
 	cfg.Hints, cfg.Agents, cfg.Events, cfg.TaskFeed, cfg.AuditLog, cfg.Outputs, cfg.Audit = r.bus, r.bus, r.bus, r.bus, r.bus, r.bus, r.audits

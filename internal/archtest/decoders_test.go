@@ -43,6 +43,10 @@ var decoders = map[string]string{
 	".Host.UnmarshalText":     "dispatcher/dialect.FuzzDecode",
 	".ParseHost":              ".FuzzParseHost",
 
+	"web.languages":          "- files that are part of the program",
+	"web.operateForm.limits": "web.FuzzRequest",
+	"web.sessions.of":        "web.FuzzRequest",
+
 	"label.Parse":       "label.FuzzParseFilter",
 	"label.ParseFilter": "label.FuzzParseFilter",
 

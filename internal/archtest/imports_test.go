@@ -154,7 +154,8 @@ var thirdParty = map[string][]string{
 	"golang.org/x/net/html":                 {"dispatcher/openapi"},
 	// A program that executes templates keeps every exported method: 10 MiB of procfleet.
 	"text/template":                        nil,
-	"html/template":                        nil,
+	"html/template":                        {"web"},
+	"github.com/chromedp":                  {"test/e2e"},
 	"github.com/robfig/cron":               {"agent/supervise", "catalog", "internal/cronrule"},
 	"github.com/standard-webhooks":         {"dispatcher/webhook", "test/cluster/check"},
 	"github.com/prometheus":                {"internal/telemetry/metrics"},

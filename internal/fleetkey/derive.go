@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+	"slices"
 	"sync"
 )
 
@@ -30,6 +31,13 @@ func (d *deriver) hostKey(id, host string, generation int) hostKey {
 	k := hostKey{id: id, generation: generation}
 	copy(k.secret[:], m.expand())
 	return k
+}
+
+// secret returns the secret of the servers for a purpose.
+func (d *deriver) secret(purpose string) []byte {
+	m := d.begin("procfleet purpose v1", purpose, 0)
+	defer d.macs.Put(m)
+	return slices.Clone(m.expand())
 }
 
 // expand is HKDF-Expand (RFC 5869) with SHA-256 for an output of one hash, which

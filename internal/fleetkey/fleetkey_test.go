@@ -275,3 +275,16 @@ func FuzzVerify(f *testing.F) {
 		}
 	})
 }
+
+func TestServersShareASecretForEachPurpose(t *testing.T) {
+	one, other := ring(t, nil, "k1"), ring(t, nil, "k2")
+	if got, again := one.Derive("console"), one.Derive("console"); len(got) != 32 || !bytes.Equal(got, again) {
+		t.Errorf("%d bytes, the same again: %v", len(got), bytes.Equal(got, again))
+	}
+	if bytes.Equal(one.Derive("console"), one.Derive("other")) || bytes.Equal(one.Derive("console"), other.Derive("console")) {
+		t.Error("two purposes, or two fleets, share a secret")
+	}
+	if (*Ring)(nil).Derive("console") != nil {
+		t.Error("a server without keys has a secret")
+	}
+}

@@ -62,6 +62,15 @@ type Key struct {
 	deriver *deriver // set by [File.Ring]
 }
 
+// Derive returns a secret of 32 bytes that all servers of the fleet share, from the newest key; nil if
+// the ring is nil. Each purpose has a secret of its own.
+func (r *Ring) Derive(purpose string) []byte {
+	if r == nil {
+		return nil
+	}
+	return r.keys[0].deriver.secret(purpose)
+}
+
 // Host returns the current keys of the agent of a host ("<cloud area>:<ip>"), or nil if
 // the ring is nil.
 func (r *Ring) Host(host string) *Host {

@@ -23,7 +23,7 @@ var flagGroups = []struct{ title, flags string }{
 	{"Identity and access", "actions agent-id allow-local-users allow-unauthenticated apps cloud fleet-key identity ip label nats-auth rotate-secret secret secret-file " +
 		"signing signing-key skip-user-auth trusted-esb valid"},
 	{tlsGroup, ""},
-	{"Components", "agent demo procfleet secure submissions supervisord"},
+	{"Components", "agent demo no-console procfleet secure submissions supervisord"},
 	{"Storage", "audit-log audit-required audit-stream broker-conf create data out passwords pid-file redis-wait-replicas redis-wait-timeout " +
 		"retention stream-replicas"},
 	{"Rollout", "approve bake check-health coalesce hold max-concurrency max-failures on-failure order progress-deadline queue-for ramp rollout shuffle speed stage zone-concurrency zones zones-at-once"},
