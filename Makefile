@@ -15,7 +15,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # not cost the whole run. Reruns hide defects, so each is listed at the end, and more than three fail. RERUN=0: none.
 RERUN ?= 1
 RERUNS := bin/reruns
-export PROCFLEET_REQUIRE ?= redis
+export PROCFLEET_REQUIRE ?= redis,chromium
 RACETEST = go run $(GOTESTSUM) --format standard-quiet --rerun-fails=$(RERUN) --rerun-fails-max-failures=8 --rerun-fails-report=$(RERUNS).$@ --packages
 
 help: ## list the targets
@@ -38,21 +38,21 @@ test-packages:
 	go test ./agent/journal # for every byte and bit: the race detector leaves most places of damage out
 	go test ./test/simulation # enough histories, and the old defects
 
-test-system: # one by one: each keeps a whole machine busy
-	$(RACETEST) './test/faults ./test/e2e' -- -race -vet off -timeout 30m -p 1
+test-system: # one package after the other: each keeps a whole machine busy. Its tests wait more than they work.
+	$(RACETEST) './test/faults ./test/e2e' -- -race -vet off -timeout 30m -p 1 -parallel 3
 
 flaky: ## list the tests of the last `make test` that passed only when they ran again; more than three fail
 	@{ cat $(RERUNS).* 2>/dev/null || true; } | sed -E 's|^(.*/[^/]*\.Test[^/:]*).*|flaky: \1|' | sort -u | tee $(RERUNS)
 	@test $$(wc -l <$(RERUNS)) -le 3 || { echo "more than three tests were run again: repair them" >&2; exit 1; }
 
-test/setup: ## install redis-server where it is missing (apt or brew)
-	@if command -v redis-server >/dev/null; then :; \
+test/setup: ## install redis-server and chromium where they are missing (apt or brew)
+	@if command -v redis-server >/dev/null && command -v chromium >/dev/null; then :; \
 	elif command -v apt-get >/dev/null; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-		$$sudo apt-get update -qq; $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server >/dev/null; \
+		$$sudo apt-get update -qq; $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server chromium >/dev/null; \
 		$$sudo systemctl disable --now redis-server >/dev/null 2>&1 || true; \
 	elif command -v brew >/dev/null; then brew install redis; \
-	else echo "redis-server is missing and neither apt-get nor brew is here: install Redis 6.2 or later" >&2; exit 1; fi
+	else echo "redis-server or chromium is missing and neither apt-get nor brew is here: install Redis 6.2 or later, and Chromium" >&2; exit 1; fi
 
 # Tests of whole systems, which take longer than all packages together.
 SYSTEMS := /test/\(e2e\|faults\|pressure\|simulation\|transport\)$$
@@ -79,6 +79,9 @@ simulate: ## SEEDS (10000, in hundreds) histories of whole fleets in virtual tim
 	@mkdir -p bin && go test -vet off -c -o bin/simulation.test ./test/simulation
 	seq $(or $(FIRST),1) 100 $$(($(or $(FIRST),1) + $(SEEDS) - 1)) | GOMAXPROCS=1 xargs -P $(SIMULATIONS) -I {} \
 		bin/simulation.test -test.v -test.run '^TestHistories$$' -test.timeout 1h -first {} -seeds $$(($(SEEDS) < 100 ? $(SEEDS) : 100))
+
+screenshots: test/setup ## write the pictures of the console into docs/pictures
+	go test -tags screenshots -count 1 -run '^TestScreenshots$$' ./test/e2e -pictures $(CURDIR)/docs/pictures
 
 fault-matrix: ## make everything go wrong that the fault matrix names, as root, and write docs/fault-matrix.md
 	go test -count 1 -json -run '^TestFaultMatrix$$' ./agent/... ./test/faults | go run ./test/faults/matrix docs/fault-matrix.md
@@ -136,4 +139,4 @@ ci: test verify lint cross build ## what CI runs, but compose-test and cluster-t
 clean: ## remove what build made
 	rm -rf bin
 
-.PHONY: help build run test test-packages test-system flaky test/setup test/short compose-test cluster-test cluster-test/short fault-matrix churn bench bench/go fuzz audit lint cross verify docker ci clean
+.PHONY: help build run test test-packages test-system flaky test/setup test/short compose-test cluster-test cluster-test/short screenshots fault-matrix churn bench bench/go fuzz audit lint cross verify docker ci clean

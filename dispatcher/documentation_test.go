@@ -85,7 +85,7 @@ func TestTheDescriptionIsOpenToEverybody(t *testing.T) {
 			t.Error(err)
 		}
 		if root.status != http.StatusFound || root.header.Get("Location") != "/ui/" {
-			t.Errorf("%s /: %d, Location %q, want a redirect to /docs", method, root.status, root.header.Get("Location"))
+			t.Errorf("%s /: %d, Location %q, want a redirect to /ui/", method, root.status, root.header.Get("Location"))
 		}
 	}
 	if post := d.call(http.MethodPost, "/", "{}"); post.status != http.StatusNotFound {

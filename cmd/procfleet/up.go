@@ -82,6 +82,11 @@ func (f *upFlags) assemble(ctx context.Context, parts *roleParts, listener *daem
 	if err := f.addAgent(group, parts.backends, p); err != nil {
 		return nil, err
 	}
+	if f.demo {
+		if err := f.addDemoHosts(group, parts.backends, p); err != nil {
+			return nil, err
+		}
+	}
 	started, err := parts.store.Now(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -326,29 +326,39 @@ func TestABusThatLostEverythingIsPreparedAgain(t *testing.T) {
 	}
 }
 
-func TestDemoShowsTheSampleSurviveAndFindsItRunning(t *testing.T) {
+func TestDemoKilledInTheMiddleIsRepeatedAndRemoved(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	t.Cleanup(func() { killFrom(filepath.Join(data, "demo", "demo.pid")) })
-	s := up(t, data, "--demo")
-	old := s.WaitOutput(t, startTimeout, "running (code 0), pid ")
-	s.WaitOutput(t, startTimeout, "query it again with: curl -s "+s.url+"/v1/tasks/GSETASK:")
-	back := s.WaitOutput(t, startTimeout, "new pid ")
-	pid, before := lastNumber(back), lastNumber(old)
-	if !alive(pid) || pid == before {
-		t.Errorf("pid %d before, %d after", before, pid)
+	services := func() (files []string) {
+		files, err := filepath.Glob(filepath.Join(data, "demo", "*", "demo.pid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
 	}
+	t.Cleanup(func() {
+		for _, file := range services() {
+			killFrom(file)
+		}
+	})
+	s := up(t, data, "--demo")
+	s.WaitOutput(t, startTimeout, "finished: 66 succeeded")
 	s.Kill()
 
 	s = up(t, data, "--demo")
-	if line := s.WaitOutput(t, startTimeout, "already running (code 828), pid "); lastNumber(line) != pid {
-		t.Errorf("%q, want pid %d", line, pid)
+	s.WaitOutput(t, startTimeout, "The demo is over")
+	var pids []int
+	for _, file := range services() {
+		pids = append(pids, readPID(file))
 	}
-	s.WaitOutput(t, startTimeout, "The system keeps running")
-	s.procfleet(0, "op", "stop", "--host", "0:127.0.0.1", "-f", filepath.Join(data, "demo", "spec.yaml"), "--wait")
-}
-
-func lastNumber(line string) int {
-	n, _ := strconv.Atoi(line[strings.LastIndexByte(line, ' ')+1:])
-	return n
+	if len(pids) != 6 {
+		t.Errorf("%d pid files, want one for each of six services", len(pids))
+	}
+	s.Signal(syscall.SIGINT)
+	s.Wait(t, startTimeout)
+	for _, pid := range pids {
+		if alive(pid) {
+			t.Errorf("service %d runs on", pid)
+		}
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/demo"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/cmd/internal/simulate"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/destination"
@@ -28,6 +29,7 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
+	"github.com/procfleet/procfleet/web"
 	"github.com/procfleet/procfleet/worker"
 )
 
@@ -250,22 +252,65 @@ func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready fu
 	if path, is := f.socketPath(); is {
 		options, base = options+" --unix-socket "+path, socketURL
 	}
+	if !f.noConsole {
+		fmt.Fprintf(out, "console: %s%s\n", url, web.Prefix)
+	}
 	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, options, base)
 	if f.demo {
-		if err := f.showDemo(ctx, out, url); err != nil && ctx.Err() == nil {
-			log.WithError(err).Error("demo failed")
-		}
+		f.showDemo(ctx, out, url, log)
 	}
 	<-ctx.Done()
 	return nil
 }
 
-func (f *upFlags) showDemo(ctx context.Context, out io.Writer, url string) error {
+// The simulated hosts of the demo.
+const (
+	demoHosts   = 30
+	demoArea    = 1
+	demoLatency = 700 * time.Millisecond // of their operations
+)
+
+// addDemoHosts adds simulated agents for the demo.
+func (f *upFlags) addDemoHosts(group *lifecycle.Group, back *backends, p *daemon.Process) error {
+	link := back.natsConfig
+	fleet, err := simulate.New(simulate.Config{
+		Agents: demoHosts, Cloud: demoArea, Latency: demoLatency, Processes: 4,
+		URL: link.URL, InProcess: link.InProcess, TLS: link.TLS, Credentials: link.Credentials,
+		Keys: back.keys, Log: p.Log, Ready: func() {},
+	})
+	if err == nil {
+		group.Add("simulated hosts", fleet.Run)
+	}
+	return err
+}
+
+// showDemo runs the demo, and removes at the end of the system what it has made. A failed demo does not
+// stop the system.
+func (f *upFlags) showDemo(ctx context.Context, out io.Writer, url string, log logrus.FieldLogger) {
+	d, err := f.newDemo(out, url)
+	if err != nil {
+		log.WithError(err).Error("demo failed")
+		return
+	}
+	if err := d.Run(ctx); err != nil && ctx.Err() == nil {
+		log.WithError(err).Error("demo failed")
+	}
+	<-ctx.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.drain)
+	defer cancel()
+	if err := d.Clean(ctx); err != nil {
+		log.WithError(err).Warn("demo not removed")
+	}
+}
+
+func (f *upFlags) newDemo(out io.Writer, url string) (*demo.Demo, error) {
 	c, err := (&serverFlags{url: url}).connect(client.Config{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return demo.Run(ctx, demo.Config{
-		Client: c, Server: url, Host: thisHost(), Dir: filepath.Join(f.data, "demo"), Out: out,
-	})
+	cfg := demo.Config{Client: c, Server: url, Host: thisHost(), Dir: filepath.Join(f.data, "demo"), Out: out}
+	for i := range demoHosts {
+		cfg.Simulated = append(cfg.Simulated, procfleet.Host{Cloud: demoArea, Addr: simulate.Address(i)})
+	}
+	return demo.New(cfg)
 }

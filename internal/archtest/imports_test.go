@@ -194,7 +194,7 @@ var absent = map[string][]string{
 	},
 	"cmd/procfleet": {
 		"google.golang.org/grpc", "google.golang.org/genproto", "golang.org/x/net/http2",
-		module + "/cmd/internal/bench", module + "/cmd/internal/simulate", // for developers: cmd/procfleet-bench
+		module + "/cmd/internal/bench", // for developers: cmd/procfleet-bench
 	},
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -103,15 +104,18 @@ func TestUpKilledInTheMiddleOfATask(t *testing.T) {
 	}
 }
 
-// TestDemoShowsARealProcessSurvive runs the first command of the README.
+// TestDemoShowsARealProcessSurvive runs the first command of the README, whose end removes what it made.
 func TestDemoShowsARealProcessSurvive(t *testing.T) {
 	t.Parallel()
 	u := newUp(t, "--demo")
 	u.child = testenv.StartChild(t, nil, u.program, u.args...)
-	pid := regexp.MustCompile(`pid (\d+)`)
-	u.child.WaitOutput(t, finishTimeout, "curl")
+	if first := u.child.WaitOutput(t, finishTimeout, u.c.url); !strings.Contains(first, "console: "+u.c.url+"/ui/") {
+		t.Errorf("the first address is %q, want that of the console", first)
+	}
+	u.child.WaitOutput(t, finishTimeout, "held after 1 of 31 hosts: ")
+	u.child.WaitOutput(t, finishTimeout, "runs the earlier release again")
 	line := u.child.WaitOutput(t, finishTimeout, "restarted it")
-	found := pid.FindStringSubmatch(line)
+	found := regexp.MustCompile(`pid (\d+)`).FindStringSubmatch(line)
 	if found == nil {
 		t.Fatalf("no new pid in %q", line)
 	}
@@ -121,14 +125,17 @@ func TestDemoShowsARealProcessSurvive(t *testing.T) {
 	}
 	n, _ := strconv.Atoi(found[1])
 	t.Cleanup(func() { _ = syscall.Kill(n, syscall.SIGKILL) })
-	t.Logf("the sample is %s", exe)
-	u.child.WaitHTTP(t, startTimeout, u.c.url+"/readyz")
+	t.Logf("the service is %s", exe)
+	u.child.WaitOutput(t, finishTimeout, "The demo is over")
 	u.child.Signal(syscall.SIGINT)
 	if code := u.child.Wait(t, startTimeout); code != 0 {
 		t.Errorf("Ctrl-C: exit code %d, want 0", code)
 	}
-	if _, err := os.Stat(filepath.Join("/proc", found[1])); err != nil {
-		t.Error("Ctrl-C took the sample with it")
+	if _, err := os.Stat(filepath.Join("/proc", found[1])); err == nil {
+		t.Error("a service of the demo runs on")
+	}
+	if _, err := os.Stat(filepath.Join(u.data, "demo")); err == nil {
+		t.Error("the files of the demo remain")
 	}
 }
 

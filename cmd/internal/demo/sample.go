@@ -15,40 +15,41 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Files of the sample process.
+// Files of a sample service.
 const (
-	program  = "procfleet-demo"
 	pidFile  = "demo.pid"
 	specFile = "spec.yaml"
 )
 
-const startScript = `#!/bin/sh
-# Starts the sample process in the background; it writes its own pid.
-./` + program + ` demo-process --pid-file ` + pidFile + ` </dev/null >>demo.log 2>&1 &
-`
+// startScript starts the program of a service in the background; it writes its own pid.
+func startScript(program string) string {
+	return "#!/bin/sh\n./" + program + " demo-process --pid-file " + pidFile + " </dev/null >>demo.log 2>&1 &\n"
+}
 
 const stopScript = `#!/bin/sh
 kill "$(cat ` + pidFile + `)"
 `
 
-// prepare writes the sample's files and returns its process spec.
-func prepare(dir string) (spec procfleet.ProcessSpec, err error) {
+func (d *Demo) specFile(name string) string { return filepath.Join(d.Dir, name, specFile) }
+
+// prepare writes the files of a service and returns its process spec.
+func prepare(dir, name string) (spec procfleet.ProcessSpec, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return spec, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return spec, err
 	}
-	if err := placeProgram(filepath.Join(dir, program)); err != nil {
+	spec = sampleSpec(dir, name)
+	if err := placeProgram(filepath.Join(dir, spec.ProcName)); err != nil {
 		return spec, err
 	}
-	spec = sampleSpec(dir)
 	readable, err := yaml.Marshal(spec)
 	if err != nil {
 		return spec, err
 	}
 	return spec, errors.Join(
-		writeScript(filepath.Join(dir, "start.sh"), startScript),
+		writeScript(filepath.Join(dir, "start.sh"), startScript(spec.ProcName)),
 		writeScript(filepath.Join(dir, "stop.sh"), stopScript),
 		os.WriteFile(filepath.Join(dir, specFile), readable, 0o600),
 	)
@@ -58,10 +59,10 @@ func writeScript(path, text string) error {
 	return os.WriteFile(path, []byte(text), 0o700) //nolint:gosec // a script must be executable
 }
 
-func sampleSpec(dir string) procfleet.ProcessSpec {
+func sampleSpec(dir, name string) procfleet.ProcessSpec {
 	spec := procfleet.DefaultSpec()
-	spec.Namespace, spec.Name = "demo", "sample"
-	spec.ProcName = program
+	spec.Namespace, spec.Name = Namespace, name
+	spec.ProcName = "demo-" + name
 	spec.SetupPath, spec.PidPath = dir, filepath.Join(dir, pidFile)
 	spec.Control.Start, spec.Control.Stop = "./start.sh", "./stop.sh"
 	spec.Control.NoProfile = true

@@ -51,7 +51,7 @@ func (f *Fleet) open(ctx context.Context, n int) (err error) {
 	}
 	c, l := &f.conns[n], f.links[n%len(f.links)]
 	c.Conn, err = natsconn.Connect(natsconn.Config{
-		URL: f.cfg.URL, TLS: f.cfg.TLS, Credentials: f.cfg.Credentials, InboxPrefix: natsauth.ServerInbox,
+		URL: f.cfg.URL, InProcess: f.cfg.InProcess, TLS: f.cfg.TLS, Credentials: f.cfg.Credentials, InboxPrefix: natsauth.ServerInbox,
 		Name: fmt.Sprintf("simulate-%d", n), Log: f.cfg.Log,
 		ReconnectJitter: time.Duration(len(f.conns)) * reconnectShare,
 	})

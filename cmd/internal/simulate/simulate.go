@@ -42,6 +42,8 @@ type Config struct {
 	Processes   int
 	ReportEvery time.Duration
 	URL         string
+	// InProcess, if not nil, is the server to which the agents connect instead of URL.
+	InProcess nats.InProcessConnProvider
 	// Keys returns the current keys of the fleet, from which host keys are derived. If Keys
 	// is nil, messages are unsigned.
 	Keys func() *fleetkey.Ring
