@@ -53,7 +53,7 @@ func functions(l *language) template.FuncMap {
 		"percent": func(part, of int) string {
 			return strconv.FormatFloat(100*float64(part)/float64(max(of, 1)), 'f', 2, 64)
 		},
-		"line":    plaintext.Line, // for names and messages, which contain whatever programs wrote
+		"line":    func(s string) string { return plaintext.Line(strings.TrimSpace(s)) }, // for names and messages, which contain whatever programs wrote
 		"lines":   plaintext.Text,
 		"actions": actions,
 		"join":    strings.Join,

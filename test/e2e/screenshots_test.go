@@ -4,20 +4,32 @@ package e2e
 
 import (
 	"flag"
+	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 )
 
 var pictures = flag.String("pictures", "", "folder into which the pictures of the documentation are written")
 
-// TestScreenshots writes the pictures of the documentation.
+// TestScreenshots writes the pictures of the documentation, which show the demo.
 func TestScreenshots(t *testing.T) {
+	if err := os.MkdirAll(*pictures, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	u := newUp(t, "--demo")
 	u.start()
 	b := newBrowser(t, u.c.url)
-	for name, path := range map[string]string{"overview": "", "tasks": "tasks", "host": "hosts/0:127.0.0.1", "process": "hosts/0:127.0.0.1/processes/demo:sample", "operate": "operate?action=restart&namespace=demo&name=sample&plan=1"} {
-		b.screen(1280, 900, "light")
+	shoot := func(name, path string, height int64, scheme string) {
+		t.Helper()
+		b.screen(1120, height, scheme)
 		b.open(path)
+		b.waitFor("!document.querySelector('#main .soft')?.innerText.startsWith('Counting')")
 		b.shoot(filepath.Join(*pictures, name+".png"))
 	}
+	u.child.WaitOutput(t, finishTimeout, "held after 1 of 31")
+	broken := regexp.MustCompile(`(?s)does not start.*?/ui/tasks/(GSETASK:[0-9:]+)`).FindStringSubmatch(u.child.Output())
+	shoot("rollout", "tasks/"+broken[1], 900, "light")
+	u.child.WaitOutput(t, finishTimeout, "The demo is over")
+	shoot("overview", "", 760, "light")
 }

@@ -28,6 +28,8 @@ var services = []string{web, "api", "search", "mail", "cart", "reports"}
 const (
 	// statusEvery is the interval at which the demo reads the state of a task or process.
 	statusEvery = 500 * time.Millisecond
+	// look is the time after each step, in which a viewer looks at the console.
+	look = 4 * time.Second
 	// patience limits each wait.
 	patience = 60 * time.Second
 )
@@ -67,10 +69,22 @@ func (d *Demo) Run(ctx context.Context) error {
 		if err := step(ctx); err != nil {
 			return err
 		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
 	}
 	d.say("\nThe demo is over, and the system keeps running. Look at the console, or: procfleet ps --server %s", d.Server)
 	d.say("Ctrl-C stops the sample services and the system.")
 	return nil
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(look):
+		return nil
+	}
 }
 
 func (d *Demo) say(format string, args ...any) { fmt.Fprintf(d.Out, format+"\n", args...) }
@@ -144,6 +158,9 @@ func (d *Demo) brokenRelease(ctx context.Context) error {
 		}
 		d.say("  held after %d of %d hosts: %s", held.Rollout.Released, held.Rollout.Hosts, result.Message)
 		break
+	}
+	if err := pause(ctx); err != nil {
+		return err
 	}
 	d.step("undo it", "task undo "+string(id))
 	undo, err := d.Client.UndoTask(ctx, id, client.TaskUndo{})
