@@ -101,6 +101,9 @@ func (c *Console) routes() (http.Handler, error) {
 			return nil, fmt.Errorf("page %s: %w", p.name, err)
 		}
 		mux.Handle("GET "+Prefix+p.path, c.page(&p))
+		if p.form != "" {
+			mux.Handle("POST "+Prefix+p.form, c.page(&p))
+		}
 	}
 	c.failure = &page{name: "failure", still: true}
 	if err := c.parse(c.failure); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
@@ -19,6 +20,13 @@ type failureGroup struct {
 	Hosts   []procfleet.Host // at most hostsShown
 }
 
+// failures are the failed items of a task, grouped by their cause.
+type failures struct {
+	Groups []failureGroup // the largest first
+	More   bool           // the task has further failed items, or groups
+	number int            // of failed items
+}
+
 const (
 	hostsShown   = 20   // maximum number of hosts that a group lists
 	failuresRead = 2000 // maximum number of failed items that are grouped
@@ -26,12 +34,21 @@ const (
 )
 
 // numbers are the parts of messages that differ between hosts with the same cause: process ids,
-// durations, addresses and times.
-var numbers = regexp.MustCompile(`[0-9]+`)
+// durations, addresses and times, but not exit codes.
+var numbers = regexp.MustCompile(`(exit=)?[0-9]+`)
 
-// groupFailures groups the failed items of a task by their cause, the largest group first. more reports
-// that the task has further failed items, or groups.
-func groupFailures(ctx context.Context, api *client.Client, t *client.Task) (groups []failureGroup, more bool, err error) {
+// causeOf returns the message without these parts.
+func causeOf(message string) string {
+	return numbers.ReplaceAllStringFunc(message, func(n string) string {
+		if strings.HasPrefix(n, "exit=") {
+			return n
+		}
+		return "#"
+	})
+}
+
+// groupFailures groups the failed items of a task.
+func groupFailures(ctx context.Context, api *client.Client, t *client.Task) (*failures, error) {
 	type cause struct {
 		state procfleet.State
 		code  procfleet.Code
@@ -43,7 +60,7 @@ func groupFailures(ctx context.Context, api *client.Client, t *client.Task) (gro
 	for read < failuresRead {
 		page, err := api.ResultPage(ctx, t.ID, q)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		for i := range page.Items {
 			r := &page.Items[i]
@@ -52,7 +69,7 @@ func groupFailures(ctx context.Context, api *client.Client, t *client.Task) (gro
 				break
 			}
 			read++
-			key := cause{r.State, r.Code, numbers.ReplaceAllString(r.Message, "#")}
+			key := cause{r.State, r.Code, causeOf(r.Message)}
 			g := byCause[key]
 			if g == nil {
 				g = &failureGroup{State: r.State, Code: r.Code, Message: r.Message}
@@ -67,12 +84,14 @@ func groupFailures(ctx context.Context, api *client.Client, t *client.Task) (gro
 			break
 		}
 	}
+	f := &failures{number: t.Counts.Failed()}
 	for _, g := range byCause {
-		groups = append(groups, *g)
+		f.Groups = append(f.Groups, *g)
 	}
-	slices.SortFunc(groups, func(a, b failureGroup) int {
+	slices.SortFunc(f.Groups, func(a, b failureGroup) int {
 		return cmp.Or(cmp.Compare(b.Items, a.Items), cmp.Compare(a.Message, b.Message), cmp.Compare(a.State, b.State))
 	})
-	more = len(groups) > groupsShown || read < t.Counts.Failed()
-	return groups[:min(len(groups), groupsShown)], more, nil
+	f.More = len(f.Groups) > groupsShown || read < f.number
+	f.Groups = f.Groups[:min(len(f.Groups), groupsShown)]
+	return f, nil
 }

@@ -20,6 +20,8 @@ type page struct {
 	nav  string // its entry in the navigation
 	// load reads the content, with which the template is executed.
 	load func(ctx context.Context, v *visit) (content any, err error)
+	// form is the path below [Prefix] to which the page's own form is sent; "" without one.
+	form string
 	// still pages do not change by themselves: they have no stream.
 	still bool
 
@@ -32,7 +34,7 @@ func pages() []page {
 		{path: "{$}", name: "overview", nav: "overview", load: showOverview},
 		{path: "tasks", name: "tasks", nav: "tasks", load: listTasks},
 		{path: "tasks/{task}", name: "task", nav: "tasks", load: showTask},
-		{path: "operate", name: "operate", nav: "operate", load: showOperate, still: true},
+		{path: "operate", name: "operate", nav: "operate", load: showOperate, form: "operate/plan", still: true},
 		{path: "hosts", name: "hosts", nav: "hosts", load: listHosts},
 		{path: "hosts/{host}", name: "host", nav: "hosts", load: showHost},
 		{path: "hosts/{host}/processes/{key}", name: "process", nav: "hosts", load: showProcess},
@@ -75,7 +77,9 @@ type visit struct {
 	r       *http.Request
 	session *session // nil without a sign-in
 	text    *language
-	input   url.Values // the query and, of a button, the form
+	input   url.Values // the query and the form
+	// failures are those of the task of the page. A stream reads them again when their number changes.
+	failures *failures
 }
 
 func (c *Console) visit(w http.ResponseWriter, r *http.Request) *visit {
@@ -119,6 +123,9 @@ func signedOut(err error) bool {
 func (c *Console) page(p *page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := c.visit(w, r)
+		if r.Method == http.MethodPost && !v.readForm() {
+			return
+		}
 		if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
 			v.stream(p)
 			return
@@ -141,12 +148,9 @@ func (c *Console) page(p *page) http.Handler {
 func (c *Console) button(effect do) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := c.visit(w, r)
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		if err := r.ParseForm(); err != nil {
-			v.fail(invalid("form", err.Error()))
+		if !v.readForm() {
 			return
 		}
-		v.input = r.Form
 		next, err := effect(r.Context(), v)
 		if err != nil {
 			v.fail(err)
@@ -154,6 +158,17 @@ func (c *Console) button(effect do) http.Handler {
 		}
 		http.Redirect(w, r, next, http.StatusSeeOther)
 	})
+}
+
+// readForm adds the form to the input, or shows why it cannot be read.
+func (v *visit) readForm() (ok bool) {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+	if err := v.r.ParseForm(); err != nil {
+		v.fail(invalid("form", err.Error()))
+		return false
+	}
+	v.input = v.r.Form
+	return true
 }
 
 // frame is the data of the layout around the content of a page.

@@ -110,8 +110,7 @@ type taskView struct {
 	client.Task
 	Bar         []segment
 	Stages      []stage
-	Failures    []failureGroup
-	Uncounted   bool // there are more failures than were read for Failures
+	Failures    *failures // nil without a failed item
 	State       procfleet.State
 	Results     []client.Result
 	Next        string
@@ -176,13 +175,25 @@ func showTask(ctx context.Context, v *visit) (any, error) {
 		return nil, err
 	}
 	view.Results, view.Next = page.Items, v.nextPage(page.Next)
-	if task.Counts.Failed() > 0 {
-		if view.Failures, view.Uncounted, err = groupFailures(ctx, api, &task); err != nil {
-			return nil, err
-		}
+	if view.Failures, err = v.failuresOf(ctx, api, &task); err != nil {
+		return nil, err
 	}
 	view.Buttons = buttonsFor(&task)
 	return view, nil
+}
+
+// failuresOf returns the failures of the task of the page; nil without one.
+func (v *visit) failuresOf(ctx context.Context, api *client.Client, t *client.Task) (*failures, error) {
+	number := t.Counts.Failed()
+	if number == 0 {
+		return nil, nil //nolint:nilnil // no failure
+	}
+	if v.failures != nil && v.failures.number == number {
+		return v.failures, nil
+	}
+	var err error
+	v.failures, err = groupFailures(ctx, api, t)
+	return v.failures, err
 }
 
 // stage is a stage of a rollout in its picture.

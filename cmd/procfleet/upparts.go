@@ -252,7 +252,7 @@ func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready fu
 	if path, is := f.socketPath(); is {
 		options, base = options+" --unix-socket "+path, socketURL
 	}
-	if !f.noConsole {
+	if _, socket := f.socketPath(); !f.noConsole && !socket {
 		fmt.Fprintf(out, "console: %s%s\n", url, web.Prefix)
 	}
 	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, options, base)
