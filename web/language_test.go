@@ -22,7 +22,7 @@ var (
 func keysInTemplates(t *testing.T) map[string]bool {
 	t.Helper()
 	keys := make(map[string]bool)
-	everything := overview{Held: make([]client.Task, 1), Survey: &survey{GaveUp: 1, Drifted: 1, Total: areaCount{Claimed: 1}}}
+	everything := overview{Waiting: 1, Held: make([]client.Task, 1), Survey: &survey{GaveUp: 1, Drifted: 1, Total: areaCount{Claimed: 1}}}
 	for _, c := range everything.concerns() {
 		keys[c.Text+".one"], keys[c.Text+".many"] = true, true
 	}

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
@@ -15,9 +16,13 @@ type overview struct {
 	NotReady string  // why the dispatcher cannot accept operations; "" if it can
 	Running  []client.Task
 	Held     []client.Task
+	Waiting  int // tasks that no worker has begun to deliver for longer than waitsLong
 	Events   eventList
 	Concerns []concern
 }
+
+// waitsLong is the time after which an accepted task should have been delivered.
+const waitsLong = 15 * time.Second
 
 // concern is something that an operator should look at.
 type concern struct {
@@ -44,7 +49,12 @@ func showOverview(ctx context.Context, v *visit) (any, error) {
 	for _, t := range open.Items {
 		if t.Hold != nil || t.Rollout != nil && t.Rollout.Hold != nil {
 			view.Held = append(view.Held, t)
-		} else if len(view.Running) < tasksShown {
+			continue
+		}
+		if t.State == procfleet.TaskAccepted && time.Since(t.CreatedAt) > waitsLong {
+			view.Waiting++
+		}
+		if len(view.Running) < tasksShown {
 			view.Running = append(view.Running, t)
 		}
 	}
@@ -61,7 +71,10 @@ func showOverview(ctx context.Context, v *visit) (any, error) {
 
 // concerns returns what needs the attention of an operator.
 func (o *overview) concerns() []concern {
-	all := []concern{{"concern.held", len(o.Held), Prefix + "tasks?state=running"}}
+	all := []concern{
+		{"concern.waiting", o.Waiting, Prefix + "tasks?state=accepted"},
+		{"concern.held", len(o.Held), Prefix + "tasks?state=running"},
+	}
 	if s := o.Survey; s != nil {
 		all = append(all,
 			concern{"concern.gaveup", s.GaveUp, Prefix + "processes?state=" + gaveUpPhase},

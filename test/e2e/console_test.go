@@ -213,3 +213,43 @@ func TestHostileTextsDoNothingInTheConsole(t *testing.T) {
 	b.open("hosts/" + p.host + "/processes/e2e:evil")
 	b.waitText("#output", "window.hacked=1")
 }
+
+// TestARolloutIsApprovedRetriedAndUndoneInTheConsole presses the buttons of a rollout on simulated hosts,
+// of which one has no agent.
+func TestARolloutIsApprovedRetriedAndUndoneInTheConsole(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 0)
+	_, c := f.dispatcher("")
+	worker := f.worker("")
+	f.simulate(9, "1ms")
+	f.waitListed(c, 9)
+	b := newBrowser(t, c.url)
+	worker.Kill()
+	c.submit(map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(1)})
+	b.open("")
+	b.waitText(".concerns", "check that workers run")
+	f.worker("")
+	b.waitFor("!document.querySelector('.concerns').innerText.includes('check that workers run')")
+
+	id := c.submit(map[string]any{
+		"action": "start", "process": simulatedSpec(), "hosts": simulatedHosts(10), // the tenth has no agent
+		"rollout": map[string]any{"ramp": []any{4}, "stage": map[string]any{"gates": []string{"manual"}}},
+	})
+	b.open("tasks/" + id)
+	b.waitText("#rollouthold", "waits for your approval")
+	b.waitText("#approve p", "begins with 6 hosts")
+	b.click("#approve button")
+	b.waitText("h1", "finished")
+	b.waitText("#failures", "0:10.0.0.9")
+
+	b.waitText("#retry p", "repeats 1 ")
+	b.click("#retry button")
+	b.waitFor(fmt.Sprintf("location.pathname.startsWith('/ui/tasks/') && !location.pathname.endsWith(%q)", id))
+	b.waitText("main", "Retry of")
+
+	b.open("tasks/" + id)
+	b.waitText("#undo p", "10 released hosts")
+	b.click("#undo button")
+	b.waitText("main", "Undo of")
+	b.waitText("h1", "finished")
+}
