@@ -26,11 +26,7 @@ func listEvents(ctx context.Context, v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
-	page, err := api.EventPage(ctx, client.EventQuery{Host: host, Namespace: view.Namespace, Kind: view.Kind})
+	page, err := v.api.EventPage(ctx, client.EventQuery{Host: host, Namespace: view.Namespace, Kind: view.Kind})
 	view.Events = page.Events[max(0, len(page.Events)-rows):]
 	slices.Reverse(view.Events)
 	return view, err
@@ -45,11 +41,7 @@ type auditView struct {
 
 func listAudit(ctx context.Context, v *visit) (any, error) {
 	view := auditView{Event: v.query("event"), Application: v.query("application"), Business: v.query("business"), Task: v.query("task")}
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
-	page, err := api.AuditPage(ctx, client.AuditQuery{
+	page, err := v.api.AuditPage(ctx, client.AuditQuery{
 		Event: view.Event, Application: view.Application, Business: view.Business, Task: procfleet.TaskID(view.Task),
 		After: v.query("after"), PageSize: rows,
 	})

@@ -52,11 +52,7 @@ func showCatalog(ctx context.Context, v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
-	for p, err := range api.Catalog(ctx, of, client.CatalogQuery{Name: view.Name, PageSize: catalogRows + 1}) {
+	for p, err := range v.api.Catalog(ctx, of, client.CatalogQuery{Name: view.Name, PageSize: catalogRows + 1}) {
 		if err != nil {
 			return nil, err
 		}
@@ -64,13 +60,13 @@ func showCatalog(ctx context.Context, v *visit) (any, error) {
 			break
 		}
 		row := catalogRow{CatalogProcess: p}
-		drift, err := api.Drift(ctx, of, p.ID, client.DriftQuery{Limit: 1})
+		drift, err := v.api.Drift(ctx, of, p.ID, client.DriftQuery{Limit: 1})
 		if err == nil {
 			row.Drift = &drift
 		}
 		view.Processes = append(view.Processes, row)
 	}
-	topology, err := api.BareTopology(ctx, of)
+	topology, err := v.api.BareTopology(ctx, of)
 	view.Topology = &topology
 	return view, err
 }
@@ -90,11 +86,7 @@ func showDrift(ctx context.Context, v *visit) (any, error) {
 	if err != nil {
 		return nil, &client.Error{Status: http.StatusNotFound, Field: "process", Message: "is not the id of a process"}
 	}
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
-	drift, err := api.Drift(ctx, of, id, client.DriftQuery{Limit: rows})
+	drift, err := v.api.Drift(ctx, of, id, client.DriftQuery{Limit: rows})
 	return driftView{v.business(), drift}, err
 }
 
@@ -115,14 +107,11 @@ func showRules(ctx context.Context, v *visit) (any, error) {
 	if view.Namespace == "" {
 		return view, nil
 	}
-	api, err := v.client()
-	if err != nil {
+	var err error
+	if view.Schedules, err = v.api.Schedules(ctx, view.Namespace); err != nil {
 		return nil, err
 	}
-	if view.Schedules, err = api.Schedules(ctx, view.Namespace); err != nil {
-		return nil, err
-	}
-	stored, err := api.RolloutPolicies(ctx, view.Namespace)
+	stored, err := v.api.RolloutPolicies(ctx, view.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +137,7 @@ func indented(text []byte) string {
 // pauseSchedule pauses a schedule, or resumes it.
 func pauseSchedule(ctx context.Context, v *visit) (string, error) {
 	namespace, name := v.query("namespace"), v.query("name")
-	api, err := v.client()
-	if err != nil {
-		return "", err
-	}
-	all, err := api.Schedules(ctx, namespace)
+	all, err := v.api.Schedules(ctx, namespace)
 	if err != nil {
 		return "", err
 	}
@@ -163,7 +148,7 @@ func pauseSchedule(ctx context.Context, v *visit) (string, error) {
 		rule := procfleet.ScheduleRule{
 			Cron: s.Cron, TimeZone: s.TimeZone, Jitter: s.Jitter, Overlap: s.Overlap, Missed: s.Missed, Paused: v.query("paused") != "",
 		}
-		_, err := api.SetSchedule(ctx, namespace, name, client.ScheduleRequest{ScheduleRule: rule, Task: s.Task})
+		_, err := v.api.SetSchedule(ctx, namespace, name, client.ScheduleRequest{ScheduleRule: rule, Task: s.Task})
 		return Prefix + "rules?" + url.Values{"namespace": {namespace}}.Encode(), err
 	}
 	return "", &client.Error{Status: http.StatusNotFound, Field: "name", Message: "the schedule does not exist any more"}
@@ -180,11 +165,7 @@ type webhookRow struct {
 }
 
 func showWebhooks(ctx context.Context, v *visit) (any, error) {
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
-	all, err := api.Webhooks(ctx)
+	all, err := v.api.Webhooks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +173,7 @@ func showWebhooks(ctx context.Context, v *visit) (any, error) {
 	for _, w := range all {
 		row := webhookRow{Webhook: w}
 		if w.Dead > 0 {
-			if row.Deliveries, err = api.DeadDeliveries(ctx, w.Name); err != nil {
+			if row.Deliveries, err = v.api.DeadDeliveries(ctx, w.Name); err != nil {
 				return nil, err
 			}
 			row.Deliveries = row.Deliveries[:min(len(row.Deliveries), rows)]
@@ -203,11 +184,7 @@ func showWebhooks(ctx context.Context, v *visit) (any, error) {
 }
 
 func redeliver(ctx context.Context, v *visit) (string, error) {
-	api, err := v.client()
-	if err != nil {
-		return "", err
-	}
-	problem, err := api.Redeliver(ctx, v.r.PathValue("name"), v.query("event"))
+	problem, err := v.api.Redeliver(ctx, v.r.PathValue("name"), v.query("event"))
 	if err == nil && problem != "" {
 		err = &client.Error{Status: http.StatusBadGateway, Message: problem}
 	}

@@ -24,11 +24,7 @@ func listHosts(ctx context.Context, v *visit) (any, error) {
 		Labels: v.query("labels"), Business: v.business(), Modules: v.query("modules"),
 		Conflict: v.query("conflict") != "", Missing: v.query("missing") != "",
 	}
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
-	page, err := api.HostPage(ctx, client.HostQuery{
+	page, err := v.api.HostPage(ctx, client.HostQuery{
 		Query:  client.Query{PageSize: rows, Cursor: v.query("after"), Business: view.Business},
 		Labels: words(view.Labels), Modules: words(view.Modules), Conflict: view.Conflict, Missing: view.Missing, Processes: true,
 	})
@@ -70,41 +66,37 @@ func showHost(ctx context.Context, v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
 	view := hostView{Host: host}
-	agents, err := api.AgentsOn(ctx, v.on(host))
+	agents, err := v.api.AgentsOn(ctx, v.on(host))
 	if err != nil {
 		return nil, err
 	}
 	view.Agent = agents[0].Agent
-	if view.Processes, err = v.processesOf(ctx, api, host); err != nil {
+	if view.Processes, err = v.processesOf(ctx, host); err != nil {
 		return nil, err
 	}
-	if view.Events, err = v.recentEvents(ctx, api, client.EventQuery{Host: host}, eventsShown); err != nil {
+	if view.Events, err = v.recentEvents(ctx, client.EventQuery{Host: host}, eventsShown); err != nil {
 		return nil, err
 	}
-	if view.Freezes, err = freezesOf(ctx, api, host); err != nil {
+	if view.Freezes, err = v.freezesOf(ctx, host); err != nil {
 		return nil, err
 	}
-	tasks, err := api.TaskPage(ctx, client.TaskQuery{Host: host, Query: client.Query{PageSize: tasksShown}})
+	tasks, err := v.api.TaskPage(ctx, client.TaskQuery{Host: host, Query: client.Query{PageSize: tasksShown}})
 	view.Tasks = tasks.Items
 	return view, err
 }
 
 // processesOf returns the processes in the last report of a host.
-func (v *visit) processesOf(ctx context.Context, api *client.Client, host procfleet.Host) ([]client.FleetProcess, error) {
-	page, err := api.FleetPage(ctx, client.FleetQuery{
+func (v *visit) processesOf(ctx context.Context, host procfleet.Host) ([]client.FleetProcess, error) {
+	page, err := v.api.FleetPage(ctx, client.FleetQuery{
 		Hosts: []procfleet.Host{host}, Drift: true, HostQuery: client.HostQuery{Query: client.Query{PageSize: 1000, Business: v.business()}},
 	})
 	return page.Items, err
 }
 
 // freezesOf returns the freezes that apply to a host, and none if the viewer may not list freezes.
-func freezesOf(ctx context.Context, api *client.Client, host procfleet.Host) ([]client.Freeze, error) {
-	page, err := api.FreezePage(ctx, client.Query{})
+func (v *visit) freezesOf(ctx context.Context, host procfleet.Host) ([]client.Freeze, error) {
+	page, err := v.api.FreezePage(ctx, client.Query{})
 	if mayNot(err) {
 		return nil, nil
 	}
@@ -119,9 +111,9 @@ type eventList struct {
 
 // recentEvents returns the newest events that a query selects. NATS has the events: without it, or without
 // the permission to list them, the rest of the page is still of use.
-func (v *visit) recentEvents(ctx context.Context, api *client.Client, q client.EventQuery, most int) (eventList, error) {
+func (v *visit) recentEvents(ctx context.Context, q client.EventQuery, most int) (eventList, error) {
 	q.PageSize = 1000
-	page, err := api.EventPage(ctx, q)
+	page, err := v.api.EventPage(ctx, q)
 	if signedOut(err) {
 		return eventList{}, err
 	}
@@ -142,12 +134,8 @@ func freezeHost(ctx context.Context, v *visit) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	api, err := v.client()
-	if err != nil {
-		return "", err
-	}
 	freezing := client.Freezing{TTL: procfleet.Duration(time.Duration(minutes) * time.Minute), Reason: v.query("reason")}
-	_, err = api.Freeze(ctx, freezing, v.on(host))
+	_, err = v.api.Freeze(ctx, freezing, v.on(host))
 	return Prefix + "hosts/" + url.PathEscape(host.String()), err
 }
 
@@ -156,11 +144,7 @@ func liftHost(ctx context.Context, v *visit) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	api, err := v.client()
-	if err != nil {
-		return "", err
-	}
-	_, err = api.Lift(ctx, v.query("namespace"), v.on(host))
+	_, err = v.api.Lift(ctx, v.query("namespace"), v.on(host))
 	return Prefix + "hosts/" + url.PathEscape(host.String()), err
 }
 
@@ -177,11 +161,7 @@ func listProcesses(ctx context.Context, v *visit) (any, error) {
 		Namespace: v.query("namespace"), Name: v.query("name"), State: v.query("state"), Labels: v.query("labels"),
 		Business: v.business(), Restarted: v.query("restarted") != "",
 	}
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
-	page, err := api.FleetPage(ctx, client.FleetQuery{
+	page, err := v.api.FleetPage(ctx, client.FleetQuery{
 		HostQuery: client.HostQuery{Query: client.Query{PageSize: rows, Cursor: v.query("after"), Business: view.Business}, Labels: words(view.Labels)},
 		Namespace: view.Namespace, Name: view.Name, State: view.State, Restarted: view.Restarted, Drift: true,
 	})
@@ -217,12 +197,8 @@ func showProcess(ctx context.Context, v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
 	view := processView{Host: host, Key: v.r.PathValue("key")}
-	processes, err := v.processesOf(ctx, api, host)
+	processes, err := v.processesOf(ctx, host)
 	if err != nil {
 		return nil, err
 	}
@@ -230,17 +206,17 @@ func showProcess(ctx context.Context, v *visit) (any, error) {
 		view.Process = &processes[i]
 	}
 	if view.Process != nil && view.Process.Namespace != "" {
-		if err := view.registered(ctx, api, v.on(host)); err != nil {
+		if err := view.registered(ctx, v); err != nil {
 			return nil, err
 		}
 	}
-	view.Events, err = v.recentEvents(ctx, api, client.EventQuery{Host: host}, 1000)
+	view.Events, err = v.recentEvents(ctx, client.EventQuery{Host: host}, 1000)
 	if err != nil {
 		return nil, err
 	}
 	own := slices.DeleteFunc(view.Events.Events, func(e procfleet.HostEvent) bool { return e.Key != view.Key })
 	view.Events.Events = own[:min(len(own), eventsShown)]
-	page, err := api.OutputPage(ctx, client.OutputQuery{Host: host, Process: view.Key, Business: v.business(), Tail: outputLines})
+	page, err := v.api.OutputPage(ctx, client.OutputQuery{Host: host, Process: view.Key, Business: v.business(), Tail: outputLines})
 	if signedOut(err) {
 		return nil, err
 	}
@@ -251,14 +227,14 @@ func showProcess(ctx context.Context, v *visit) (any, error) {
 }
 
 // registered adds what the server stores of a process: its spec, its groups and the buttons that use it.
-func (view *processView) registered(ctx context.Context, api *client.Client, on client.Targets) error {
-	p := view.Process
-	found, err := api.ProcessesOn(ctx, p.Namespace, p.Name, on)
+func (view *processView) registered(ctx context.Context, v *visit) error {
+	p, on := view.Process, v.on(view.Host)
+	found, err := v.api.ProcessesOn(ctx, p.Namespace, p.Name, on)
 	if err != nil {
 		return err
 	}
 	view.Registration = found[0].Registration
-	groups, err := api.GroupsOn(ctx, p.Namespace, on)
+	groups, err := v.api.GroupsOn(ctx, p.Namespace, on)
 	if err != nil {
 		return err
 	}

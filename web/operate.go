@@ -155,11 +155,7 @@ func (v *visit) plan(ctx context.Context, f *operateForm) (client.Plan, error) {
 	if err != nil {
 		return client.Plan{}, err
 	}
-	api, err := v.client()
-	if err != nil {
-		return client.Plan{}, err
-	}
-	return api.Plan(ctx, s)
+	return v.api.Plan(ctx, s)
 }
 
 // operate submits the operation of a plan that the viewer has confirmed. It requests the plan again: if
@@ -181,11 +177,7 @@ func operate(ctx context.Context, v *visit) (string, error) {
 		return "", err
 	}
 	s.IdempotencyKey = v.query("key")
-	api, err := v.client()
-	if err != nil {
-		return "", err
-	}
-	id, err := api.Submit(ctx, s)
+	id, err := v.api.Submit(ctx, s)
 	return Prefix + "tasks/" + url.PathEscape(string(id)), err
 }
 

@@ -32,15 +32,11 @@ type concern struct {
 }
 
 func showOverview(ctx context.Context, v *visit) (any, error) {
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
 	var view overview
-	if err := api.Ready(ctx); err != nil {
+	if err := v.api.Ready(ctx); err != nil {
 		view.NotReady = err.Error()
 	}
-	open, err := api.TaskPage(ctx, client.TaskQuery{
+	open, err := v.api.TaskPage(ctx, client.TaskQuery{
 		States: []procfleet.TaskState{procfleet.TaskAccepted, procfleet.TaskRunning}, Query: client.Query{PageSize: rows},
 	})
 	if err != nil {
@@ -58,7 +54,7 @@ func showOverview(ctx context.Context, v *visit) (any, error) {
 			view.Running = append(view.Running, t)
 		}
 	}
-	if view.Events, err = v.recentEvents(ctx, api, client.EventQuery{}, eventsShown); err != nil {
+	if view.Events, err = v.recentEvents(ctx, client.EventQuery{}, eventsShown); err != nil {
 		return nil, err
 	}
 	view.Survey, err = v.console.surveys.of(ctx, v)

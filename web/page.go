@@ -76,6 +76,7 @@ type visit struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	session *session // nil without a sign-in
+	api     *client.Client
 	text    *language
 	input   url.Values // the query and the form
 	// failures are those of the task of the page. A stream reads them again when their number changes.
@@ -83,7 +84,31 @@ type visit struct {
 }
 
 func (c *Console) visit(w http.ResponseWriter, r *http.Request) *visit {
-	return &visit{console: c, w: w, r: r, session: c.sessions.of(r), text: c.languageOf(r), input: r.URL.Query()}
+	v := &visit{console: c, w: w, r: r, text: c.languageOf(r), input: r.URL.Query()}
+	v.enter(c.sessions.of(r))
+	return v
+}
+
+// callTimeout limits one call of the API.
+const callTimeout = 20 * time.Second
+
+// enter makes s, which may be nil, the session of the visit: from now on the API is called with its
+// credentials.
+func (v *visit) enter(s *session) {
+	cfg := client.Config{
+		URL:     "http://console",
+		HTTP:    &http.Client{Transport: &apiCall{v.console.api, v.r.RemoteAddr}},
+		Timeout: callTimeout, Patience: -1,
+	}
+	if s != nil {
+		cfg.Token = s.Token
+	}
+	api, err := client.New(cfg)
+	if err != nil { // no header can have this token
+		v.enter(nil)
+		return
+	}
+	v.session, v.api = s, api
 }
 
 // query returns a parameter without surrounding spaces; "" without one.
@@ -95,22 +120,6 @@ func (v *visit) business() string {
 		return v.query("business")
 	}
 	return cmp.Or(v.query("business"), v.session.Business)
-}
-
-// callTimeout limits one call of the API.
-const callTimeout = 20 * time.Second
-
-// client returns a client that calls the API with the credentials of the viewer.
-func (v *visit) client() (*client.Client, error) {
-	cfg := client.Config{
-		URL:     "http://console",
-		HTTP:    &http.Client{Transport: &apiCall{v.console.api, v.r.RemoteAddr}},
-		Timeout: callTimeout, Patience: -1,
-	}
-	if v.session != nil {
-		cfg.Token = v.session.Token
-	}
-	return client.New(cfg)
 }
 
 // signedOut reports whether the API has rejected the credentials of the viewer, or their absence.

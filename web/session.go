@@ -7,7 +7,6 @@ import (
 	"crypto/cipher"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -28,7 +27,7 @@ const sessionCookie = "__Host-procfleet"
 const sessionLife = 12 * time.Hour
 
 // session is the viewer of pages. A later kind of sign-in adds its credentials here and to
-// [visit.client]; nothing else knows how viewers sign in.
+// [visit.enter]; nothing else knows how viewers sign in.
 type session struct {
 	Token string `json:"token"` // of an application, "<code>.<secret>"
 	// Business limits the pages to the hosts of a business, as applications need that may not read all.
@@ -123,12 +122,9 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, Prefix+"signin?"+query.Encode(), http.StatusSeeOther)
 	}
 	v := c.visit(w, r)
-	v.session = &session{Token: token, Business: strings.TrimSpace(r.PostFormValue("business")), Until: time.Now().Add(sessionLife)}
-	api, err := v.client()
-	if err == nil {
-		_, err = api.HostPage(r.Context(), client.HostQuery{Query: client.Query{PageSize: 1}})
-	}
-	if refused, ok := errors.AsType[*client.Error](err); token == "" || ok && refused.Status == http.StatusUnauthorized || api == nil {
+	v.enter(&session{Token: token, Business: strings.TrimSpace(r.PostFormValue("business")), Until: time.Now().Add(sessionLife)})
+	_, err := v.api.HostPage(r.Context(), client.HostQuery{Query: client.Query{PageSize: 1}})
+	if token == "" || v.session == nil || signedOut(err) {
 		to(url.Values{"wrong": {"1"}})
 		return
 	}

@@ -147,24 +147,20 @@ func (s *surveys) read(ctx context.Context, v *visit, k *kept) {
 }
 
 func readSurvey(ctx context.Context, v *visit) (*survey, error) {
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
 	s := &survey{At: time.Now()}
-	if err := s.countHosts(ctx, v, api); err != nil {
+	if err := s.countHosts(ctx, v); err != nil {
 		return nil, err
 	}
-	if err := s.countProcesses(ctx, v, api); err != nil {
+	if err := s.countProcesses(ctx, v); err != nil {
 		return nil, err
 	}
 	s.Took = time.Since(s.At)
 	return s, nil
 }
 
-func (s *survey) countHosts(ctx context.Context, v *visit, api *client.Client) error {
+func (s *survey) countHosts(ctx context.Context, v *visit) error {
 	areas := make(map[procfleet.CloudArea]*areaCount)
-	for host, err := range api.Hosts(ctx, client.HostQuery{Processes: true, Query: client.Query{Business: v.business()}}) {
+	for host, err := range v.api.Hosts(ctx, client.HostQuery{Processes: true, Query: client.Query{Business: v.business()}}) {
 		if err != nil {
 			return err
 		}
@@ -200,9 +196,9 @@ func (a *areaCount) add(host *client.Agent) {
 	}
 }
 
-func (s *survey) countProcesses(ctx context.Context, v *visit, api *client.Client) error {
+func (s *survey) countProcesses(ctx context.Context, v *visit) error {
 	namespaces := make(map[string]*namespaceCount)
-	for p, err := range api.Fleet(ctx, client.FleetQuery{Drift: true, HostQuery: client.HostQuery{Query: client.Query{Business: v.business()}}}) {
+	for p, err := range v.api.Fleet(ctx, client.FleetQuery{Drift: true, HostQuery: client.HostQuery{Query: client.Query{Business: v.business()}}}) {
 		if err != nil {
 			return err
 		}
@@ -225,7 +221,7 @@ func (s *survey) countProcesses(ctx context.Context, v *visit, api *client.Clien
 			s.Drifted++
 		}
 	}
-	if err := countRestarts(ctx, api, namespaces); err != nil {
+	if err := countRestarts(ctx, v.api, namespaces); err != nil {
 		return err
 	}
 	for _, n := range namespaces {

@@ -51,11 +51,7 @@ func listTasks(ctx context.Context, v *visit) (any, error) {
 	if view.State != "" {
 		q.States = []procfleet.TaskState{procfleet.TaskState(view.State)}
 	}
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
-	page, err := api.TaskPage(ctx, q)
+	page, err := v.api.TaskPage(ctx, q)
 	view.Tasks, view.Next = page.Items, v.nextPage(page.Next)
 	return view, err
 }
@@ -153,11 +149,7 @@ func bar(counts procfleet.Counts) []segment {
 
 func showTask(ctx context.Context, v *visit) (any, error) {
 	id := procfleet.TaskID(v.r.PathValue("task"))
-	api, err := v.client()
-	if err != nil {
-		return nil, err
-	}
-	task, err := api.Task(ctx, id)
+	task, err := v.api.Task(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -170,12 +162,12 @@ func showTask(ctx context.Context, v *visit) (any, error) {
 	if task.State == procfleet.TaskRejected {
 		return view, nil
 	}
-	page, err := api.ResultPage(ctx, id, client.Query{State: view.State, PageSize: resultRows, Cursor: v.query("after")})
+	page, err := v.api.ResultPage(ctx, id, client.Query{State: view.State, PageSize: resultRows, Cursor: v.query("after")})
 	if err != nil {
 		return nil, err
 	}
 	view.Results, view.Next = page.Items, v.nextPage(page.Next)
-	if view.Failures, err = v.failuresOf(ctx, api, &task); err != nil {
+	if view.Failures, err = v.failuresOf(ctx, &task); err != nil {
 		return nil, err
 	}
 	view.Buttons = buttonsFor(&task)
@@ -183,7 +175,7 @@ func showTask(ctx context.Context, v *visit) (any, error) {
 }
 
 // failuresOf returns the failures of the task of the page; nil without one.
-func (v *visit) failuresOf(ctx context.Context, api *client.Client, t *client.Task) (*failures, error) {
+func (v *visit) failuresOf(ctx context.Context, t *client.Task) (*failures, error) {
 	number := t.Counts.Failed()
 	if number == 0 {
 		return nil, nil //nolint:nilnil // no failure
@@ -192,7 +184,7 @@ func (v *visit) failuresOf(ctx context.Context, api *client.Client, t *client.Ta
 		return v.failures, nil
 	}
 	var err error
-	v.failures, err = groupFailures(ctx, api, t)
+	v.failures, err = groupFailures(ctx, v.api, t)
 	return v.failures, err
 }
 
@@ -239,27 +231,23 @@ func (v *visit) control() (client.TaskControl, error) {
 
 // onTask calls the API for a button of a task, and returns to the task, or to another that the button has
 // created.
-func onTask(v *visit, call func(api *client.Client, id procfleet.TaskID, control client.TaskControl) (client.Task, error)) (string, error) {
+func onTask(v *visit, call func(id procfleet.TaskID, control client.TaskControl) (client.Task, error)) (string, error) {
 	control, err := v.control()
 	if err != nil {
 		return "", err
 	}
-	api, err := v.client()
-	if err != nil {
-		return "", err
-	}
-	task, err := call(api, procfleet.TaskID(v.r.PathValue("task")), control)
+	task, err := call(procfleet.TaskID(v.r.PathValue("task")), control)
 	return Prefix + "tasks/" + url.PathEscape(string(task.ID)), err
 }
 
 func pauseTask(ctx context.Context, v *visit) (string, error) {
-	return onTask(v, func(api *client.Client, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
-		return api.PauseTask(ctx, id, control)
+	return onTask(v, func(id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		return v.api.PauseTask(ctx, id, control)
 	})
 }
 
 func resumeTask(ctx context.Context, v *visit) (string, error) {
-	return onTask(v, func(api *client.Client, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+	return onTask(v, func(id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
 		resume := client.TaskResume{Hold: procfleet.HoldKind(v.query("hold")), TaskControl: control}
 		if text := v.query("max_failures"); text != "" {
 			var err error
@@ -267,7 +255,7 @@ func resumeTask(ctx context.Context, v *visit) (string, error) {
 				return client.Task{}, invalid("max_failures", err.Error())
 			}
 		}
-		return api.ResumeTask(ctx, id, resume)
+		return v.api.ResumeTask(ctx, id, resume)
 	})
 }
 
@@ -276,26 +264,26 @@ func approveTask(ctx context.Context, v *visit) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return onTask(v, func(api *client.Client, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
-		return api.ApproveTask(ctx, id, client.TaskApproval{Stage: stage, TaskControl: control})
+	return onTask(v, func(id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		return v.api.ApproveTask(ctx, id, client.TaskApproval{Stage: stage, TaskControl: control})
 	})
 }
 
 func cancelTask(ctx context.Context, v *visit) (string, error) {
-	return onTask(v, func(api *client.Client, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
-		return api.CancelTask(ctx, id, client.TaskCancel{Mode: procfleet.CancelMode(v.query("mode")), TaskControl: control})
+	return onTask(v, func(id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		return v.api.CancelTask(ctx, id, client.TaskCancel{Mode: procfleet.CancelMode(v.query("mode")), TaskControl: control})
 	})
 }
 
 func retryTask(ctx context.Context, v *visit) (string, error) {
-	return onTask(v, func(api *client.Client, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
-		return api.RetryTask(ctx, id, client.TaskRetry{TaskControl: control})
+	return onTask(v, func(id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		return v.api.RetryTask(ctx, id, client.TaskRetry{TaskControl: control})
 	})
 }
 
 func undoTask(ctx context.Context, v *visit) (string, error) {
-	return onTask(v, func(api *client.Client, id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
-		return api.UndoTask(ctx, id, client.TaskUndo{Speed: procfleet.UndoSpeed(v.query("speed")), TaskControl: control})
+	return onTask(v, func(id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
+		return v.api.UndoTask(ctx, id, client.TaskUndo{Speed: procfleet.UndoSpeed(v.query("speed")), TaskControl: control})
 	})
 }
 
