@@ -65,10 +65,10 @@ type searchView struct {
 func search(_ context.Context, v *visit) (any, error) {
 	text := v.query("q")
 	if id, err := procfleet.ParseTaskID(text); err == nil {
-		return searchTo(v, "tasks/"+url.PathEscape(string(id)))
+		return nil, searchTo("tasks/" + url.PathEscape(string(id)))
 	}
 	if host, err := parseHost(text); err == nil {
-		return searchTo(v, "hosts/"+url.PathEscape(host.String()))
+		return nil, searchTo("hosts/" + url.PathEscape(host.String()))
 	}
 	if text == "" {
 		return searchView{}, nil
@@ -86,9 +86,7 @@ func search(_ context.Context, v *visit) (any, error) {
 }
 
 // searchTo leads to a page.
-func searchTo(v *visit, path string) (any, error) {
-	return nil, &elsewhere{Prefix + path}
-}
+func searchTo(path string) error { return &elsewhere{Prefix + path} }
 
 // elsewhere is the error of a page that leads to another one.
 type elsewhere struct{ address string }

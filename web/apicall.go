@@ -18,7 +18,7 @@ func (c *apiCall) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}
-	defer r.Body.Close() //nolint:errcheck // a buffer
+	defer r.Body.Close()
 	served := r.Clone(r.Context())
 	served.RemoteAddr, served.RequestURI = c.address, r.URL.RequestURI()
 	w := &response{header: make(http.Header)}

@@ -45,8 +45,8 @@ type Console struct {
 	sessions *sessions
 	texts    []*language
 	surveys  surveys
-	streams  chan struct{} // limits the open streams
-	life     context.Context
+	streams  chan struct{}   // limits the open streams
+	life     context.Context //nolint:containedctx // the life of the console
 	end      context.CancelFunc
 	open     sync.WaitGroup // streams and surveys
 	handler  http.Handler

@@ -3,6 +3,7 @@ package web
 import (
 	"io/fs"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"slices"
@@ -98,7 +99,7 @@ func TestLanguageOfAViewer(t *testing.T) {
 		{"zh-CN", "en", "zh-CN"},
 		{"xx", "zh", "zh-CN"},
 	} {
-		r := httptest.NewRequest("GET", "/ui/", nil)
+		r := httptest.NewRequest(http.MethodGet, "/ui/", nil)
 		r.Header.Set("Accept-Language", tt.header)
 		if tt.cookie != "" {
 			r.Header.Set("Cookie", languageCookie+"="+tt.cookie)

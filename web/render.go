@@ -134,8 +134,13 @@ func spark(counts []int) []column {
 // commands returns the control commands of a spec by the key of their name.
 func commands(c procfleet.Control) [][2]string {
 	all := [][2]string{
-		{"start", c.Start}, {"stop", c.Stop}, {"restart", c.Restart}, {"reload", c.Reload},
-		{"kill", c.Kill}, {"version", c.Version}, {"health", c.Health},
+		{"start", c.Start},
+		{"stop", c.Stop},
+		{"restart", c.Restart},
+		{"reload", c.Reload},
+		{"kill", c.Kill},
+		{"version", c.Version},
+		{"health", c.Health},
 	}
 	kept := all[:0]
 	for _, command := range all {

@@ -95,7 +95,12 @@ func TestTheConsoleRefusesOtherPagesAndForgedSessions(t *testing.T) {
 	u.args = append(u.args, "--apps", apps)
 	u.start()
 	direct := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	send := func(method, path, form string, header http.Header) *http.Response {
+	type reply struct {
+		StatusCode int
+		Header     http.Header
+		cookies    []*http.Cookie
+	}
+	send := func(method, path, form string, header http.Header) reply {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, u.c.url+"/ui/"+path, strings.NewReader(form))
 		if err != nil {
@@ -107,17 +112,17 @@ func TestTheConsoleRefusesOtherPagesAndForgedSessions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp.Body.Close()
-		return resp
+		defer resp.Body.Close()
+		return reply{resp.StatusCode, resp.Header, resp.Cookies()}
 	}
 	signedIn := send(http.MethodPost, "signin", url.Values{"token": {token}, "next": {"https://evil.example/"}}.Encode(), http.Header{})
 	if next := signedIn.Header.Get("Location"); strings.Contains(next, "evil") {
 		t.Errorf("the sign-in leads to %s", next)
 	}
-	if len(signedIn.Cookies()) != 1 {
-		t.Fatalf("cookies after the sign-in: %v", signedIn.Cookies())
+	if len(signedIn.cookies) != 1 {
+		t.Fatalf("cookies after the sign-in: %v", signedIn.cookies)
 	}
-	cookie := signedIn.Cookies()[0]
+	cookie := signedIn.cookies[0]
 	if !cookie.Secure || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || !strings.HasPrefix(cookie.Name, "__Host-") || strings.Contains(cookie.Value, "admin") {
 		t.Errorf("the cookie: %s", cookie)
 	}

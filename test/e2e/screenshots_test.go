@@ -3,11 +3,16 @@
 package e2e
 
 import (
+	"context"
 	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
 )
 
 var pictures = flag.String("pictures", "", "folder into which the pictures of the documentation are written")
@@ -32,4 +37,16 @@ func TestScreenshots(t *testing.T) {
 	shoot("rollout", "tasks/"+broken[1], 900, "light")
 	u.child.WaitOutput(t, finishTimeout, "The demo is over")
 	shoot("overview", "", 760, "light")
+}
+
+// shoot writes a picture of the window.
+func (b *browser) shoot(file string) {
+	b.t.Helper()
+	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		picture, err := cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{})
+		if err == nil {
+			err = os.WriteFile(file, picture.Data, 0o644)
+		}
+		return err
+	}))
 }
