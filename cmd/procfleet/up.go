@@ -127,7 +127,7 @@ func newDemoProcess() *cobra.Command {
 	var pidFile string
 	cmd := &cobra.Command{
 		Use:     "demo-process",
-		Short:   "Run the sample process of up --demo",
+		Short:   "Run a sample service of up --demo",
 		Example: "  procfleet demo-process --pid-file demo.pid",
 		Hidden:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -60,7 +60,7 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.natsAuth, "nats-auth", "", "directory of the NATS authority (default: nats-auth in --data)")
 	flags.BoolVar(&f.agent, "agent", true, "agent for this host")
 	f.labels.Register(flags)
-	flags.BoolVar(&f.demo, "demo", false, "demonstration: a sample process that is killed and restarted")
+	flags.BoolVar(&f.demo, "demo", false, "demonstration: sample services, a rollout, an undo and a crash")
 	f.loadFlags.register(flags)
 	f.callbacks.register(flags, "callback", "workers")
 }
