@@ -128,21 +128,22 @@ func (b *browser) waitFor(condition string) {
 		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+condition+")")) // an error: the page is being replaced
 		return err == nil && is
 	}
-	for deadline := time.Now().Add(startTimeout); !met(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(finishTimeout); !met(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("not within %s: %s\npage:\n%s", startTimeout, condition, b.source())
+			b.t.Fatalf("not within %s: %s\npage:\n%s", finishTimeout, condition, b.source())
 		}
 	}
 }
 
+// click clicks an element by script: a mouse would miss an element that moves because the page changes.
 func (b *browser) click(selector string) {
 	b.t.Helper()
-	b.do(chromedp.Click(chromedp.CSS(selector)))
+	eval[bool](b, fmt.Sprintf("document.querySelector(%q).click(), true", selector))
 }
 
 func (b *browser) fill(selector, text string) {
 	b.t.Helper()
-	b.do(chromedp.SetValue(chromedp.CSS(selector), text))
+	eval[bool](b, fmt.Sprintf("document.querySelector(%q).value = %q, true", selector, text))
 }
 
 // screen sets the size of the window, and the color scheme "light" or "dark".

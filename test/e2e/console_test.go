@@ -71,6 +71,11 @@ func TestTheConsoleShowsWhatTheAPIReports(t *testing.T) {
 		t.Error("the page was loaded again, instead of following the restarted server")
 	}
 	b.waitText("#pid", strconv.Itoa(killed.pid()))
+
+	u.child.Signal(syscall.SIGTERM)
+	if code := u.child.Wait(t, startTimeout); code != 0 || strings.Contains(u.child.Output(), "requests aborted") {
+		t.Errorf("exit code %d; an open page must not delay the end of the server", code)
+	}
 }
 
 func (c *client) register(p proc) {
@@ -95,7 +100,7 @@ func TestAnOperatorRestartsAProcessInTheConsole(t *testing.T) {
 
 	b := newBrowser(t, u.c.url)
 	b.open("operate")
-	b.do(chromedp.SetValue(chromedp.CSS(`select[name=action]`), "restart"))
+	b.fill("select[name=action]", "restart")
 	b.fill("input[name=namespace]", "e2e")
 	b.fill("input[name=name]", "nginx")
 	b.click("#operation button")

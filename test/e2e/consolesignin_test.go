@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/chromedp/chromedp"
 )
 
 // application adds an application to the file apps and returns its token.
@@ -79,7 +77,7 @@ func TestViewersOfTheConsoleCanDoWhatTheirApplicationMay(t *testing.T) {
 	b.waitText("h1", id)
 	b.click("#interrupt button")
 	b.waitText("#cancel", "canceled")
-	b.do(chromedp.Click(chromedp.CSS("header form[action='/ui/signout'] button")))
+	b.click("header form[action='/ui/signout'] button")
 	b.waitFor("location.pathname === '/ui/signin'")
 	b.open("tasks")
 	b.waitFor("location.pathname === '/ui/signin'")
