@@ -50,16 +50,20 @@ const (
 type surveys struct {
 	console *Console
 	mu      sync.Mutex
-	kept    map[[sha256.Size]byte]*kept
+	cached  map[viewer]*cachedSurvey
 }
 
-type kept struct {
-	last  *survey
-	err   error
-	done  chan struct{} // closed when last or err is set; not nil
-	busy  bool
-	ended time.Time
-	asked time.Time
+// viewer identifies who has a survey, by a digest of the credentials.
+type viewer [sha256.Size]byte
+
+// cachedSurvey is the last survey of a viewer.
+type cachedSurvey struct {
+	last      *survey
+	err       error         // of the last reading
+	ready     chan struct{} // closed after the first reading
+	reading   bool
+	ended     time.Time // of the last reading
+	requested time.Time // last time
 }
 
 const (
@@ -72,77 +76,77 @@ const (
 // of returns the last survey of a viewer; nil if the first one is not ready yet. It begins a
 // new one if the last is old.
 func (s *surveys) of(ctx context.Context, v *visit) (*survey, error) {
-	k := s.begin(ctx, v)
+	c := s.begin(ctx, v)
 	wait, cancel := context.WithTimeout(ctx, surveyFirst)
 	defer cancel()
 	select {
-	case <-k.done:
+	case <-c.ready:
 	case <-wait.Done():
 		return nil, ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k.last != nil {
-		return k.last, nil // the page shows its time
+	if c.last != nil {
+		return c.last, nil // the page shows its time
 	}
-	return nil, k.err
+	return nil, c.err
 }
 
-func (s *surveys) begin(ctx context.Context, v *visit) *kept {
-	var of [sha256.Size]byte
+func (s *surveys) begin(ctx context.Context, v *visit) *cachedSurvey {
+	var of viewer
 	if v.session != nil {
 		of = sha256.Sum256([]byte(v.session.Token + "\x00" + v.business()))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.kept[of]
-	if k == nil {
+	c := s.cached[of]
+	if c == nil {
 		s.evict()
-		k = &kept{done: make(chan struct{})}
-		s.kept[of] = k
+		c = &cachedSurvey{ready: make(chan struct{})}
+		s.cached[of] = c
 	}
 	now := time.Now()
-	k.asked = now
+	c.requested = now
 	rest := surveyRest
-	if k.last != nil {
-		rest = max(rest, 9*k.last.Took)
+	if c.last != nil {
+		rest = max(rest, 9*c.last.Took)
 	}
-	if !k.busy && now.Sub(k.ended) >= rest && s.console.life.Err() == nil {
-		k.busy = true
-		s.console.open.Go(func() { s.read(ctx, v, k) })
+	if !c.reading && now.Sub(c.ended) >= rest && s.console.life.Err() == nil {
+		c.reading = true
+		s.console.open.Go(func() { s.read(ctx, v, c) })
 	}
-	return k
+	return c
 }
 
 // evict removes the survey that was requested least recently, if there are too many.
 func (s *surveys) evict() {
-	if s.kept == nil {
-		s.kept = make(map[[sha256.Size]byte]*kept)
+	if s.cached == nil {
+		s.cached = make(map[viewer]*cachedSurvey)
 	}
-	if len(s.kept) < maxSurveys {
+	if len(s.cached) < maxSurveys {
 		return
 	}
-	oldest := slices.MinFunc(slices.Collect(maps.Keys(s.kept)), func(a, b [sha256.Size]byte) int {
-		return s.kept[a].asked.Compare(s.kept[b].asked)
+	oldest := slices.MinFunc(slices.Collect(maps.Keys(s.cached)), func(a, b viewer) int {
+		return s.cached[a].requested.Compare(s.cached[b].requested)
 	})
-	delete(s.kept, oldest)
+	delete(s.cached, oldest)
 }
 
 // read reads a survey. It goes on if the viewer leaves the page, and ends with the console.
-func (s *surveys) read(ctx context.Context, v *visit, k *kept) {
+func (s *surveys) read(ctx context.Context, v *visit, c *cachedSurvey) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.console.life, cancel)()
 	read, err := readSurvey(ctx, v)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := k.last == nil && k.err == nil
-	if k.err = err; err == nil {
-		k.last = read
+	first := c.last == nil && c.err == nil
+	if c.err = err; err == nil {
+		c.last = read
 	}
-	k.busy, k.ended = false, time.Now()
+	c.reading, c.ended = false, time.Now()
 	if first {
-		close(k.done)
+		close(c.ready)
 	}
 }
 
