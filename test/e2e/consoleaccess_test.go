@@ -163,4 +163,6 @@ func TestTheConsoleWorksWithKeysAlone(t *testing.T) {
 
 	find(p.host)
 	b.waitText("h1", p.host)
+	u.c.cancel(id, "interrupt") // ends the start command, which waits
+	u.c.wait(id)
 }
