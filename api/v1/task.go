@@ -96,6 +96,9 @@ type Task struct {
 	RetryOf procfleet.TaskID `json:"retry_of,omitempty"`
 	// RetriedBy lists the retries of the task, in their order.
 	RetriedBy []procfleet.TaskID `json:"retried_by,omitempty"`
+	// TraceID is the id of the OpenTelemetry trace of the task, 32 hexadecimal digits; empty without a
+	// trace.
+	TraceID string `json:"trace_id,omitempty"`
 	// Callback is the URL without user info, query and fragment, which may
 	// contain secrets: callers other than the submitter can read the task.
 	Callback string `json:"callback,omitempty"`

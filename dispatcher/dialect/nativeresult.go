@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
@@ -74,6 +75,9 @@ func newNativeTask(t *procfleet.Task) v1.Task {
 	n.Rollout = newNativeRollout(t.Rollout)
 	n.RetryOf, n.RetriedBy = t.RetryOf, t.RetriedBy
 	n.UndoOf, n.UndoneBy = t.UndoOf, t.UndoneBy
+	if parts := strings.Split(t.Trace, "-"); len(parts) > 1 { // a traceparent: version, trace id, ...
+		n.TraceID = parts[1]
+	}
 	if t.Canceled() {
 		n.Cancel = &v1.Cancel{Mode: t.Cancel.Mode, Reason: t.Cancel.Reason, Since: t.Cancel.Since}
 	}
