@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -40,6 +41,7 @@ type operateForm struct {
 type operateView struct {
 	Form         operateForm
 	Actions      []procfleet.Action
+	Policies     []string     // names of the stored rollout policies of the business or namespace
 	Plan         *client.Plan // nil before the form was sent
 	Shown        []plannedRow
 	Hidden       int // rows of the plan that are not shown
@@ -125,6 +127,10 @@ func (f *operateForm) limits(s *client.Submission) error {
 // showOperate shows the form, and the plan of a form that was sent.
 func showOperate(ctx context.Context, v *visit) (any, error) {
 	view := operateView{Form: v.operateForm(), Actions: allActions, ConfirmAbove: confirmAbove, Key: uuid.NewString()}
+	var err error
+	if view.Policies, err = v.policies(ctx, &view.Form); err != nil {
+		return nil, err
+	}
 	if v.query("plan") == "" {
 		return view, nil
 	}
@@ -148,6 +154,27 @@ func showOperate(ctx context.Context, v *visit) (any, error) {
 		}
 	}
 	return view, nil
+}
+
+// policies returns the names of the stored rollout policies that apply to the form; none if the viewer may
+// not read them.
+func (v *visit) policies(ctx context.Context, f *operateForm) ([]string, error) {
+	of := cmp.Or(f.Business, f.Namespace)
+	if of == "" {
+		return nil, nil
+	}
+	stored, err := v.api.RolloutPolicies(ctx, of)
+	if signedOut(err) {
+		return nil, err
+	}
+	if err != nil { // the plan says what is wrong with the business or namespace
+		return nil, nil
+	}
+	var names []string
+	for _, p := range stored.Policies {
+		names = append(names, p.Name)
+	}
+	return names, nil
 }
 
 func (v *visit) plan(ctx context.Context, f *operateForm) (client.Plan, error) {

@@ -20,6 +20,7 @@ type survey struct {
 	Total      areaCount
 	GaveUp     int
 	Drifted    int
+	Oldest     time.Time // of the last reports of hosts; zero without a report
 	At         time.Time // begin of the reading
 	Took       time.Duration
 }
@@ -210,6 +211,9 @@ func (s *survey) countProcesses(ctx context.Context, v *visit) error {
 		if n == nil {
 			n = &namespaceCount{Namespace: p.Namespace, Restarts: make([]int, restartPeriods)}
 			namespaces[p.Namespace] = n
+		}
+		if s.Oldest.IsZero() || p.ReportedAt.Before(s.Oldest) {
+			s.Oldest = p.ReportedAt
 		}
 		if p.Status.Running {
 			n.Up++

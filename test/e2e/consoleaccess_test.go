@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
@@ -86,7 +87,9 @@ func TestTheConsoleIsAccessible(t *testing.T) {
 	})
 	u.c.wait(failed)
 
-	b := newBrowser(t, u.c.url)
+	b := newBrowser(t, u.c.url, chromedp.Env("TZ=Asia/Shanghai"))
+	b.open("tasks/" + failed)
+	b.showsTimesOf(t, time.FixedZone("", 8*3600))
 	pages := append(slices.Clone(consolePages), "signin", "tasks/"+failed, "hosts/"+p.host, "hosts/"+p.host+"/processes/e2e:web",
 		"operate?action=restart&namespace=e2e&name=web&plan=1", "tasks/none")
 	for _, language := range []string{"en", "zh-CN"} {
@@ -112,6 +115,25 @@ func TestTheConsoleIsAccessible(t *testing.T) {
 					t.Errorf("/ui/%s (%s, %s): low contrast:\n%s", path, language, scheme, low)
 				}
 			}
+		}
+	}
+}
+
+// showsTimesOf verifies that the times of the page are in the zone of the browser, with UTC beside them.
+func (b *browser) showsTimesOf(t *testing.T, zone *time.Location) {
+	t.Helper()
+	times := eval[[]string](b, `[...document.querySelectorAll("#main time")].map(e => e.dateTime + "=" + e.textContent)`)
+	if len(times) == 0 {
+		t.Fatal("the page shows no time")
+	}
+	for _, shown := range times {
+		at, text, _ := strings.Cut(shown, "=")
+		utc, err := time.Parse(time.RFC3339, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := utc.In(zone).Format("2006-01-02 15:04:05") + utc.Format(" · 15:04:05 UTC"); text != want {
+			t.Errorf("the time %s is shown as %q, want %q", at, text, want)
 		}
 	}
 }

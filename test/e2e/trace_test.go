@@ -60,6 +60,12 @@ func TestOneOperationIsOneTraceThroughEveryProcess(t *testing.T) {
 	if last := c.wait(id); last.Counts["succeeded"] != 2 {
 		t.Fatalf("counts %v", last.Counts)
 	}
+	var shown struct {
+		TraceID string `json:"trace_id"`
+	}
+	if c.get("/v1/tasks/"+id, &shown); shown.TraceID != callerTrace {
+		t.Errorf("the task has trace_id %q, want that of its caller", shown.TraceID)
+	}
 	f.waitFinishedEvent(id)
 	end(t, roles)
 
