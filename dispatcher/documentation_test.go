@@ -95,3 +95,20 @@ func TestTheDescriptionIsOpenToEverybody(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestADispatcherWithoutAConsoleLeadsToTheDescription(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	cfg.NoConsole = true
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
+	for _, path := range []string{"/ui", "/ui/", "/ui/tasks"} {
+		if got := d.call(http.MethodGet, path, ""); got.status != http.StatusNotFound {
+			t.Errorf("%s: %d", path, got.status)
+		}
+	}
+	unfollowed := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	root, err := d.tryWith(unfollowed, http.MethodGet, "/", "", nil)
+	if err != nil || root.status != http.StatusFound || root.header.Get("Location") != "/docs" {
+		t.Errorf("/: %v %d, Location %q", err, root.status, root.header.Get("Location"))
+	}
+}
