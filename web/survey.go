@@ -1,15 +1,13 @@
 package web
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/client"
 )
 
@@ -20,16 +18,16 @@ type survey struct {
 	Total      areaCount
 	GaveUp     int
 	Drifted    int
+	Freezes    int
 	Oldest     time.Time // of the last reports of hosts; zero without a report
 	At         time.Time // begin of the reading
 	Took       time.Duration
 }
 
-// areaCount counts the hosts of a cloud area.
+// areaCount counts the hosts of a cloud area, and their processes.
 type areaCount struct {
 	Area                      procfleet.CloudArea
 	Agents, Up, Down, Claimed int // Claimed hosts are claimed by two agents
-	Frozen                    int
 }
 
 // namespaceCount counts the processes of a namespace.
@@ -46,197 +44,93 @@ const (
 	gaveUpPhase    = "fatal" // phase of a process whose automatic starts have ended
 )
 
-// surveys has the last survey of each viewer. A survey reads all hosts, so it is read only while a
-// viewer has the first page open, and for at most a tenth of the time.
-type surveys struct {
-	console *Console
-	mu      sync.Mutex
-	cached  map[viewer]*cachedSurvey
-}
-
-// viewer identifies who has a survey, by a digest of the credentials.
-type viewer [sha256.Size]byte
-
-// cachedSurvey is the last survey of a viewer.
-type cachedSurvey struct {
-	last      *survey
-	err       error         // of the last reading
-	ready     chan struct{} // closed after the first reading
-	reading   bool
-	ended     time.Time // of the last reading
-	requested time.Time // last time
-}
-
-const (
-	surveyTimeout = 2 * time.Minute
-	surveyRest    = 2 * time.Second // minimum time between surveys
-	surveyFirst   = time.Second     // how long a page waits for the first survey
-	maxSurveys    = 32
-)
-
-// of returns the last survey of a viewer; nil if the first one is not ready yet. It begins a
-// new one if the last is old.
-func (s *surveys) of(ctx context.Context, v *visit) (*survey, error) {
-	c := s.begin(ctx, v)
-	wait, cancel := context.WithTimeout(ctx, surveyFirst)
-	defer cancel()
-	select {
-	case <-c.ready:
-	case <-wait.Done():
-		return nil, ctx.Err()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.last != nil {
-		return c.last, nil // the page shows its time
-	}
-	return nil, c.err
-}
-
-func (s *surveys) begin(ctx context.Context, v *visit) *cachedSurvey {
-	var of viewer
-	if v.session != nil {
-		of = sha256.Sum256([]byte(v.session.Token + "\x00" + v.business()))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.cached[of]
-	if c == nil {
-		s.evict()
-		c = &cachedSurvey{ready: make(chan struct{})}
-		s.cached[of] = c
-	}
-	now := time.Now()
-	c.requested = now
-	rest := surveyRest
-	if c.last != nil {
-		rest = max(rest, 9*c.last.Took)
-	}
-	if !c.reading && now.Sub(c.ended) >= rest && s.console.life.Err() == nil {
-		c.reading = true
-		s.console.open.Go(func() { s.read(ctx, v, c) })
-	}
-	return c
-}
-
-// evict removes the survey that was requested least recently, if there are too many.
-func (s *surveys) evict() {
-	if s.cached == nil {
-		s.cached = make(map[viewer]*cachedSurvey)
-	}
-	if len(s.cached) < maxSurveys {
-		return
-	}
-	oldest := slices.MinFunc(slices.Collect(maps.Keys(s.cached)), func(a, b viewer) int {
-		return s.cached[a].requested.Compare(s.cached[b].requested)
-	})
-	delete(s.cached, oldest)
-}
-
-// read reads a survey. It goes on if the viewer leaves the page, and ends with the console.
-func (s *surveys) read(ctx context.Context, v *visit, c *cachedSurvey) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
-	defer cancel()
-	defer context.AfterFunc(s.console.life, cancel)()
-	read, err := readSurvey(ctx, v)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first := c.last == nil && c.err == nil
-	if c.err = err; err == nil {
-		c.last = read
-	}
-	c.reading, c.ended = false, time.Now()
-	if first {
-		close(c.ready)
-	}
-}
-
+// readSurvey counts all hosts and processes that the viewer may read.
 func readSurvey(ctx context.Context, v *visit) (*survey, error) {
 	s := &survey{At: time.Now()}
-	if err := s.countHosts(ctx, v); err != nil {
+	of := client.HostQuery{Query: client.Query{Business: v.business()}}
+	areas := make(map[procfleet.CloudArea]*areaCount)
+	for host, err := range v.api.Hosts(ctx, of) {
+		if err != nil {
+			return nil, err
+		}
+		s.addHost(&host, entry(areas, host.Host.Cloud))
+	}
+	namespaces := make(map[string]*namespaceCount)
+	for p, err := range v.api.Fleet(ctx, client.FleetQuery{HostQuery: of, Drift: true}) {
+		if err != nil {
+			return nil, err
+		}
+		s.addProcess(&p, entry(areas, p.Host.Cloud), entry(namespaces, p.Namespace))
+	}
+	for _, n := range namespaces {
+		n.Restarts = make([]int, restartPeriods)
+	}
+	if err := countRestarts(ctx, v.api, namespaces); err != nil {
 		return nil, err
 	}
-	if err := s.countProcesses(ctx, v); err != nil {
-		return nil, err
+	for _, err := range v.api.Freezes(ctx, client.Query{}) {
+		if signedOut(err) {
+			return nil, err
+		}
+		if err != nil { // the viewer may not list freezes
+			break
+		}
+		s.Freezes++
 	}
+	s.sort(areas, namespaces)
 	s.Took = time.Since(s.At)
 	return s, nil
 }
 
-func (s *survey) countHosts(ctx context.Context, v *visit) error {
-	areas := make(map[procfleet.CloudArea]*areaCount)
-	for host, err := range v.api.Hosts(ctx, client.HostQuery{Processes: true, Query: client.Query{Business: v.business()}}) {
-		if err != nil {
-			return err
-		}
-		area := areas[host.Host.Cloud]
-		if area == nil {
-			area = &areaCount{Area: host.Host.Cloud}
-			areas[host.Host.Cloud] = area
-		}
-		area.add(&host)
-		s.Total.add(&host)
+// entry returns the entry of a map, which it creates if it is missing.
+func entry[K comparable, V any](in map[K]*V, key K) *V {
+	v := in[key]
+	if v == nil {
+		v = new(V)
+		in[key] = v
 	}
-	for _, area := range areas {
-		s.Areas = append(s.Areas, *area)
-	}
-	slices.SortFunc(s.Areas, func(a, b areaCount) int { return cmp.Compare(a.Area, b.Area) })
-	return nil
+	return v
 }
 
-func (a *areaCount) add(host *client.Agent) {
+func (s *survey) addHost(host *client.Agent, area *areaCount) {
 	if host.Missing {
 		return
 	}
-	a.Agents++
-	if host.Conflict {
-		a.Claimed++
-	}
-	if host.FrozenUntil != nil {
-		a.Frozen++
-	}
-	if host.Processes != nil {
-		a.Up += host.Processes.Up
-		a.Down += host.Processes.Down
+	for _, a := range []*areaCount{area, &s.Total} {
+		a.Agents++
+		if host.Conflict {
+			a.Claimed++
+		}
 	}
 }
 
-func (s *survey) countProcesses(ctx context.Context, v *visit) error {
-	namespaces := make(map[string]*namespaceCount)
-	for p, err := range v.api.Fleet(ctx, client.FleetQuery{Drift: true, HostQuery: client.HostQuery{Query: client.Query{Business: v.business()}}}) {
-		if err != nil {
-			return err
-		}
-		n := namespaces[p.Namespace]
-		if n == nil {
-			n = &namespaceCount{Namespace: p.Namespace, Restarts: make([]int, restartPeriods)}
-			namespaces[p.Namespace] = n
-		}
-		if s.Oldest.IsZero() || p.ReportedAt.Before(s.Oldest) {
-			s.Oldest = p.ReportedAt
-		}
-		if p.Status.Running {
-			n.Up++
-		} else {
-			n.Down++
-		}
-		if p.Status.Phase == gaveUpPhase {
-			n.GaveUp++
-			s.GaveUp++
-		}
-		if len(p.Drift) > 0 && p.Drift[0] != "unregistered" {
-			n.Drifted++
-			s.Drifted++
-		}
+func (s *survey) addProcess(p *client.FleetProcess, area *areaCount, n *namespaceCount) {
+	if s.Oldest.IsZero() || p.ReportedAt.Before(s.Oldest) {
+		s.Oldest = p.ReportedAt
 	}
-	if err := countRestarts(ctx, v.api, namespaces); err != nil {
-		return err
+	if p.Status.Running {
+		s.Total.Up, area.Up, n.Up = s.Total.Up+1, area.Up+1, n.Up+1
+	} else {
+		s.Total.Down, area.Down, n.Down = s.Total.Down+1, area.Down+1, n.Down+1
 	}
-	for _, n := range namespaces {
-		s.Namespaces = append(s.Namespaces, *n)
+	if p.Status.Phase == gaveUpPhase {
+		s.GaveUp, n.GaveUp = s.GaveUp+1, n.GaveUp+1
 	}
-	slices.SortFunc(s.Namespaces, func(a, b namespaceCount) int { return cmp.Compare(a.Namespace, b.Namespace) })
-	return nil
+	if len(p.Drift) > 0 && p.Drift[0] != v1.DriftUnregistered {
+		s.Drifted, n.Drifted = s.Drifted+1, n.Drifted+1
+	}
+}
+
+// sort adds the counts in the order of areas and of namespaces.
+func (s *survey) sort(areas map[procfleet.CloudArea]*areaCount, namespaces map[string]*namespaceCount) {
+	for _, area := range slices.Sorted(maps.Keys(areas)) {
+		areas[area].Area = area
+		s.Areas = append(s.Areas, *areas[area])
+	}
+	for _, name := range slices.Sorted(maps.Keys(namespaces)) {
+		namespaces[name].Namespace = name
+		s.Namespaces = append(s.Namespaces, *namespaces[name])
+	}
 }
 
 // countRestarts counts the automatic restarts of the last hour.
