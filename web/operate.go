@@ -167,8 +167,8 @@ func (v *visit) policies(ctx context.Context, f *operateForm) ([]string, error) 
 	if signedOut(err) {
 		return nil, err
 	}
-	if err != nil { // the plan says what is wrong with the business or namespace
-		return nil, nil
+	if err != nil {
+		return nil, nil //nolint:nilerr // the plan says what is wrong with the business or namespace
 	}
 	var names []string
 	for _, p := range stored.Policies {

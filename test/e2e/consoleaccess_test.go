@@ -155,6 +155,7 @@ func TestTheConsoleWorksWithKeysAlone(t *testing.T) {
 	b.waitFor("location.pathname === '/ui/hosts'")
 	find := func(text string) {
 		t.Helper()
+		b.waitFor("document.readyState === 'complete'") // the scripts of the page have run
 		press("/")
 		b.waitFor("document.activeElement.id === 'search'")
 		press(kb.Backspace) // the protocol types the slash even though the page has handled its key
