@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"syscall"
 	"testing"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -37,6 +38,8 @@ func TestScreenshots(t *testing.T) {
 	shoot("rollout", "tasks/"+broken[1], 900, "light")
 	u.child.WaitOutput(t, finishTimeout, "The demo is over")
 	shoot("overview", "", 760, "light")
+	u.child.Signal(syscall.SIGINT) // removes the services of the demo
+	u.child.Wait(t, startTimeout)
 }
 
 // shoot writes a picture of the window.
