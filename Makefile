@@ -39,7 +39,6 @@ test-packages:
 	go test ./test/simulation # enough histories, and the old defects
 
 test-system: # one package after the other: each keeps a whole machine busy. Its tests wait more than they work.
-	@touch bin/test-system # .ci/run waits for it
 	$(RACETEST) './test/faults ./test/e2e' -- -race -vet off -timeout 30m -p 1 -parallel 3
 
 flaky: ## list the tests of the last `make test` that passed only when they ran again; more than three fail

@@ -49,7 +49,7 @@ func TestTheConsoleShowsATaskOf100000Items(t *testing.T) {
 	b.waitFor("document.getElementById('count-succeeded')")
 
 	c.control(id, "pause")
-	b.waitFor("document.getElementById('hold')")
+	b.waitFor("document.getElementById('hold') && !document.getElementById('count-delivered')") // results in flight would take the sweep
 	dispatcher.Kill()
 	b.waitFor("!document.getElementById('lost').hidden")
 	testenv.StartChild(t, nil, f.programs.procfleet, "dispatcher", "--http", strings.TrimPrefix(c.url, "http://"),
