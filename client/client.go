@@ -194,6 +194,7 @@ type (
 	Frozen    = v1.Frozen
 	Lifted    = v1.Lifted
 	Freeze    = v1.Freeze
+	Health    = v1.Health
 	EventPage = v1.EventPage
 
 	CatalogProcess = v1.CatalogProcess

@@ -145,6 +145,12 @@ func (c *Client) Ready(ctx context.Context) error {
 	return c.round(func(server address) error { return c.attempt(ctx, server, get("/readyz"), nil) })
 }
 
+// Health returns the state of NATS, the task store, the workers and the sweep, as one of the
+// servers sees them. It requires permission to read all businesses.
+func (c *Client) Health(ctx context.Context) (h Health, err error) {
+	return h, c.do(ctx, get("/v1/health"), &h)
+}
+
 // all yields the entries of all pages of a list.
 func all[T any](q Query, page func(Query) (Page[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

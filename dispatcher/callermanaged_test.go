@@ -36,7 +36,7 @@ func TestCallsWithoutATaskAreForThoseWhoMay(t *testing.T) {
 func TestFreezesAndEventsAreForThoseWhoMay(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
-	cfg.Events = &fakeEvents{}
+	cfg.Events, cfg.Broker = &fakeEvents{}, fakeBroker{}
 	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	const (
 		none = `{"namespace":"shop","ttl":"1m"}`
@@ -52,6 +52,7 @@ func TestFreezesAndEventsAreForThoseWhoMay(t *testing.T) {
 		{http.MethodDelete, "/v1/freezes", lift, map[string]int{"free": 200, "biz": 403, "reader": 403}},
 		{http.MethodGet, "/v1/freezes", "", map[string]int{"free": 200, "biz": 403, "reader": 200, "starter": 403}},
 		{http.MethodGet, "/v1/events", "", map[string]int{"free": 200, "biz": 403, "reader": 200, "starter": 403}},
+		{http.MethodGet, "/v1/health", "", map[string]int{"free": 200, "biz": 403, "reader": 200, "starter": 403}},
 	} {
 		for app, status := range c.want {
 			if got := d.call(c.method, c.path, c.body, bearer(app+".s3cret")...); got.status != status {
@@ -92,7 +93,7 @@ func TestTheCatalogueIsForThoseWhoMay(t *testing.T) {
 func TestARefusalDoesNotSayWhatThereIs(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
-	cfg.Events = &fakeEvents{}
+	cfg.Events, cfg.Broker = &fakeEvents{}, fakeBroker{}
 	empty, full := startServer(t, cfg, openStore(t), &fakeQueue{}), startServer(t, cfg, openStore(t), &fakeQueue{})
 	const (
 		freeze  = `{"namespace":"shop","hosts":["0:10.0.0.1"],"ttl":"1m"}`

@@ -91,6 +91,9 @@ type Config struct {
 	// AuditLog, if set, reads the audit log; without it the endpoint for the audit log returns
 	// an error.
 	AuditLog AuditLog
+	// Broker, if set, reports the state of NATS and of the workers; without it the endpoint for
+	// the health of the parts returns an error.
+	Broker Broker
 	// Outputs, if set, reads the output of processes; without it the endpoint for output
 	// returns an error.
 	Outputs Outputs

@@ -63,6 +63,7 @@ type Store interface {
 	Revisit(ctx context.Context, next ...taskstore.NextVisit) error
 	Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error)
 	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
+	Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error)
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (held bool, err error)
 	Release(ctx context.Context, name, holder string) error
 }
@@ -73,6 +74,7 @@ type Dispatcher struct {
 	log           logrus.FieldLogger
 	handler       http.Handler
 	watches       *watches
+	workers       *workers
 	console       *web.Console // nil with Config.NoConsole
 	marks         *marks
 	intake        *intake // nil without Config.Submissions
@@ -121,7 +123,7 @@ func newWithDialects(dialects []dialect.Dialect, cfg Config, store Store, queue 
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
-	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, console: a.console, marks: a.submitter.marks, authenticator: authenticator, firing: newFiring(a, dialects)}
+	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, workers: &a.workers, console: a.console, marks: a.submitter.marks, authenticator: authenticator, firing: newFiring(a, dialects)}
 	if cfg.TaskFeed != nil {
 		d.webhooks = newWebhooks(a)
 	}
@@ -154,6 +156,13 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	background.Go(func() { d.authenticator.Watch(ctx, d.log) })
 	background.Go(func() { d.firing.run(ctx) })
+	if d.cfg.Broker != nil {
+		background.Go(func() {
+			if err := d.workers.follow(ctx, d.cfg.Broker); err != nil {
+				d.log.WithError(err).Error("workers not followed")
+			}
+		})
+	}
 	if d.webhooks != nil {
 		background.Go(func() { d.webhooks.Run(ctx) })
 	}

@@ -48,6 +48,7 @@ func endpoints() []endpoint {
 		replies(apps.Registration, onTargets, (*exchange).freeze),
 		replies(apps.Reading, inEveryBusiness, (*exchange).listFreezes),
 		replies(apps.Reading, inEveryBusiness, (*exchange).listEvents),
+		replies(apps.Reading, inEveryBusiness, (*exchange).showHealth),
 		replies(apps.Reading, (*exchange).visibleRecords, (*exchange).listAudit),
 
 		replies(apps.Catalogue, inBusiness, (*exchange).editTemplates),

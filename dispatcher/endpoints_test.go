@@ -68,6 +68,7 @@ var endpointRequests = map[reflect.Type]endpointRequest{
 	reflect.TypeFor[dialect.Freeze]():          {http.MethodPut, "/v1/freezes", `{"business":"2","hosts":["0:10.0.0.1"],"ttl":"2h"}`, forbidden, false},
 	reflect.TypeFor[dialect.ListFreezes]():     {http.MethodGet, "/v1/freezes", "", forbidden, false},
 	reflect.TypeFor[dialect.ListEvents]():      {http.MethodGet, "/v1/events", "", forbidden, false},
+	reflect.TypeFor[dialect.ShowHealth]():      {http.MethodGet, "/v1/health", "", forbidden, false},
 	reflect.TypeFor[dialect.EditTemplates]():   {http.MethodPut, "/api/v3/proc/0/2/PROCESS", `{"start_cmd":"./start"}`, forbidden, false},
 	reflect.TypeFor[dialect.SaveTemplates]():   {http.MethodPut, "/v1/catalogue/2", `{"processes":[{"name":"saved"}]}`, forbidden, false},
 	reflect.TypeFor[dialect.DeleteTemplate]():  {http.MethodDelete, "/api/v3/proc/0/2/9999", "", forbidden, false},
@@ -177,7 +178,7 @@ func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
 	t.Helper()
 	cfg := guarded(t)
 	cfg.TaskFeed = noTaskEvents{}
-	cfg.Events, cfg.AuditLog, cfg.Outputs = noEvents{}, &fakeAuditLog{}, oneLine{}
+	cfg.Events, cfg.AuditLog, cfg.Outputs, cfg.Broker = noEvents{}, &fakeAuditLog{}, oneLine{}, fakeBroker{}
 	addElsewhere(t, cfg.AppsFile)
 	dialects := dialect.All()
 	for i := range dialects {

@@ -35,6 +35,8 @@ type api struct {
 	store     Store
 	metrics   *dispatcherMetrics
 	watches   *watches
+	workers   workers
+	health    health
 	// bodies limits the bodies that are processed at the same time. unauthenticated
 	// limits the bytes held for callers whose credentials are in their bodies.
 	bodies          bodies

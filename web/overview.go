@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -11,9 +12,10 @@ import (
 
 // overview is the content of the first page.
 type overview struct {
-	Survey   *survey // nil while the first one is read, and with Limited
-	Limited  bool    // the viewer may not read the hosts of all businesses
-	NotReady string  // why the dispatcher cannot accept operations; "" if it can
+	Survey   *survey        // nil while the first one is read, and with Limited
+	Limited  bool           // the viewer may not read the hosts of all businesses
+	NotReady string         // why the dispatcher cannot accept operations; "" if it can
+	Health   *client.Health // nil if the viewer may not read all businesses
 	Running  []client.Task
 	Held     []client.Task
 	Waiting  int // tasks that no worker has begun to deliver for longer than waitsLong
@@ -35,6 +37,12 @@ func showOverview(ctx context.Context, v *visit) (any, error) {
 	var view overview
 	if err := v.api.Ready(ctx); err != nil {
 		view.NotReady = err.Error()
+	}
+	switch health, err := v.api.Health(ctx); {
+	case err == nil:
+		view.Health = &health
+	case signedOut(err):
+		return nil, err
 	}
 	open, err := v.api.TaskPage(ctx, client.TaskQuery{
 		States: []procfleet.TaskState{procfleet.TaskAccepted, procfleet.TaskRunning}, Query: client.Query{PageSize: rows},
@@ -63,6 +71,28 @@ func showOverview(ctx context.Context, v *visit) (any, error) {
 	}
 	view.Concerns = view.concerns()
 	return view, nil
+}
+
+// Fine reports that all parts that the viewer may see work.
+func (o *overview) Fine() bool {
+	h := o.Health
+	return o.NotReady == "" && (h == nil || h.NATS.Problem+h.Store.Problem+h.Workers.Problem+h.Sweep.Problem == "")
+}
+
+// roundTripText formats a short duration so coarsely that a page does not change with each reading.
+func roundTripText(seconds float64) string {
+	if seconds < 0.001 {
+		return "< 1 ms"
+	}
+	return strconv.Itoa(int(1000*seconds)) + " ms"
+}
+
+// lagText formats the delay of the sweep. A few seconds are normal.
+func lagText(seconds float64) string {
+	if seconds < 5 {
+		return "< 5 s"
+	}
+	return strconv.Itoa(int(seconds)) + " s"
 }
 
 // concerns returns what needs the attention of an operator.

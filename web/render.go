@@ -60,6 +60,8 @@ func functions(l *language) template.FuncMap {
 		"dict":    dict,
 		"bar":     bar,
 		"spark":   spark,
+		"trip":    roundTripText,
+		"lag":     lagText,
 		"deref":   func(n *int) int { return *n },
 		"states": func() []string {
 			return []string{"up", "down", "running", "starting", "backoff", gaveUpPhase, "stopped"}

@@ -47,10 +47,12 @@ type Store interface {
 type Config struct {
 	// ID identifies this worker as a lease holder and must be unique; default a random
 	// UUID.
-	ID    string
-	Conn  *nats.Conn
-	Bus   *bus.Bus
-	Store Store
+	ID string
+	// Version is the build version that dispatchers show; default "dev".
+	Version string
+	Conn    *nats.Conn
+	Bus     *bus.Bus
+	Store   Store
 	// Keys returns the fleet's current keys, which sign commands and verify messages of
 	// agents; by default there are none, and nothing is signed or verified.
 	Keys func() *fleetkey.Ring
@@ -120,6 +122,7 @@ type Timing struct {
 // WithDefaults returns c with a default in every zero field that has one.
 func (c Config) WithDefaults() Config {
 	c.ID = cmp.Or(c.ID, uuid.NewString())
+	c.Version = cmp.Or(c.Version, "dev")
 	if c.Keys == nil {
 		c.Keys = func() *fleetkey.Ring { return nil }
 	}

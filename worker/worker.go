@@ -168,6 +168,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		services.Go(func() { service(over) })
 	}
 	services.Go(func() { w.release.Run(over) })
+	services.Go(func() { w.announce(ctx) })
 	services.Go(func() {
 		select {
 		case <-ctx.Done():

@@ -69,7 +69,8 @@ func (r *roleParts) newWorker(limits worker.Limits, callbacks *receiverFlags, re
 		return nil, err
 	}
 	return worker.New(worker.Config{
-		Conn: r.conn, Bus: r.bus, Store: store, Keys: r.keys, Audit: r.audits, CallbackTLS: files, Receivers: receivers, Log: r.process.Log,
+		Version: version,
+		Conn:    r.conn, Bus: r.bus, Store: store, Keys: r.keys, Audit: r.audits, CallbackTLS: files, Receivers: receivers, Log: r.process.Log,
 		Meter: meter, Reached: crashpoint.FromEnv(),
 		Tracer: tracer, AgentTracer: r.traces.AgentTracer(),
 		Limits: limits, Timing: worker.Timing{Drain: r.drain},
@@ -89,6 +90,7 @@ func (r *roleParts) newDispatcher(cfg dispatcher.Config, f *httpFlags) (_ *dispa
 	cfg.Log, cfg.Meter, cfg.Metrics = r.process.Log, r.process.Metrics.Meter("dispatcher"), r.process.Metrics.Handler()
 	cfg.Tracer = r.traces.Tracer("dispatcher")
 	cfg.Hints, cfg.Agents, cfg.Events, cfg.TaskFeed, cfg.AuditLog, cfg.Outputs, cfg.Audit = r.bus, r.bus, r.bus, r.bus, r.bus, r.bus, r.audits
+	cfg.Broker = r.bus
 	cfg.Ready, cfg.Reached = r.process.Ready, crashpoint.FromEnv()
 	store, err := stores.Instrument(r.store, "dispatcher", cfg.Meter, cfg.Tracer)
 	if err != nil {

@@ -45,6 +45,7 @@ const (
 //	frozen.json    the outcome of freezing or lifting
 //	freezes.json   the current freezes
 //	events.json    events of agents
+//	health.json    the state of the parts
 //	edited.json    the outcomes of edits of processes in the catalog
 //	existed.json   whether the deleted process existed
 //	template.json  the process of the catalog, null for none
@@ -378,6 +379,8 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		f.read(t, "events.json", &found)
 		page, err := use.Decode(r)
 		return page, use.Encode(&page, found, testRequestID), err
+	case ShowHealth:
+		return answer(t, f, r, use.Decode, use.Encode, file[HealthQuery, *Health]("health.json"))
 	case SetPolicies:
 		return answer(t, f, r, use.Decode, use.Encode, file[PolicyChange, catalog.RolloutPolicies]("policies.json"))
 	case SetSchedule:

@@ -55,6 +55,7 @@ func native() Dialect {
 			{Name: "native.delete_catalogue", Paths: []string{"/v1/catalogue/{biz}/{id}"}, Methods: remove, Endpoint: DeleteTemplate{strictly[noBody](decodeCatalogID, "account"), nativeTemplateDeleted}},
 			{Name: "native.drift", Paths: []string{"/v1/processes/{biz}/{id}/status"}, Methods: get, Endpoint: ShowDrift{strictly[noBody](decodeDriftQuery, "module", "limit", "account"), nativeDrift}},
 			{Name: "native.host_events", Paths: []string{"/v1/events"}, Methods: get, Endpoint: ListEvents{strictly[noBody](decodeEventPage, "host", "namespace", "kind", "since", "after", "limit"), nativeEvents}},
+			{Name: "native.health", Paths: []string{"/v1/health"}, Methods: get, Endpoint: ShowHealth{strictly[noBody](decodeHealthQuery), nativeHealth}},
 			{Name: "native.audit", Paths: []string{"/v1/audit"}, Methods: get, Endpoint: ListAudit{strictly[noBody](decodeAuditQuery, "limit", "after", "since", "event", "application", "business", "task"), nativeAudit}},
 			{Name: "native.set_rollouts", Paths: []string{"/v1/rollouts/{biz}"}, Methods: put, Endpoint: SetPolicies{strictly[v1.RolloutPolicies](decodePolicyChange), nativePolicies[PolicyChange]}},
 			{Name: "native.rollouts", Paths: []string{"/v1/rollouts/{biz}"}, Methods: get, Endpoint: ShowPolicies{strictly[noBody](decodePolicyQuery), nativePolicies[PolicyQuery]}},

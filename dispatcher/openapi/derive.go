@@ -20,7 +20,7 @@ var goTypes = typesByName(
 	v1.Targets{}, v1.RegisterRequest{}, v1.ProcessRequest{}, v1.Identity{}, v1.Outcomes{},
 	v1.Process{}, v1.ProcessPage{}, v1.ProcessList{}, v1.Reported{}, v1.GroupsRequest{}, v1.GroupsQuery{}, v1.Group{}, v1.HostGroupsList{},
 	v1.HostPage{}, v1.FleetProcessPage{}, v1.AuditPage{}, v1.OutputPage{}, v1.Agent{}, v1.AgentList{}, v1.BindRequest{}, v1.BindingList{},
-	v1.TaskControl{}, v1.LabelsRequest{}, v1.TaskCancel{}, v1.TaskRetry{}, v1.TaskUndo{}, v1.Cancel{}, v1.FreezeRequest{}, v1.Frozen{}, v1.LiftRequest{}, v1.Lifted{}, v1.FreezePage{}, v1.EventPage{},
+	v1.TaskControl{}, v1.LabelsRequest{}, v1.TaskCancel{}, v1.TaskRetry{}, v1.TaskUndo{}, v1.Cancel{}, v1.FreezeRequest{}, v1.Frozen{}, v1.LiftRequest{}, v1.Lifted{}, v1.FreezePage{}, v1.EventPage{}, v1.Health{},
 	v1.CatalogRequest{}, v1.CatalogPage{}, v1.CatalogSaved{}, v1.CatalogDeleted{}, v1.Drift{},
 	v1.RolloutPolicies{}, v1.ScheduleRequest{}, v1.Schedules{}, v1.Schedule{}, v1.ScheduleRemoved{},
 	v1.WebhookRequest{}, v1.Webhooks{}, v1.Webhook{}, v1.WebhookRemoved{}, v1.DeadDeliveries{}, v1.RedeliverRequest{}, v1.Redelivered{}, v1.TopologyRequest{}, v1.TopologyEdit{}, v1.Topology{}, v1.TopologyVersion{},

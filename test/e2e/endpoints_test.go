@@ -626,6 +626,19 @@ func nativeFreezeRows() map[string]row {
 				s.t.Errorf("%s: %+v", r, page)
 			}
 		},
+		"native.health": func(s *scene, r route) {
+			var health struct {
+				NATS, Store, Sweep struct{ Problem string }
+				Workers            struct {
+					Problem string
+					Running []struct{ Host string }
+				}
+			}
+			s.nativeOf(r, nil, http.StatusOK, &health)
+			if p := health.NATS.Problem + health.Store.Problem + health.Sweep.Problem + health.Workers.Problem; p != "" || len(health.Workers.Running) != 1 {
+				s.t.Errorf("%s: %+v", r, health)
+			}
+		},
 		"native.host_events": func(s *scene, r route) {
 			var page struct {
 				Events []struct{ Host, Kind string }
