@@ -122,6 +122,7 @@ type FleetQuery struct {
 	Name      string // pattern, for example "web*"
 	Restarted bool   // only processes that the agent has restarted
 	Drift     bool   // requests [FleetProcess].Drift
+	Drifted   bool   // only registered processes that differ from their registration, with Drift
 }
 
 // FleetProcess is a process in the last report of a host.
@@ -152,6 +153,9 @@ func (c *Client) FleetPage(ctx context.Context, q FleetQuery) (Page[FleetProcess
 	}
 	if q.Drift {
 		values.Set("drift", "true")
+	}
+	if q.Drifted {
+		values.Set("drifted", "true")
 	}
 	var answer v1.FleetProcessPage
 	err := c.do(ctx, get(q.pathOf("/v1/hosts/processes", "after", values)), &answer)

@@ -129,7 +129,8 @@ func (e *exchange) listFleet(ctx context.Context, q *dialect.FleetPage, _ string
 	return found, nil
 }
 
-// addProcesses adds the selected processes of hosts, until the page is full.
+// addProcesses adds the selected processes of hosts, until the page is full. All processes of
+// a host are on one page.
 func (e *exchange) addProcesses(ctx context.Context, q *dialect.FleetPage, presences []taskstore.Presence, found *dialect.FleetProcesses) (full bool, err error) {
 	hosts := make([]procfleet.Host, len(presences))
 	for i := range presences {
@@ -139,24 +140,35 @@ func (e *exchange) addProcesses(ctx context.Context, q *dialect.FleetPage, prese
 	if err != nil {
 		return false, fmt.Errorf("read the reports of %d hosts: %w", len(hosts), err)
 	}
-	before := len(found.Processes)
+	var selected []dialect.FleetProcess
 	for i := range reports {
-		if full = len(found.Processes) >= q.Limit; full {
-			found.Next = hosts[i-1]
-			break
-		}
 		p, report := &presences[i], &reports[i]
 		for _, process := range report.Processes {
 			if q.ProcessFilter.Matches(&process) {
-				found.Processes = append(found.Processes, dialect.FleetProcess{
+				selected = append(selected, dialect.FleetProcess{
 					Host: p.Host, AgentID: p.AgentID, Labels: p.AllLabels(), ReportedAt: report.At, ReportedProcess: process,
 				})
 			}
 		}
 	}
-	if q.Drift {
-		err = e.addDrift(ctx, found.Processes[before:])
+	if q.Drifted {
+		if err := e.addDrift(ctx, selected); err != nil {
+			return false, err
+		}
+		selected = slices.DeleteFunc(selected, func(p dialect.FleetProcess) bool { return !drifted(p.Drift) })
 	}
+	if room := q.Limit - len(found.Processes); len(selected) > room {
+		for room < len(selected) && selected[room].Host == selected[room-1].Host {
+			room++
+		}
+		if full = room < len(selected); full {
+			selected, found.Next = selected[:room], selected[room-1].Host
+		}
+	}
+	if q.Drift && !q.Drifted {
+		err = e.addDrift(ctx, selected)
+	}
+	found.Processes = append(found.Processes, selected...)
 	return full, err
 }
 
@@ -188,6 +200,9 @@ func driftFrom(r *catalog.Registration, p *catalog.ReportedProcess) []v1.DriftSt
 	}
 	return append([]v1.DriftState{}, all...)
 }
+
+// drifted reports whether a process differs from its registration. A process without one does not.
+func drifted(drift []v1.DriftState) bool { return len(drift) > 0 && drift[0] != v1.DriftUnregistered }
 
 // hostsAmong returns the named hosts, in the order of the list: with a business only those of
 // its topology, or of its modules. No named hosts are all of the business.

@@ -159,6 +159,16 @@ func TestDriftIsTheDifferenceFromTheRegistration(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("drift %v, want %v", got, want)
 	}
+	for _, limit := range []string{"1", "2", "100"} {
+		found, _ = pages[v1.FleetProcess](t, d, "/v1/hosts/processes", "processes", url.Values{"drifted": {"true"}, "limit": {limit}})
+		var drifted []string
+		for _, p := range found {
+			drifted = append(drifted, fmt.Sprint(p.Host, p.Name, p.Drift))
+		}
+		if want := []string{"0:10.0.0.0db[down]", "1:10.0.0.1db[spec_differs]"}; !slices.Equal(drifted, want) {
+			t.Errorf("drifted processes in pages of %s: %q, want %q", limit, drifted, want)
+		}
+	}
 	if found, _ = pages[v1.FleetProcess](t, d, "/v1/hosts/processes", "processes", url.Values{}); found[0].Drift != nil {
 		t.Errorf("drift without a request: %v", found[0].Drift)
 	}

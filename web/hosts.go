@@ -151,7 +151,7 @@ func liftHost(ctx context.Context, v *visit) (string, error) {
 // processesView is the content of the list of the processes of all hosts.
 type processesView struct {
 	Namespace, Name, State, Labels, Business string
-	Restarted                                bool
+	Restarted, Drifted                       bool
 	Processes                                []client.FleetProcess
 	Next                                     string
 }
@@ -159,11 +159,11 @@ type processesView struct {
 func listProcesses(ctx context.Context, v *visit) (any, error) {
 	view := processesView{
 		Namespace: v.query("namespace"), Name: v.query("name"), State: v.query("state"), Labels: v.query("labels"),
-		Business: v.business(), Restarted: v.query("restarted") != "",
+		Business: v.business(), Restarted: v.query("restarted") != "", Drifted: v.query("drifted") != "",
 	}
 	page, err := v.api.FleetPage(ctx, client.FleetQuery{
 		HostQuery: client.HostQuery{Query: client.Query{PageSize: rows, Cursor: v.query("after"), Business: view.Business}, Labels: words(view.Labels)},
-		Namespace: view.Namespace, Name: view.Name, State: view.State, Restarted: view.Restarted, Drift: true,
+		Namespace: view.Namespace, Name: view.Name, State: view.State, Restarted: view.Restarted, Drift: true, Drifted: view.Drifted,
 	})
 	view.Processes, view.Next = page.Items, v.nextPage(page.Next)
 	view.Processes = view.Processes[:min(len(view.Processes), 2*rows)] // a page ends with all processes of its last host

@@ -105,7 +105,7 @@ func (o *overview) concerns() []concern {
 		all = append(all,
 			concern{"concern.gaveup", s.GaveUp, Prefix + "processes?state=" + gaveUpPhase},
 			concern{"concern.claimed", s.Total.Claimed, Prefix + "hosts?conflict=1"},
-			concern{"concern.drifted", s.Drifted, Prefix + "processes"},
+			concern{"concern.drifted", s.Drifted, Prefix + "processes?drifted=1"},
 		)
 	}
 	return slices.DeleteFunc(all, func(c concern) bool { return c.Count == 0 })

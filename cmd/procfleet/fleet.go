@@ -261,6 +261,7 @@ type psFlags struct {
 	namespace string
 	state     string
 	restarted bool
+	drifted   bool
 	biz       int64
 	modules   []string
 }
@@ -293,6 +294,7 @@ spec differs, or unregistered.`,
 	f.repeat.register(flags)
 	flags.StringVar(&f.namespace, "namespace", "", "namespace of the processes")
 	flags.StringVar(&f.state, "state", "", "up, down, or a state such as backoff or fatal")
+	flags.BoolVar(&f.drifted, "drifted", false, "only processes that differ from their registrations")
 	flags.BoolVar(&f.restarted, "restarted", false, "only processes that agents have restarted")
 	flags.Int64Var(&f.biz, "biz", 0, "only hosts in the topology of this business")
 	flags.StringArrayVar(&f.modules, "module", nil, "only hosts of this module of --biz; repeatable")
@@ -326,7 +328,7 @@ func (f *psFlags) query(args []string) (q client.FleetQuery, err error) {
 		}
 	}
 	q.Drift = true
-	q.Hosts, q.Modules, q.State, q.Namespace, q.Restarted = hosts, f.modules, f.state, f.namespace, f.restarted
+	q.Hosts, q.Modules, q.State, q.Namespace, q.Restarted, q.Drifted = hosts, f.modules, f.state, f.namespace, f.restarted, f.drifted
 	return q, nil
 }
 

@@ -68,6 +68,7 @@ type FleetPage struct {
 	Modules  []string // only hosts of these modules of the business; none = all
 	Hosts    []procfleet.Host
 	Drift    bool // sets Drift of each process
+	Drifted  bool // only processes that differ from their registration; sets Drift as well
 	HostFilter
 	ProcessFilter
 }

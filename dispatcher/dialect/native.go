@@ -35,7 +35,7 @@ func native() Dialect {
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Endpoint: Watch{strictly[noBody](decodeNativeWatch, "last_event_id"), nativeEvent}},
 			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Endpoint: ListResults{strictly[noBody](decodeResultPage, "limit", "state", "cursor"), nativeResults}},
 			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Endpoint: ListHosts{strictly[noBody](decodeHostPage, append([]string{"limit", "after", "processes", "business", "module", "missing"}, hostFilters...)...), nativeHosts}},
-			{Name: "native.fleet", Paths: []string{"/v1/hosts/processes"}, Methods: get, Endpoint: ListFleet{strictly[noBody](decodeFleetPage, append([]string{"limit", "after", "host", "business", "module", "drift"}, slices.Concat(hostFilters, processFilters)...)...), nativeFleet}},
+			{Name: "native.fleet", Paths: []string{"/v1/hosts/processes"}, Methods: get, Endpoint: ListFleet{strictly[noBody](decodeFleetPage, append([]string{"limit", "after", "host", "business", "module", "drift", "drifted"}, slices.Concat(hostFilters, processFilters)...)...), nativeFleet}},
 			{Name: "native.register", Paths: []string{"/v1/registrations"}, Methods: put, Endpoint: Register{strictly[v1.RegisterRequest](decodeNativeRegister(RegisterAny)), nativeOutcomes[Registering]}},
 			{Name: "native.register_new", Paths: []string{"/v1/registrations"}, Methods: post, Endpoint: Register{strictly[v1.RegisterRequest](decodeNativeRegister(RegisterNew)), nativeOutcomes[Registering]}},
 			{Name: "native.unregister", Paths: []string{"/v1/registrations/remove"}, Methods: post, Endpoint: Register{strictly[v1.ProcessRequest](decodeNativeUnregister), nativeOutcomes[Registering]}},

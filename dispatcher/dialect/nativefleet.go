@@ -127,6 +127,9 @@ func decodeFleetPage(r *Request) (FleetPage, error) {
 	if with := from.truth("drift"); with != nil {
 		q.Drift = *with
 	}
+	if only := from.truth("drifted"); only != nil {
+		q.Drifted = *only
+	}
 	if len(q.Modules) > 0 && q.Business == "" {
 		from.fail("module", "requires business")
 	}

@@ -18,7 +18,7 @@ import (
 var flagGroups = []struct{ title, flags string }{
 	{"Target", "account area biz creds host hosts-file module name namespace process process-id registered selector set user"},
 	{"Input", "file rights"},
-	{"Filter", "app application conflict event kind missing restarted since state task"},
+	{"Filter", "app application conflict drifted event kind missing restarted since state task"},
 	{"Connection", "callback-allow context http http-connections listen login-url nats nats-creds nats-listen redis redis-password-file server token webhook-allow"},
 	{"Identity and access", "actions agent-id allow-local-users allow-unauthenticated apps cloud fleet-key identity ip label nats-auth rotate-secret secret secret-file " +
 		"signing signing-key skip-user-auth trusted-esb valid"},
