@@ -15,6 +15,7 @@ import (
 type hostsView struct {
 	Labels, Business, Modules string
 	Conflict, Missing         bool
+	NeedsBusiness             bool // the filters are known only for a business
 	Hosts                     []client.Agent
 	Next                      string
 }
@@ -23,6 +24,9 @@ func listHosts(ctx context.Context, v *visit) (any, error) {
 	view := hostsView{
 		Labels: v.query("labels"), Business: v.business(), Modules: v.query("modules"),
 		Conflict: v.query("conflict") != "", Missing: v.query("missing") != "",
+	}
+	if view.NeedsBusiness = view.Business == "" && (view.Missing || view.Modules != ""); view.NeedsBusiness {
+		return view, nil
 	}
 	page, err := v.api.HostPage(ctx, client.HostQuery{
 		Query:  client.Query{PageSize: rows, Cursor: v.query("after"), Business: view.Business},

@@ -39,15 +39,21 @@ type operateForm struct {
 
 // operateView is the content of the page to submit an operation.
 type operateView struct {
-	Form         operateForm
-	Actions      []procfleet.Action
-	Policies     []string     // names of the stored rollout policies of the business or namespace
-	Plan         *client.Plan // nil before the form was sent
+	Form     operateForm
+	Actions  []procfleet.Action
+	Policies []string // names of the stored rollout policies of the business or namespace
+	Planned  *planned // nil before the form was sent
+	Problem  *problem
+	Key      string // idempotency key: a form that is sent twice creates one task
+}
+
+// planned is a plan with what a viewer sees of it.
+type planned struct {
+	Plan         client.Plan
 	Shown        []plannedRow
-	Hidden       int // rows of the plan that are not shown
-	Problem      *problem
-	Confirm      bool   // the viewer must type the number of hosts
-	Key          string // idempotency key: a form that is sent twice creates one task
+	Hidden       int  // rows that are not shown
+	Newer        bool // later tasks have operated processes of the plan
+	Confirm      bool // the viewer must type the number of hosts
 	ConfirmAbove int
 }
 
@@ -126,7 +132,7 @@ func (f *operateForm) limits(s *client.Submission) error {
 
 // showOperate shows the form, and the plan of a form that was sent.
 func showOperate(ctx context.Context, v *visit) (any, error) {
-	view := operateView{Form: v.operateForm(), Actions: allActions, ConfirmAbove: confirmAbove, Key: uuid.NewString()}
+	view := operateView{Form: v.operateForm(), Actions: allActions, Key: uuid.NewString()}
 	var err error
 	if view.Policies, err = v.policies(ctx, &view.Form); err != nil {
 		return nil, err
@@ -143,17 +149,34 @@ func showOperate(ctx context.Context, v *visit) (any, error) {
 		view.Problem = &p
 		return view, nil
 	}
-	view.Plan, view.Confirm = &plan, plan.Hosts > confirmAbove
+	view.Planned = newPlanned(&plan)
+	return view, nil
+}
+
+func newPlanned(plan *client.Plan) *planned {
+	p := &planned{Plan: *plan, Confirm: plan.Hosts > confirmAbove, ConfirmAbove: confirmAbove}
 	for _, o := range plan.Operations {
 		for _, h := range o.Hosts {
-			if len(view.Shown) == rows {
-				view.Hidden++
+			p.Newer = p.Newer || h.NewerTask != ""
+			if len(p.Shown) == rows {
+				p.Hidden++
 				continue
 			}
-			view.Shown = append(view.Shown, plannedRow{o.Name, o.Action, h})
+			p.Shown = append(p.Shown, plannedRow{o.Name, o.Action, h})
 		}
 	}
-	return view, nil
+	return p
+}
+
+// confirmed checks that the viewer has confirmed the number of hosts that the plan has now.
+func (v *visit) confirmed(plan *client.Plan) error {
+	if was, err := v.number("planned"); err != nil || was != plan.Hosts {
+		return &client.Error{Status: http.StatusConflict, Field: "hosts", Message: "the plan has " + strconv.Itoa(plan.Hosts) + " hosts now: look at it again"}
+	}
+	if plan.Hosts > confirmAbove && v.query("confirm") != strconv.Itoa(plan.Hosts) {
+		return invalid("confirm", "type "+strconv.Itoa(plan.Hosts)+", the number of hosts, to submit the operation")
+	}
+	return nil
 }
 
 // policies returns the names of the stored rollout policies that apply to the form; none if the viewer may
@@ -193,11 +216,8 @@ func operate(ctx context.Context, v *visit) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if was, err := v.number("planned"); err != nil || was != planned.Hosts {
-		return "", &client.Error{Status: http.StatusConflict, Field: "hosts", Message: "the plan has " + strconv.Itoa(planned.Hosts) + " hosts now: look at it again"}
-	}
-	if planned.Hosts > confirmAbove && v.query("confirm") != strconv.Itoa(planned.Hosts) {
-		return "", invalid("confirm", "type "+strconv.Itoa(planned.Hosts)+", the number of hosts, to submit the operation")
+	if err := v.confirmed(&planned); err != nil {
+		return "", err
 	}
 	s, err := f.submission()
 	if err != nil {

@@ -16,6 +16,7 @@ type overview struct {
 	Limited  bool           // the viewer may not read the hosts of all businesses
 	NotReady string         // why the dispatcher cannot accept operations; "" if it can
 	Health   *client.Health // nil if the viewer may not read all businesses
+	Unread   bool           // the store is unavailable: nothing else was read
 	Running  []client.Task
 	Held     []client.Task
 	Waiting  int // tasks that no worker has begun to deliver for longer than waitsLong
@@ -44,6 +45,9 @@ func showOverview(ctx context.Context, v *visit) (any, error) {
 	case signedOut(err):
 		return nil, err
 	}
+	if view.Unread = view.Health != nil && view.Health.Store.Problem != ""; view.Unread {
+		return &view, nil
+	}
 	open, err := v.api.TaskPage(ctx, client.TaskQuery{
 		States: []procfleet.TaskState{procfleet.TaskAccepted, procfleet.TaskRunning}, Query: client.Query{PageSize: rows},
 	})
@@ -70,7 +74,7 @@ func showOverview(ctx context.Context, v *visit) (any, error) {
 		return nil, err
 	}
 	view.Concerns = view.concerns()
-	return view, nil
+	return &view, nil
 }
 
 // Fine reports that all parts that the viewer may see work.

@@ -34,6 +34,7 @@ func pages() []page {
 		{path: "{$}", name: "overview", nav: "overview", load: showOverview},
 		{path: "tasks", name: "tasks", nav: "tasks", load: listTasks},
 		{path: "tasks/{task}", name: "task", nav: "tasks", load: showTask},
+		{path: "tasks/{task}/retry", name: "retry", nav: "tasks", load: showRetry, still: true},
 		{path: "operate", name: "operate", nav: "operate", load: showOperate, form: "operate/plan", still: true},
 		{path: "hosts", name: "hosts", nav: "hosts", load: listHosts},
 		{path: "hosts/{host}", name: "host", nav: "hosts", load: showHost},

@@ -275,7 +275,31 @@ func cancelTask(ctx context.Context, v *visit) (string, error) {
 	})
 }
 
+// retryView is the content of the page that shows the plan of a retry.
+type retryView struct {
+	Task    client.Task
+	Planned *planned
+}
+
+func showRetry(ctx context.Context, v *visit) (any, error) {
+	id := procfleet.TaskID(v.r.PathValue("task"))
+	task, err := v.api.Task(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := v.api.PlanRetry(ctx, id, client.TaskRetry{})
+	return retryView{task, newPlanned(&plan)}, err
+}
+
+// retryTask submits the retry whose plan the viewer has confirmed.
 func retryTask(ctx context.Context, v *visit) (string, error) {
+	plan, err := v.api.PlanRetry(ctx, procfleet.TaskID(v.r.PathValue("task")), client.TaskRetry{})
+	if err != nil {
+		return "", err
+	}
+	if err := v.confirmed(&plan); err != nil {
+		return "", err
+	}
 	return onTask(v, func(id procfleet.TaskID, control client.TaskControl) (client.Task, error) {
 		return v.api.RetryTask(ctx, id, client.TaskRetry{TaskControl: control})
 	})

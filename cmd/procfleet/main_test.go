@@ -117,6 +117,7 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"off loopback":           {"up", "--http", "0.0.0.0:8080"},
 		"no host part":           {"up", "--http", ":8080"},
 		"two kinds of NATS":      {"up", "--nats", "nats://x", "--nats-listen", "127.0.0.1:4222"},
+		"demo with a bad pause":  {"up", "--demo=-1s"},
 		"demo without an agent":  {"up", "--demo", "--agent=false"},
 		"a bad log level":        {"up", "--log-level", "loud"},
 		"dispatcher exposed":     {"dispatcher", "--http", "10.1.2.3:80"},

@@ -82,7 +82,7 @@ func (f *upFlags) assemble(ctx context.Context, parts *roleParts, listener *daem
 	if err := f.addAgent(group, parts.backends, p); err != nil {
 		return nil, err
 	}
-	if f.demo {
+	if f.demo != 0 {
 		if err := f.addDemoHosts(group, parts.backends, p); err != nil {
 			return nil, err
 		}

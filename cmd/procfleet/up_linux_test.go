@@ -341,11 +341,11 @@ func TestDemoKilledInTheMiddleIsRepeatedAndRemoved(t *testing.T) {
 			killFrom(file)
 		}
 	})
-	s := up(t, data, "--demo")
+	s := up(t, data, "--demo=1s")
 	s.WaitOutput(t, startTimeout, "finished: 66 succeeded")
 	s.Kill()
 
-	s = up(t, data, "--demo")
+	s = up(t, data, "--demo=1s")
 	s.WaitOutput(t, startTimeout, "The demo is over")
 	var pids []int
 	for _, file := range services() {

@@ -42,7 +42,8 @@ type upFlags struct {
 	natsListenTLS    tlsflags.Server
 	callbacks        receiverFlags
 	natsAuth         string
-	agent, demo      bool
+	agent            bool
+	demo             time.Duration // pause after each step; 0 = no demo
 	labels           agentcmd.Labels
 }
 
@@ -60,7 +61,8 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.natsAuth, "nats-auth", "", "directory of the NATS authority (default: nats-auth in --data)")
 	flags.BoolVar(&f.agent, "agent", true, "agent for this host")
 	f.labels.Register(flags)
-	flags.BoolVar(&f.demo, "demo", false, "demonstration: sample services, a rollout, an undo and a crash")
+	flags.DurationVar(&f.demo, "demo", 0, "demonstration: rollout, undo and crash, with this pause after each step")
+	flags.Lookup("demo").NoOptDefVal = demo.Look.String()
 	f.loadFlags.register(flags)
 	f.callbacks.register(flags, "callback", "workers")
 }
@@ -83,7 +85,7 @@ func (f *upFlags) check(s *settings.Settings) {
 	f.checkParts(s)
 	f.natsListenTLS.Check(s)
 	// At the default level, the log would obscure the output of the demo.
-	if f.demo && !s.Given("log-level") {
+	if f.demo != 0 && !s.Given("log-level") {
 		f.Level = "warn"
 	}
 }
@@ -111,7 +113,10 @@ func (f *upFlags) checkParts(s *settings.Settings) {
 	case f.nats == "" && f.streamReplicas > 1:
 		s.Wrong("stream-replicas", "%d replicas require a cluster, and the embedded NATS is one server: give --nats as well", f.streamReplicas)
 	}
-	if f.demo && f.apps != "" {
+	if f.demo < 0 {
+		s.Wrong("demo", "a pause of %s is impossible: omit the value", f.demo)
+	}
+	if f.demo != 0 && f.apps != "" {
 		s.Wrong("demo", "submits without an application: omit --apps or --demo")
 	}
 	if f.redis == "" && f.redisPassword != "" {
@@ -121,9 +126,9 @@ func (f *upFlags) checkParts(s *settings.Settings) {
 		s.Wrong("redis-wait-replicas", "the embedded store has no replicas: give --redis as well, or omit this flag")
 	}
 	switch {
-	case f.demo && !supported:
+	case f.demo != 0 && !supported:
 		s.Wrong("demo", "requires the local agent, and supervision requires Linux (this is %s)", runtime.GOOS)
-	case f.demo && !f.agent:
+	case f.demo != 0 && !f.agent:
 		s.Wrong("demo", "requires the local agent: omit --agent=false")
 	}
 }
@@ -256,7 +261,7 @@ func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready fu
 		fmt.Fprintf(out, "console: %s%s\n", url, web.Prefix)
 	}
 	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, options, base)
-	if f.demo {
+	if f.demo != 0 {
 		f.showDemo(ctx, out, url, log)
 	}
 	<-ctx.Done()
@@ -308,7 +313,7 @@ func (f *upFlags) newDemo(out io.Writer, url string) (*demo.Demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := demo.Config{Client: c, Server: url, Host: thisHost(), Dir: filepath.Join(f.data, "demo"), Out: out}
+	cfg := demo.Config{Client: c, Server: url, Host: thisHost(), Dir: filepath.Join(f.data, "demo"), Look: f.demo, Out: out}
 	for i := range demoHosts {
 		cfg.Simulated = append(cfg.Simulated, procfleet.Host{Cloud: demoArea, Addr: simulate.Address(i)})
 	}

@@ -248,7 +248,10 @@ func TestARolloutIsApprovedRetriedAndUndoneInTheConsole(t *testing.T) {
 	b.waitText("#failures", "0:10.0.0.9")
 
 	b.waitText("#retry p", "repeats 1 ")
+	newer := c.submit(map[string]any{"action": "start", "process": simulatedSpec(), "hosts": simulatedHosts(10)})
 	b.click("#retry button")
+	b.waitText("#plan", newer)
+	b.click("#submit button")
 	b.waitFor(fmt.Sprintf("location.pathname.startsWith('/ui/tasks/') && !location.pathname.endsWith(%q)", id))
 	b.waitText("main", "Retry of")
 

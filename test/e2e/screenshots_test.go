@@ -23,7 +23,7 @@ func TestScreenshots(t *testing.T) {
 	if err := os.MkdirAll(*pictures, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	u := newUp(t, "--demo")
+	u := newUp(t, "--demo=1s")
 	u.start()
 	b := newBrowser(t, u.c.url)
 	shoot := func(name, path string, height int64, scheme string) {

@@ -107,7 +107,7 @@ func TestUpKilledInTheMiddleOfATask(t *testing.T) {
 // TestDemoShowsARealProcessSurvive runs the first command of the README, whose end removes what it made.
 func TestDemoShowsARealProcessSurvive(t *testing.T) {
 	t.Parallel()
-	u := newUp(t, "--demo")
+	u := newUp(t, "--demo=1s")
 	u.child = testenv.StartChild(t, nil, u.program, u.args...)
 	if first := u.child.WaitOutput(t, finishTimeout, u.c.url); !strings.Contains(first, "console: "+u.c.url+"/ui/") {
 		t.Errorf("the first address is %q, want that of the console", first)

@@ -25,11 +25,12 @@ const web = "web"
 
 var services = []string{web, "api", "search", "mail", "cart", "reports"}
 
+// Look is a pause after each step in which a viewer can find it in the console. The demo takes two minutes with it.
+const Look = 20 * time.Second
+
 const (
 	// statusEvery is the interval at which the demo reads the state of a task or process.
 	statusEvery = 500 * time.Millisecond
-	// look is the time after each step, in which a viewer looks at the console.
-	look = 4 * time.Second
 	// patience limits each wait.
 	patience = 60 * time.Second
 )
@@ -40,6 +41,7 @@ type Config struct {
 	Server    string           // URL of the server in the printed commands
 	Host      procfleet.Host   // host of this machine's agent
 	Simulated []procfleet.Host // hosts of simulated agents
+	Look      time.Duration    // pause after each step
 	Dir       string           // directory of the sample processes; created if missing
 	Out       io.Writer
 }
@@ -69,7 +71,7 @@ func (d *Demo) Run(ctx context.Context) error {
 		if err := step(ctx); err != nil {
 			return err
 		}
-		if err := pause(ctx); err != nil {
+		if err := d.pause(ctx); err != nil {
 			return err
 		}
 	}
@@ -78,11 +80,11 @@ func (d *Demo) Run(ctx context.Context) error {
 	return nil
 }
 
-func pause(ctx context.Context) error {
+func (d *Demo) pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(look):
+	case <-time.After(d.Look):
 		return nil
 	}
 }
@@ -159,7 +161,7 @@ func (d *Demo) brokenRelease(ctx context.Context) error {
 		d.say("  held after %d of %d hosts: %s", held.Rollout.Released, held.Rollout.Hosts, result.Message)
 		break
 	}
-	if err := pause(ctx); err != nil {
+	if err := d.pause(ctx); err != nil {
 		return err
 	}
 	d.step("undo it", "task undo "+string(id))
