@@ -23,18 +23,28 @@ import (
 
 // fleetHost returns host n of the fleet of startFleet.
 func fleetHost(n int) procfleet.Host {
-	return procfleet.Host{Cloud: procfleet.CloudArea(n % 2), Addr: netip.AddrFrom4([4]byte{10, 0, byte(n / 100), byte(n % 100)})}
+	return procfleet.Host{Cloud: procfleet.CloudArea(n % 2), Addr: netip.AddrFrom4([4]byte{10, byte(n / 10_000), byte(n / 100 % 100), byte(n % 100)})}
 }
 
-// startFleet returns a dispatcher whose store has n hosts with two processes each. Every tenth
-// host has the label zone=a, and its process db is down.
+// startFleet returns a dispatcher whose store has n hosts, see fillFleet.
 func startFleet(t *testing.T, n int) (*testServer, *stores.Bolt) {
 	t.Helper()
 	store := openStore(t)
-	d := startServer(t, testConfig(t), store, &fakeQueue{})
+	fillFleet(t, store, 0, n)
+	return startServer(t, testConfig(t), store, &fakeQueue{}), store
+}
+
+// fillFleet stores the hosts first to end with two processes each. Every tenth host has the label
+// zone=a, and its process db is down.
+func fillFleet(tb testing.TB, store interface {
+	Announce(ctx context.Context, as []taskstore.Announcement) error
+	Report(ctx context.Context, rs []catalog.Report) error
+}, first, end int,
+) {
+	tb.Helper()
 	var announcements []taskstore.Announcement
 	var reports []catalog.Report
-	for i := range n {
+	for i := first; i < end; i++ {
 		host := fleetHost(i)
 		a := taskstore.Announcement{Host: host, AgentID: fmt.Sprint("agent-", i), Instance: fmt.Sprint("i-", i), Version: "1.0.0", OS: "linux", Arch: "amd64"}
 		db := catalog.ReportedProcess{Key: "shop:db", Namespace: "shop", Name: "db", ProcName: "db", Status: procfleet.ProcessStatus{Running: true, PID: 2, Phase: "running"}}
@@ -50,13 +60,12 @@ func startFleet(t *testing.T, n int) (*testServer, *stores.Bolt) {
 			},
 		})
 	}
-	if err := store.Announce(t.Context(), announcements); err != nil {
-		t.Fatal(err)
+	if err := store.Announce(tb.Context(), announcements); err != nil {
+		tb.Fatal(err)
 	}
-	if err := store.Report(t.Context(), reports); err != nil {
-		t.Fatal(err)
+	if err := store.Report(tb.Context(), reports); err != nil {
+		tb.Fatal(err)
 	}
-	return d, store
 }
 
 // pages reads all pages of a list and returns its entries, and the number of pages.
