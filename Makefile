@@ -89,6 +89,9 @@ fault-matrix: ## make everything go wrong that the fault matrix names, as root, 
 churn: ## 200 programs that are started, stopped and killed at random for two minutes, by an agent that is killed too
 	go test -count 1 -v -run '^TestChurn$$' ./test/faults -churn.for 2m
 
+console-hour: test/setup ## a page of the console about 100,000 items, with the changes of an hour: 3,600
+	go test -count 1 -v -run '^TestTheConsoleShowsATaskOf100000Items$$' ./test/e2e -console.changes 3600
+
 bench: build ## every benchmark of the system against the floor of this machine, in a few minutes
 	bin/procfleet-bench accept --start --hosts 1,10000
 	bin/procfleet-bench poll --start --items 1,10000 --runs 5
@@ -139,4 +142,4 @@ ci: test verify lint cross build ## what CI runs, but compose-test and cluster-t
 clean: ## remove what build made
 	rm -rf bin
 
-.PHONY: help build run test test-packages test-system flaky test/setup test/short compose-test cluster-test cluster-test/short screenshots fault-matrix churn bench bench/go fuzz audit lint cross verify docker ci clean
+.PHONY: help build run test test-packages test-system flaky test/setup test/short compose-test cluster-test cluster-test/short screenshots fault-matrix churn console-hour bench bench/go fuzz audit lint cross verify docker ci clean
