@@ -10,11 +10,15 @@ import (
 )
 
 // surveys has the last survey of each viewer. A survey reads all hosts, so it is read only while a
-// viewer has the first page open, and for at most a tenth of the time.
+// viewer has the first page open. One is read at a time, and apart from the first ones of viewers for at
+// most a tenth of the time.
 type surveys struct {
 	console *Console
 	mu      sync.Mutex
 	cached  map[viewer]*cachedSurvey
+	reading bool
+	ended   time.Time     // of the last reading
+	took    time.Duration // the last reading
 }
 
 // viewer identifies who has a survey, by a digest of the credentials.
@@ -25,15 +29,15 @@ type cachedSurvey struct {
 	last      *survey
 	err       error         // of the last reading
 	ready     chan struct{} // closed after the first reading
-	reading   bool
-	ended     time.Time // of the last reading
-	requested time.Time // last time
+	ended     time.Time     // of the last reading
+	requested time.Time     // last time
 }
 
 const (
 	surveyTimeout = 2 * time.Minute
 	surveyRest    = 2 * time.Second // minimum time between surveys
 	surveyFirst   = time.Second     // how long a page waits for the first survey
+	viewerGone    = 5 * time.Second // time without a request after which a viewer has left the page
 	maxSurveys    = 32
 )
 
@@ -69,17 +73,26 @@ func (s *surveys) begin(ctx context.Context, v *visit) *cachedSurvey {
 		c = &cachedSurvey{ready: make(chan struct{})}
 		s.cached[of] = c
 	}
-	now := time.Now()
-	c.requested = now
-	rest := surveyRest
-	if c.last != nil {
-		rest = max(rest, 9*c.last.Took)
-	}
-	if !c.reading && now.Sub(c.ended) >= rest && s.console.life.Err() == nil {
-		c.reading = true
+	c.requested = time.Now()
+	if s.due(c) && s.console.life.Err() == nil {
+		s.reading = true
 		s.console.open.Go(func() { s.read(ctx, v, c) })
 	}
 	return c
+}
+
+// due reports whether the survey of a viewer may begin now: the first one of a viewer when no other is
+// read, later ones after a rest, that of the viewer who has waited longest.
+func (s *surveys) due(c *cachedSurvey) bool {
+	if s.reading || c.ended.IsZero() {
+		return !s.reading
+	}
+	for _, other := range s.cached {
+		if other.ended.Before(c.ended) && c.requested.Sub(other.requested) < viewerGone {
+			return false
+		}
+	}
+	return c.requested.Sub(s.ended) >= max(surveyRest, 9*s.took)
 }
 
 // evict removes the survey that was requested least recently, if there are too many.
@@ -98,6 +111,7 @@ func (s *surveys) evict() {
 
 // read reads a survey. It goes on if the viewer leaves the page, and ends with the console.
 func (s *surveys) read(ctx context.Context, v *visit, c *cachedSurvey) {
+	begin := time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.console.life, cancel)()
@@ -108,7 +122,8 @@ func (s *surveys) read(ctx context.Context, v *visit, c *cachedSurvey) {
 	if c.err = err; err == nil {
 		c.last = read
 	}
-	c.reading, c.ended = false, time.Now()
+	c.ended = time.Now()
+	s.reading, s.ended, s.took = false, c.ended, c.ended.Sub(begin)
 	if first {
 		close(c.ready)
 	}
