@@ -28,6 +28,7 @@ func (c *client) cancel(id, mode string, hosts ...string) {
 // a part, and then kills the dispatcher that answered, Redis, a worker that has sent the
 // requests to cancel, and an agent that has stored its decision. No command of the task runs.
 func TestACanceledTaskRunsNothingWhicheverRoleIsKilled(t *testing.T) {
+	t.Parallel()
 	const hosts, perHost = 3, 4
 	f := newFleet(t, hosts)
 	dying, first := f.dispatcher("", "--submissions=false")
@@ -72,6 +73,7 @@ func TestACanceledTaskRunsNothingWhicheverRoleIsKilled(t *testing.T) {
 // begun a part, and kills the dispatcher that answered, Redis, and a worker that has sent the
 // request to cancel. No command runs on that host, and the other hosts run theirs once.
 func TestCanceledHostsRunNothingWhicheverRoleIsKilled(t *testing.T) {
+	t.Parallel()
 	const hosts, perHost = 3, 2
 	f := newFleet(t, hosts)
 	dying, first := f.dispatcher("", "--submissions=false")
@@ -104,6 +106,7 @@ func TestCanceledHostsRunNothingWhicheverRoleIsKilled(t *testing.T) {
 
 // TestACancelOfHostsOfAPausedTask cancels a host of a task that was paused before it began.
 func TestACancelOfHostsOfAPausedTask(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
 	keeper := f.worker("")
@@ -132,6 +135,7 @@ func TestACancelOfHostsOfAPausedTask(t *testing.T) {
 }
 
 func TestACancelInterruptsTheCommandOfOneHost(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
 	f.worker("")
@@ -176,6 +180,7 @@ func (c *client) begun(ps ...proc) (id string) {
 }
 
 func TestACancelDrainsOrInterruptsWhatHasBegun(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
 	f.worker("")
@@ -203,6 +208,7 @@ func TestACancelDrainsOrInterruptsWhatHasBegun(t *testing.T) {
 
 // TestACancelOfAnUnreachableHostEnds cancels a task while an agent is suspended.
 func TestACancelOfAnUnreachableHostEnds(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 1)
 	_, c := f.dispatcher("")
 	f.worker("")

@@ -15,6 +15,7 @@ import (
 // the new one. Callers must get a 503, the log must name the reason, and accepted
 // tasks must continue when the rights are restored.
 func TestRedisRejectsItsUserWhileATaskRuns(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 3)
 	f.redis.Do(t, "ACL SETUSER fleet on >secret ~* &* +@all")
 	asFleet := strings.Replace(f.redis.URL(), "//", "//fleet:secret@", 1)

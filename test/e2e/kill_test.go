@@ -23,6 +23,7 @@ const (
 // the host, the counters must add up at every poll, each start command must run
 // exactly once, and the end must be notified.
 func TestKilledAtCriticalPoints(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, killHosts)
 	_, c := f.dispatcher("", "--submissions=false") // subtests start dispatchers for submissions
 	keeper := f.worker("")                          // stores the first announcements

@@ -59,6 +59,7 @@ func (c *client) accepted(items int) (n int) {
 // every host is a chunk, over HTTP and NATS. However often a caller retries, there
 // must be one task.
 func TestOperationOnManyAreas(t *testing.T) {
+	t.Parallel()
 	f := &fleet{t: t, broker: startBroker(t), keys: newKeys(t), redis: redistest.Start(t)}
 	f.root = f
 	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")

@@ -23,6 +23,7 @@ func (c *client) control(id, transition string) (status int) {
 // the resumed task. Nothing of the task runs while it is paused, and afterwards each
 // command runs exactly once.
 func TestAPausedTaskRunsNothingWhicheverRoleIsKilled(t *testing.T) {
+	t.Parallel()
 	const hosts, perHost = 3, 4
 	f := newFleet(t, hosts)
 	dying, first := f.dispatcher("", "--submissions=false")

@@ -26,6 +26,7 @@ import (
 // docs/how-to/submit-operations.md unchanged on a running system. The examples read
 // its addresses from the environment.
 func TestTheExamplesForProducersWork(t *testing.T) {
+	t.Parallel()
 	e := newExamples(t)
 	t.Run("curl", func(t *testing.T) {
 		testenv.Need(t, "curl", "apt-get install curl")

@@ -13,6 +13,7 @@ import (
 // connected. The dispatcher dies after it has accepted the retry, before it has linked both
 // tasks; the same request at another dispatcher finds the retry, and the command runs once.
 func TestARetryRunsOnceIfItsDispatcherIsKilled(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 2)
 	dying, first := f.dispatcher("dispatcher.retried")
 	_, c := f.dispatcher("")
