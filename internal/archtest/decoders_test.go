@@ -139,6 +139,7 @@ var decoders = map[string]string{
 	"internal/fleetkey.decode32":       "internal/fleetkey.FuzzParse",
 	"internal/fleetkey.Update":         "internal/fleetkey.FuzzParse",
 
+	"internal/bus.Bus.FollowWorkers":           "- a message of another server of the fleet, with plain members only",
 	"internal/bus.isStrict":                    "- a reply of the NATS server itself",
 	"internal/natsauth.ParseCredentials":       "internal/natsauth.FuzzParseCredentials",
 	"internal/natsauth.Authority.UserOf":       "internal/natsauth.FuzzParseCredentials",
