@@ -26,7 +26,7 @@ func BenchmarkSurveyOf100000Hosts(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer store.Close()
+	defer func() { _ = store.Close() }()
 	for first := 0; first < hosts; first += batch {
 		fillFleet(b, store, first, first+batch)
 	}
@@ -74,7 +74,7 @@ func readFleet(b *testing.B, store Store, hosts, batch int) {
 
 func page(b *testing.B, url string) string {
 	b.Helper()
-	response, err := http.Get(url) //nolint:noctx // of this benchmark
+	response, err := http.Get(url)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestADeadDeliveryIsSentAgainInTheConsole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	defer func() { _ = store.Close() }()
 	dead := catalog.DeadDelivery{Position: 1, Event: "GSETASK:20261121053522:1/2", Problem: "answered 503", Body: []byte(
 		`{"type":"task.finished","timestamp":"2026-11-21T05:35:30Z","data":{"id":"GSETASK:20261121053522:1/2","number":2,"task":"GSETASK:20261121053522:1","kind":"finished","at":"2026-11-21T05:35:30Z","actions":["start"],"items":1}}`)}
 	if err := store.RecordDelivery(t.Context(), "", "hook", catalog.WebhookState{Position: 1}, &dead); err != nil {

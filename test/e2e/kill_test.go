@@ -22,7 +22,7 @@ const (
 // processes on 20 agents. Every item must have one final result that agrees with
 // the host, the counters must add up at every poll, each start command must run
 // exactly once, and the end must be notified.
-func TestKilledAtCriticalPoints(t *testing.T) {
+func TestKilledAtCriticalPoints(t *testing.T) { //nolint:tparallel // the kills follow each other in one fleet
 	t.Parallel()
 	f := newFleet(t, killHosts)
 	_, c := f.dispatcher("", "--submissions=false") // subtests start dispatchers for submissions

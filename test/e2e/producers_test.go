@@ -25,7 +25,7 @@ import (
 // TestTheExamplesForProducersWork executes the examples in
 // docs/how-to/submit-operations.md unchanged on a running system. The examples read
 // its addresses from the environment.
-func TestTheExamplesForProducersWork(t *testing.T) {
+func TestTheExamplesForProducersWork(t *testing.T) { //nolint:tparallel // the examples use one server
 	t.Parallel()
 	e := newExamples(t)
 	t.Run("curl", func(t *testing.T) {
