@@ -33,8 +33,8 @@ test: test/setup ## everything: install what the tests need, then all tests with
 	@mkdir -p bin && rm -f $(RERUNS).*
 	$(MAKE) --no-print-directory test-packages test-system flaky
 
-test-packages:
-	$(RACETEST) "$$(go list ./... | grep -v '/test/\(e2e\|faults\)$$' | tr '\n' ' ')" -- -race -vet off -timeout 20m # `make lint` vets
+test-packages: # one package more than cores at once, because their tests also wait
+	$(RACETEST) "$$(go list ./... | grep -v '/test/\(e2e\|faults\)$$' | tr '\n' ' ')" -- -race -vet off -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) # `make lint` vets
 	go test ./agent/journal # for every byte and bit: the race detector leaves most places of damage out
 	go test ./test/simulation # enough histories, and the old defects
 
