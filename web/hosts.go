@@ -40,7 +40,7 @@ func listHosts(ctx context.Context, v *visit) (any, error) {
 type hostView struct {
 	Host      procfleet.Host
 	Agent     *client.Agent // nil without a live agent
-	Processes []client.FleetProcess
+	Processes processRows
 	Freezes   []client.Freeze
 	Events    eventList
 	Tasks     []client.Task
@@ -76,9 +76,11 @@ func showHost(ctx context.Context, v *visit) (any, error) {
 		return nil, err
 	}
 	view.Agent = agents[0].Agent
-	if view.Processes, err = v.processesOf(ctx, host); err != nil {
+	processes, err := v.processesOf(ctx, host)
+	if err != nil {
 		return nil, err
 	}
+	view.Processes = newProcessRows(processes)
 	if view.Events, err = v.recentEvents(ctx, client.EventQuery{Host: host}, eventsShown); err != nil {
 		return nil, err
 	}
@@ -156,7 +158,7 @@ func liftHost(ctx context.Context, v *visit) (string, error) {
 type processesView struct {
 	Namespace, Name, State, Labels, Business string
 	Restarted, Drifted                       bool
-	Processes                                []client.FleetProcess
+	Processes                                processRows
 	Next                                     string
 }
 
@@ -169,9 +171,20 @@ func listProcesses(ctx context.Context, v *visit) (any, error) {
 		HostQuery: client.HostQuery{Query: client.Query{PageSize: rows, Cursor: v.query("after"), Business: view.Business}, Labels: words(view.Labels)},
 		Namespace: view.Namespace, Name: view.Name, State: view.State, Restarted: view.Restarted, Drift: true, Drifted: view.Drifted,
 	})
-	view.Processes, view.Next = page.Items, v.nextPage(page.Next)
-	view.Processes = view.Processes[:min(len(view.Processes), 2*rows)] // a page ends with all processes of its last host
+	view.Processes, view.Next = newProcessRows(page.Items), v.nextPage(page.Next)
 	return view, err
+}
+
+// processRows are the processes in a table. A page of the API ends with all processes of its last host,
+// so it can have more than the table shows.
+type processRows struct {
+	Shown  []client.FleetProcess
+	Hidden int
+}
+
+func newProcessRows(all []client.FleetProcess) processRows {
+	shown := min(len(all), 2*rows)
+	return processRows{all[:shown], len(all) - shown}
 }
 
 // processView is the content of the page of a process on a host.
