@@ -122,13 +122,19 @@ func (b *browser) waitText(selector, want string) {
 // waitFor waits until a condition of the page is true, also while another page is loaded.
 func (b *browser) waitFor(condition string) {
 	b.t.Helper()
+	b.poll(condition, 50*time.Millisecond)
+}
+
+// poll is waitFor with an interval between the readings of the page.
+func (b *browser) poll(condition string, every time.Duration) {
+	b.t.Helper()
 	met := func() bool {
 		ctx, cancel := context.WithTimeout(b.ctx, startTimeout)
 		defer cancel()
 		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+condition+")")) // an error: the page is being replaced
 		return err == nil && is
 	}
-	for deadline := time.Now().Add(finishTimeout); !met(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(finishTimeout); !met(); time.Sleep(every) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("not within %s: %s\npage:\n%s", finishTimeout, condition, b.source())
 		}
