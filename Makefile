@@ -64,9 +64,9 @@ compose-test: test/setup ## start docker-compose.yml from images built here, bre
 	go vet -tags compose ./test/compose
 	go test -vet off -tags compose -count 1 -timeout 10m ./test/compose
 
-cluster-test: test/setup ## break a whole fleet in containers and write docs/faults.md (needs root); ONLY=REGEXP runs scenarios by name
+cluster-test: test/setup ## break a whole fleet in containers and write its section of docs/reference/faults.md (needs root); ONLY=REGEXP runs scenarios by name
 	go vet -tags cluster ./test/cluster
-	go test -vet off -tags cluster -count 1 -v -timeout 120m ./test/cluster $(if $(ONLY),-only '$(ONLY)',-write "$(CURDIR)/docs/faults.md") $(if $(SEED),-seed $(SEED))
+	go test -vet off -tags cluster -count 1 -v -timeout 120m ./test/cluster $(if $(ONLY),-only '$(ONLY)',-write "$(CURDIR)/docs/reference/faults.md") $(if $(SEED),-seed $(SEED))
 
 cluster-test/short: test/setup ## a few of the scenarios, and a few random faults from a fixed seed
 	go vet -tags cluster ./test/cluster
@@ -83,8 +83,8 @@ simulate: ## SEEDS (10000, in hundreds) histories of whole fleets in virtual tim
 screenshots: test/setup ## write the pictures of the console into docs/pictures
 	go test -tags screenshots -count 1 -run '^TestScreenshots$$' ./test/e2e -pictures $(CURDIR)/docs/pictures
 
-fault-matrix: ## make everything go wrong that the fault matrix names, as root, and write docs/fault-matrix.md
-	go test -count 1 -json -run '^TestFaultMatrix$$' ./agent/... ./test/faults | go run ./test/faults/matrix docs/fault-matrix.md
+fault-matrix: ## make everything go wrong that the fault matrix names, as root, and write its section of docs/reference/faults.md
+	go test -count 1 -json -run '^TestFaultMatrix$$' ./agent/... ./test/faults | go run ./test/faults/matrix docs/reference/faults.md
 
 churn: ## 200 programs that are started, stopped and killed at random for two minutes, by an agent that is killed too
 	go test -count 1 -v -run '^TestChurn$$' ./test/faults -churn.for 2m

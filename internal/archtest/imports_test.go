@@ -109,9 +109,10 @@ var allowed = map[string][]string{
 	"internal/testenv/tlstest":        {},
 	"internal/testenv/agenttest":      {"agentproto", "internal/testenv"},
 	"internal/testenv/agenttest/demo": {},
-	"test/faults/matrix":              {},
+	"test/faults/matrix":              {"test/internal/page"},
 	"test/cluster/check":              {"", "client"}, // knows the API and nothing behind it
 	"test/internal/images":            {"internal/testenv", "internal/testenv/redistest"},
+	"test/internal/page":              {},
 	"test/compose":                    {},
 	"test/cluster":                    {},
 	"test/simulation":                 {},

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -15,12 +14,13 @@ import (
 
 	"github.com/procfleet/procfleet/test/cluster/check"
 	"github.com/procfleet/procfleet/test/cluster/fleet"
+	"github.com/procfleet/procfleet/test/internal/page"
 )
 
-// outcome is a row of the table of docs/faults.md.
+// outcome is a row of the table of docs/reference/faults.md.
 type outcome struct {
 	name, story string
-	result      string       // of a passed scenario; default: nothing lost, nothing run twice
+	result      string       // of a passed scenario; default: pass
 	under       check.Totals // the load during the scenario
 	took        time.Duration
 	ran, failed bool // neither, if it did not run
@@ -64,12 +64,12 @@ func (o *outcome) verdict() string {
 	if o.failed {
 		return "**failed**"
 	}
-	return cmp.Or(o.result, "nothing lost, nothing run twice")
+	return cmp.Or(o.result, "pass")
 }
 
 // row returns the row of the table.
 func (o *outcome) row() string {
-	return fmt.Sprintf("| %s | %s | %d with %d items | %s |\n", o.name, o.story, o.under.Submissions, o.under.Items, o.verdict())
+	return fmt.Sprintf("| %s | %s | %d | %d | %s |\n", o.name, o.story, o.under.Submissions, o.under.Items, o.verdict())
 }
 
 // logOutcomes logs the outcome and duration of every scenario.
@@ -95,29 +95,18 @@ func source(outcomes []*outcome) (string, error) {
 	return fmt.Sprintf("From a run of commit %s, %.0f minutes without the start of the fleets.\n\n", bytes.TrimSpace(commit), took.Minutes()), nil
 }
 
-// writeOutcomes replaces the table in a document.
+// writeOutcomes writes the table into its section of a document.
 func writeOutcomes(document string, outcomes []*outcome) error {
-	const begin, end = "<!-- outcomes -->\n", "<!-- end of outcomes -->\n"
-	old, err := os.ReadFile(document)
-	if err != nil {
-		return err
-	}
-	before, rest, begun := bytes.Cut(old, []byte(begin))
-	_, after, ended := bytes.Cut(rest, []byte(end))
-	if !begun || !ended {
-		return fmt.Errorf("%s has no markers of the table", document)
-	}
 	from, err := source(outcomes)
 	if err != nil {
 		return err
 	}
-	var table strings.Builder
-	table.WriteString(from)
-	table.WriteString("| scenario | fault | load | outcome |\n| --- | --- | --- | --- |\n")
+	var text strings.Builder
+	text.WriteString(from + "| scenario | details | submissions | items | outcome |\n| --- | --- | ---: | ---: | --- |\n")
 	for _, o := range outcomes {
 		if o.ran {
-			table.WriteString(o.row())
+			text.WriteString(o.row())
 		}
 	}
-	return os.WriteFile(document, []byte(string(before)+begin+table.String()+end+string(after)), 0o644)
+	return page.Write(document, "outcomes", text.String())
 }

@@ -14,7 +14,7 @@ import (
 // scenario is one fault under load.
 type scenario struct {
 	name  string
-	story string // the fault, for docs/faults.md
+	story string // what the name does not say of the fault, for docs/reference/faults.md
 	// failsOver states that the fault may cause a fail-over of Redis.
 	failsOver bool
 	// cluster is the story on a fleet with a Redis Cluster; empty if the scenario
@@ -56,79 +56,79 @@ const (
 // scenarios run in this order on one fleet, which settles after each.
 var scenarios = []scenario{
 	{
-		name: "the leader of the operations stream is killed", cut: true, story: "SIGKILL of the NATS server that leads `PROCFLEET_OPS`; started again after 12 s",
+		name: "the leader of the operations stream is killed", cut: true, story: "the NATS server that leads `PROCFLEET_OPS`, for 12 s",
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Kill, short) },
 	},
 	{
-		name: "all workers are paused", story: "all three workers are frozen for 30 s while agents send results, then process the messages that arrived in their connections",
+		name: "all workers are paused", story: "all three for 30 s while agents send results; then they process the messages that arrived in their connections",
 		do: func(s *stage) error {
 			return errors.Join(s.all((*fleet.Node).Pause, s.Nodes(fleet.Worker)...), s.hold(long))
 		},
 	},
 	{
-		name: "a NATS server is cut off", story: "one of three NATS servers is disconnected from the network for 30 s",
+		name: "a NATS server is cut off", story: "one of three, for 30 s",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Cut, "nats-2") },
 	},
 	{
-		name: "all NATS servers restart at once", story: "SIGTERM and start of all three NATS servers at the same time",
+		name: "all NATS servers restart at once", story: "all three at the same time",
 		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.Nodes(fleet.NATS)...) },
 	},
 	{
-		name: "the Redis master is killed", cluster: "SIGKILL of one of three masters; its replica is promoted; the old master returns after 30 s as a replica",
-		story: "SIGKILL of the master; a Sentinel promotes the replica; the old master returns after 30 s as its replica", failsOver: true,
+		name: "the Redis master is killed", cluster: "one of three, for 30 s; its replica is promoted; the old master returns as a replica",
+		story: "for 30 s; a Sentinel promotes the replica; the old master returns as its replica", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Kill, long) },
 	},
 	{
-		name: "the Redis master is paused and resumes", cluster: "one of three masters is frozen for 30 s; its replica is promoted; the old master resumes and still considers itself a master",
-		cut: true, story: "the master is frozen for 30 s; a Sentinel promotes the replica; the old master resumes and still considers itself the master", failsOver: true,
+		name: "the Redis master is paused and resumes", cluster: "one of three, for 30 s; its replica is promoted; the old master resumes and still considers itself a master",
+		cut: true, story: "for 30 s; a Sentinel promotes the replica; the old master resumes and still considers itself the master", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Pause, long) },
 	},
 	{
-		name: "the Redis master is cut off from replica and Sentinels", story: "for 30 s the master is connected to dispatchers and workers, but neither to its replica nor to a Sentinel: there are two masters until the old one is demoted", failsOver: true,
+		name: "the Redis master is cut off from replica and Sentinels", story: "for 30 s, and stays connected to dispatchers and workers: there are two masters until the old one is demoted", failsOver: true,
 		do: func(s *stage) error {
 			return s.master(func(m *fleet.Node) error { return m.Isolate(s.others(m, fleet.Redis, fleet.Sentinel)...) }, long)
 		},
 	},
 	{
-		name: "the Redis replica is killed", story: "SIGKILL of the replica, started again after 12 s; meanwhile no replica confirms writes", failsOver: true,
+		name: "the Redis replica is killed", story: "for 12 s, in which no replica confirms writes", failsOver: true,
 		do: func(s *stage) error { return s.replica((*fleet.Node).Kill, short) },
 	},
 	{
-		name: "a dispatcher is killed", story: "SIGKILL of one dispatcher; started again after 12 s",
+		name: "a dispatcher is killed", story: "for 12 s",
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "dispatcher-1") },
 	},
 	{
-		name: "one dispatcher is killed after the other", story: "SIGKILL of one dispatcher and, 6 s later, of the other; both are down for 6 s",
+		name: "one dispatcher is killed after the other", story: "the second one 6 s after the first; both are down for 6 s",
 		do: func(s *stage) error {
 			return errors.Join(s.begin((*fleet.Node).Kill, "dispatcher-1"), s.hold(short/2), s.during(short/2, (*fleet.Node).Kill, "dispatcher-2"))
 		},
 	},
 	{
-		name: "a dispatcher is cut off from NATS", story: "for 30 s one dispatcher is connected to Redis but to no NATS server",
+		name: "a dispatcher is cut off from NATS", story: "from all NATS servers for 30 s, and stays connected to Redis",
 		do: func(s *stage) error { return s.isolate(long, "dispatcher-1", fleet.NATS) },
 	},
 	{
-		name: "a worker is killed", story: "SIGKILL of one worker; started again after 12 s",
+		name: "a worker is killed", story: "for 12 s",
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1") },
 	},
 	{
-		name: "a worker is paused beyond the acknowledgement timeout", cut: true, story: "one worker is frozen for 30 s, three times the acknowledgement timeout of its messages, then resumes chunks that other workers have already processed",
+		name: "a worker is paused beyond the acknowledgement timeout", cut: true, story: "for 30 s, three times the acknowledgement timeout of its messages; then it resumes chunks that other workers have processed",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "worker-1") },
 	},
 	{
-		name: "a worker is cut off from Redis", story: "for 30 s one worker is connected to NATS but to no Redis server and no Sentinel",
+		name: "a worker is cut off from Redis", story: "from all Redis servers and Sentinels for 30 s, and stays connected to NATS",
 		do: func(s *stage) error { return s.isolate(long, "worker-2", fleet.Redis, fleet.Sentinel) },
 	},
 	{
-		name: "a worker is cut off from NATS", story: "for 30 s one worker is connected to Redis but to no NATS server",
+		name: "a worker is cut off from NATS", story: "from all NATS servers for 30 s, and stays connected to Redis",
 		do: func(s *stage) error { return s.isolate(long, "worker-3", fleet.NATS) },
 	},
 	{
-		name: "two workers are killed at once", story: "SIGKILL of two of three workers; started again after 12 s",
+		name: "two workers are killed at once", story: "two of three, for 12 s",
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1", "worker-3") },
 	},
 	{
-		name: "agents are killed during commands", cut: true, story: "SIGKILL of two agents in different areas, with all processes of their hosts, three times",
+		name: "agents are killed during commands", cut: true, story: "two agents in different areas, with all processes of their hosts, three times",
 		do: func(s *stage) error {
 			for range 3 {
 				if err := s.during(short/4, (*fleet.Node).Kill, "agent-1", "agent-12"); err != nil {
@@ -142,34 +142,34 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "agents are paused", story: "two hosts are frozen with all their processes for 30 s",
+		name: "agents are paused", story: "two hosts with all their processes, for 30 s",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "agent-2", "agent-11") },
 	},
 	{
-		name: "a cloud area is disconnected", story: "the leaf node of the second area is disconnected from the central NATS servers for 60 s, longer than the tasks' timeout: items of its hosts end with 117 or with their true result",
+		name: "a cloud area is disconnected", story: "its leaf node, for 60 s, longer than the tasks' timeout: items of its hosts end with 117 or with their true result",
 		do: func(s *stage) error { return s.during(2*long, (*fleet.Node).Cut, "leaf") },
 	},
 	{
-		name: "the leaf node is killed", story: "SIGKILL of the leaf node; started again after 12 s",
+		name: "the leaf node is killed", story: "for 12 s",
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "leaf") },
 	},
 	{
-		name: "Redis is slow", story: "for 30 s every packet of both Redis servers is delayed by 100 to 300 ms",
+		name: "Redis is slow", story: "100 to 300 ms for every packet of both servers, for 30 s",
 		do: func(s *stage) error { return s.during(long, slower(200*time.Millisecond), "redis-1", "redis-2") },
 	},
 	{
-		name: "the link to a cloud area is slow", story: "for 30 s every packet of the leaf node is delayed by 150 to 450 ms",
+		name: "the link to a cloud area is slow", story: "150 to 450 ms for every packet of the leaf node, for 30 s",
 		do: func(s *stage) error { return s.during(long, slower(300*time.Millisecond), "leaf") },
 	},
 	{
-		name: "a NATS server and the Redis master are killed at once", story: "SIGKILL of the NATS server that leads `PROCFLEET_EVENTS` and of the Redis master; both are started again after 30 s", failsOver: true,
+		name: "a NATS server and the Redis master are killed at once", story: "the NATS server that leads `PROCFLEET_EVENTS`, and the master, for 30 s", failsOver: true,
 		do: func(s *stage) error {
 			return errors.Join(s.leader("PROCFLEET_EVENTS", (*fleet.Node).Kill, 0), s.master((*fleet.Node).Kill, long))
 		},
 	},
 	{
 		name: "roles fail during rollouts", failsOver: true,
-		story: "five rollouts of 2,000 hosts, 20 at a time: during each, for 12 s, a worker is killed, a worker is frozen, a dispatcher is killed, the leader of `PROCFLEET_OPS` is killed, or the Redis master is killed",
+		story: "five rollouts of 2,000 hosts, 20 at a time; during each, for 12 s, a worker is killed, a worker is paused, a dispatcher is killed, the leader of `PROCFLEET_OPS` is killed, or the Redis master is killed",
 		do: func(s *stage) error {
 			return s.inTurn(
 				s.duringRollout(func() error { return s.during(short, (*fleet.Node).Kill, "worker-1") }),
@@ -185,17 +185,17 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.inTurn(s.AddKey, s.Enroll, s.RemoveKey, s.Enroll) },
 	},
 	{
-		name: "the identities of two hosts are revoked", story: "`procfleet revoke` for a host of each area during commands: NATS disconnects their agents, and workers reject their signatures; the hosts are enrolled again after 30 s",
+		name: "the identities of two hosts are revoked", story: "a host of each area during commands: NATS disconnects their agents, and workers reject their signatures; they are enrolled again after 30 s",
 		do: func(s *stage) error {
 			return errors.Join(s.Revoke(s.ctx, s.Node("agent-3"), s.Node("agent-10")), s.hold(long), s.Enroll(s.ctx))
 		},
 	},
 	{
-		name: "a rolling upgrade restarts every node", story: "SIGTERM and start of every node, one after the other, in the order of [the upgrade guide](how-to/upgrade.md); each node must be ready before the next one is restarted", failsOver: true,
-		do: (*stage).upgrade,
+		name: "every node is restarted, one after the other", story: "Sentinels, Redis, NATS, leaf node, workers, dispatchers, agents; each must be ready before the next one is restarted", failsOver: true,
+		do: (*stage).restartInTurn,
 	},
 	{
-		name: "everything restarts at once", story: "SIGTERM and start of all 26 nodes at the same time", failsOver: true,
+		name: "everything restarts at once", story: "all 26 nodes at the same time", failsOver: true,
 		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.FaultTargets()...) },
 	},
 }
@@ -298,8 +298,8 @@ func slower(d time.Duration) func(*fleet.Node) error {
 	return func(n *fleet.Node) error { return n.Delay(d, d/2) }
 }
 
-// upgrade restarts the nodes one after the other, each when the fleet has settled.
-func (s *stage) upgrade() error {
+// restartInTurn restarts the nodes one after the other, each when the fleet has settled.
+func (s *stage) restartInTurn() error {
 	for _, n := range s.Nodes(fleet.Sentinel, fleet.Redis, fleet.NATS, fleet.Leaf, fleet.Worker, fleet.Dispatcher, fleet.Agent) {
 		if err := n.Restart(); err != nil {
 			return err

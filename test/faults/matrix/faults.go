@@ -11,7 +11,7 @@ type fault struct {
 	measured string
 }
 
-const benchmark = "`procfleet-bench supervise` measures it, see [benchmarks.md](benchmarks.md)"
+const benchmark = "`procfleet-bench supervise` measures it, see [benchmarks.md](../benchmarks.md)"
 
 var faults = []fault{
 	{1, "a stale pid file names another program", "P", ""},

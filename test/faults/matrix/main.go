@@ -1,6 +1,6 @@
 // Command matrix reads the output of `go test -json` for every TestFaultMatrix and
-// writes the fault matrix as a document. It writes nothing if a row failed or is
-// missing.
+// writes the fault matrix into its section of a document. It writes nothing if a row
+// failed or is missing.
 package main
 
 import (
@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/procfleet/procfleet/test/internal/page"
 )
 
 func main() {
@@ -24,34 +26,31 @@ func main() {
 
 func run(in io.Reader, args []string) error {
 	if len(args) != 1 {
-		return errors.New("the argument is the document to write")
+		return errors.New("the argument is the document with the section")
 	}
 	outcomes, err := read(in)
 	if err != nil {
 		return err
 	}
-	text, err := document(outcomes)
+	text, err := table(outcomes)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(args[0], []byte(text), 0o644) //nolint:gosec // a document is for everybody
+	return page.Write(args[0], "matrix", text)
 }
 
 // outcome is the combined result of the tests of one row.
 type outcome struct {
 	passed, failed int
 	skipped        string // reason of a skipped test
-	seconds        float64
-	parts          float64 // duration of the longest subtest
 }
 
 // testEvent is a line of `go test -json`.
 type testEvent struct {
 	Action, Package, Test, Output string
-	Elapsed                       float64
 }
 
-var rowName = regexp.MustCompile(`^TestFaultMatrix/F(\d+)_[^/]+(/.+)?$`)
+var rowName = regexp.MustCompile(`^TestFaultMatrix/F(\d+)_[^/]+$`)
 
 func read(in io.Reader) (map[int]*outcome, error) {
 	outcomes, reasons := map[int]*outcome{}, map[string]string{}
@@ -63,7 +62,7 @@ func read(in io.Reader) (map[int]*outcome, error) {
 			return nil, fmt.Errorf("%w: %q", err, lines.Text())
 		}
 		match := rowName.FindStringSubmatch(e.Test)
-		if match == nil || match[2] != "" && e.Elapsed == 0 {
+		if match == nil {
 			if e.Action == "fail" && e.Test == "" {
 				fmt.Fprintln(os.Stderr, e.Package, "failed")
 			}
@@ -79,10 +78,6 @@ func read(in io.Reader) (map[int]*outcome, error) {
 			outcomes[number] = o
 		}
 		name := e.Package + " " + e.Test
-		if match[2] != "" { // a subtest: a parallel one is not in the time of its row
-			o.parts = max(o.parts, e.Elapsed)
-			continue
-		}
 		switch e.Action {
 		case "output":
 			if _, why, found := strings.Cut(e.Output, "NOT CHECKED: "); found {
@@ -96,32 +91,18 @@ func read(in io.Reader) (map[int]*outcome, error) {
 		case "skip":
 			o.skipped = reasons[name]
 		}
-		o.seconds += e.Elapsed
 	}
 	return outcomes, lines.Err()
 }
 
-const preamble = `# Fault matrix
-
-This page shows how an agent handles faults on its host. ` + "`make fault-matrix`" + ` causes each fault in a test, and writes this
-page. The test of a row has the row's number (` + "`TestFaultMatrix/F12_…`" + `). Most tests are in [test/faults](../test/faults) and
-use the built agent, a real NATS server and real processes. A test that needs none of them is in the package that it
-tests.
-
-The level of a row is what its tests need: U no processes, P real processes, R root, N namespaces, B the benchmark,
-W commands for Windows. The seconds are the sum over all tests of a row; rows run concurrently.
-
-| number | fault | level | outcome | seconds |
-|---|---|---|---|---|
-`
-
-func document(outcomes map[int]*outcome) (string, error) {
+// table returns the text of the section.
+func table(outcomes map[int]*outcome) (string, error) {
 	var text strings.Builder
-	text.WriteString(preamble)
+	text.WriteString("| number | fault | level | outcome |\n| --- | --- | --- | --- |\n")
 	var wrong []error
 	for _, f := range faults {
 		o := outcomes[f.number]
-		result, seconds := "", "-"
+		result := "pass"
 		switch {
 		case f.measured != "":
 			result = "not run: " + f.measured
@@ -131,10 +112,8 @@ func document(outcomes map[int]*outcome) (string, error) {
 			wrong = append(wrong, fmt.Errorf("failed: F%d", f.number))
 		case o.passed == 0:
 			result = "not run: " + o.skipped
-		default:
-			result, seconds = "pass", strconv.FormatFloat(max(o.seconds, o.parts), 'f', 1, 64)
 		}
-		fmt.Fprintf(&text, "| F%d | %s | %s | %s | %s |\n", f.number, f.text, f.level, result, seconds)
+		fmt.Fprintf(&text, "| F%d | %s | %s | %s |\n", f.number, f.text, f.level, result)
 	}
 	return text.String(), errors.Join(wrong...)
 }

@@ -20,24 +20,24 @@ func TestMatrixNamesEveryFaultOnce(t *testing.T) {
 func TestOutcomesOfARowAreCombined(t *testing.T) {
 	t.Parallel()
 	events := `{"Action":"run","Package":"a","Test":"TestFaultMatrix/F1_x"}
-{"Action":"pass","Package":"a","Test":"TestFaultMatrix/F1_x","Elapsed":1.5}
-{"Action":"pass","Package":"b","Test":"TestFaultMatrix/F1_y","Elapsed":0.5}
-{"Action":"pass","Package":"b","Test":"TestFaultMatrix/F1_y/part","Elapsed":7}
+{"Action":"pass","Package":"a","Test":"TestFaultMatrix/F1_x"}
+{"Action":"pass","Package":"b","Test":"TestFaultMatrix/F1_y"}
+{"Action":"pass","Package":"b","Test":"TestFaultMatrix/F1_y/part"}
 {"Action":"output","Package":"b","Test":"TestFaultMatrix/F2_z","Output":"    z_test.go:1: NOT CHECKED: no such kernel\n"}
-{"Action":"skip","Package":"b","Test":"TestFaultMatrix/F2_z","Elapsed":0}
-{"Action":"fail","Package":"b","Test":"TestFaultMatrix/F3_w","Elapsed":1}
+{"Action":"skip","Package":"b","Test":"TestFaultMatrix/F2_z"}
+{"Action":"fail","Package":"b","Test":"TestFaultMatrix/F3_w"}
 `
 	outcomes, err := read(strings.NewReader(events))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := outcomes[1]; o.passed != 2 || o.failed != 0 || o.seconds != 2 {
+	if o := outcomes[1]; o.passed != 2 || o.failed != 0 {
 		t.Errorf("F1 is %+v", o)
 	}
 	if o := outcomes[2]; o.passed != 0 || o.skipped != "no such kernel" {
 		t.Errorf("F2 is %+v", o)
 	}
-	_, err = document(outcomes)
+	_, err = table(outcomes)
 	if err == nil || !strings.Contains(err.Error(), "failed: F3") || !strings.Contains(err.Error(), "no test for F4") || strings.Contains(err.Error(), "F1\n") {
 		t.Errorf("error is %v", err)
 	}
