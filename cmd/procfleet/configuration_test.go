@@ -1,8 +1,10 @@
 package main
 
 import (
+	ordered "cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +19,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/reference/configuration.md anew")
+var update = flag.Bool("update", false, "write the table of docs/reference/configuration.md anew")
 
 const configurationPage = "../../docs/reference/configuration.md"
 
@@ -81,48 +83,60 @@ func TestEverySettingOfEveryRoleCanComeFromFileAndVariable(t *testing.T) {
 	}
 }
 
-// TestThePageOfSettingsIsTrue compares the tables with the flags; with -update
-// it writes them.
+// TestThePageOfSettingsIsTrue compares the table with the flags; with -update it
+// writes it.
 func TestThePageOfSettingsIsTrue(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(configurationPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(data)
-	for _, role := range rolesOfPage {
-		begin, end := fmt.Sprintf("<!-- settings of %s -->\n", role), fmt.Sprintf("<!-- end of %s -->\n", role)
-		before, rest, found := strings.Cut(page, begin)
-		table, after, closed := strings.Cut(rest, end)
-		if !found || !closed {
-			t.Fatalf("no place for the settings of %s", role)
-		}
-		want := settingsTable(roleCommand(t, role))
-		if *update {
-			page = before + begin + want + end + after
-			continue
-		}
-		if diff := cmp.Diff(want, table); diff != "" {
-			t.Errorf("settings of %s; write them with go test ./cmd/procfleet -run ThePageOfSettings -update\n%s", role, diff)
-		}
+	const begin, end = "<!-- settings -->\n", "<!-- end of settings -->\n"
+	before, rest, found := strings.Cut(string(data), begin)
+	table, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatal("no place for the settings")
 	}
+	want := settingsTable(t)
 	if *update {
-		if err := os.WriteFile(configurationPage, []byte(page), 0o600); err != nil {
+		if err := os.WriteFile(configurationPage, []byte(before+begin+want+end+after), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		return
+	}
+	if diff := cmp.Diff(want, table); diff != "" {
+		t.Errorf("write the table with go test ./cmd/procfleet -run ThePageOfSettings -update\n%s", diff)
 	}
 }
 
-func settingsTable(cmd *cobra.Command) string {
-	var table strings.Builder
-	table.WriteString("| setting | variable | default | meaning |\n| --- | --- | --- | --- |\n")
-	settable(cmd, func(f *pflag.Flag) {
-		byDefault := ""
-		if f.DefValue != "" {
-			byDefault = "`" + f.DefValue + "`"
-		}
-		fmt.Fprintf(&table, "| `%s` | `%s` | %s | %s |\n", f.Name, settings.Variable(f.Name), byDefault, strings.ReplaceAll(f.Usage, "|", "\\|"))
+// settingsTable returns one row per setting, with the roles that have it. A setting whose
+// default or meaning depends on the role has several rows.
+func settingsTable(t *testing.T) string {
+	t.Helper()
+	type row struct{ name, byDefault, meaning string }
+	roles := map[row][]string{}
+	for _, role := range rolesOfPage {
+		settable(roleCommand(t, role), func(f *pflag.Flag) {
+			byDefault := ""
+			if f.DefValue != "" {
+				byDefault = "`" + f.DefValue + "`"
+			}
+			r := row{f.Name, byDefault, strings.ReplaceAll(f.Usage, "|", "\\|")}
+			roles[r] = append(roles[r], role)
+		})
+	}
+	rows := slices.SortedFunc(maps.Keys(roles), func(a, b row) int {
+		return ordered.Or(strings.Compare(a.name, b.name), slices.Index(rolesOfPage, roles[a][0])-slices.Index(rolesOfPage, roles[b][0]))
 	})
+	var table strings.Builder
+	table.WriteString("| setting | role | default | meaning |\n| --- | --- | --- | --- |\n")
+	for _, r := range rows {
+		of := strings.Join(roles[r], ", ")
+		if len(roles[r]) == len(rolesOfPage) {
+			of = "all"
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", r.name, of, r.byDefault, r.meaning)
+	}
 	return table.String()
 }
 
