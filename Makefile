@@ -11,12 +11,14 @@ FUZZTIME ?= 30s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-# A failed test runs once more by itself: these tests kill real processes, and a machine that stalls for seconds should
-# not cost the whole run. Reruns hide defects, so each is listed at the end, and more than three fail. RERUN=0: none.
-RERUN ?= 1
-RERUNS := bin/reruns
+# One form of programs for tests, images and releases: the build cache has each package once, and once more for the race detector.
+export GOFLAGS ?= -trimpath
+PLAIN := CGO_ENABLED=0
+
 export PROCFLEET_REQUIRE ?= redis,chromium
-RACETEST = go run $(GOTESTSUM) --format standard-quiet --rerun-fails=$(RERUN) --rerun-fails-max-failures=8 --rerun-fails-report=$(RERUNS).$@ --packages
+# Tests start these programs; each is built once for the whole run.
+export PROCFLEET_TEST_PROGRAMS := $(CURDIR)/bin/test
+PROGRAMS := ./cmd/... ./internal/testenv/agenttest/demo github.com/nats-io/nats-server/v2
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z/-]*:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -29,21 +31,23 @@ build: ## build the three binaries into bin/
 run: ## the whole system on embedded defaults, at http://127.0.0.1:8080
 	go run ./cmd/procfleet up
 
-test: test/setup ## everything: install what the tests need, then all tests with the race detector
-	@mkdir -p bin && rm -f $(RERUNS).*
-	$(MAKE) --no-print-directory test-packages test-system flaky
+test: test/setup test/programs ## everything: install what the tests need, then all tests; a line for each package, and each test of a whole system
+	@$(MAKE) --no-print-directory -j 2 test/packages test/systems
 
-test-packages: # one package more than cores at once, because their tests also wait
-	$(RACETEST) "$$(go list ./... | grep -v '/test/\(e2e\|faults\)$$' | tr '\n' ' ')" -- -race -vet off -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) # `make lint` vets
-	go test ./agent/journal # for every byte and bit: the race detector leaves most places of damage out
-	go test ./test/simulation # enough histories, and the old defects
+# Packages work and systems mostly wait: both run at once. Tests of packages have the race detector; `make lint` vets.
+SYSTEMS := ./test/e2e ./test/faults ./test/pressure ./test/simulation ./test/transport
+PACKAGES = $$(go list ./... | grep -v -E "^$$(go list $(SYSTEMS) | paste -sd '|')$$$$" | tr '\n' ' ')
+RUN = go run $(GOTESTSUM) --format-icons text --hide-summary skipped --jsonfile bin/$(@F).json
 
-test-system: # one package after the other: each keeps a whole machine busy. Its tests wait more than they work.
-	$(RACETEST) './test/faults ./test/e2e' -- -race -vet off -timeout 30m -p 1 -parallel 3
+test/packages:
+	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 20m -p 2 -parallel 6
 
-flaky: ## list the tests of the last `make test` that passed only when they ran again; more than three fail
-	@{ cat $(RERUNS).* 2>/dev/null || true; } | sed -E 's|^(.*/[^/]*\.Test[^/:]*).*|flaky: \1|' | sort -u | tee $(RERUNS)
-	@test $$(wc -l <$(RERUNS)) -le 3 || { echo "more than three tests were run again: repair them" >&2; exit 1; }
+test/systems:
+	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -timeout 30m -p 2 -parallel 6 | grep -v -E '^(PASS|EMPTY) [^ ]*(/| \(cached)[^ ]*/[^ ]*Test'
+
+test/programs:
+	@rm -rf $(PROCFLEET_TEST_PROGRAMS) && mkdir -p $(PROCFLEET_TEST_PROGRAMS)
+	@$(PLAIN) go build -o $(PROCFLEET_TEST_PROGRAMS) $(PROGRAMS)
 
 test/setup: ## install redis-server and chromium where they are missing (apt or brew)
 	@if command -v redis-server >/dev/null && command -v chromium >/dev/null; then :; \

@@ -110,7 +110,7 @@ func startAccounts(b *testing.B, conf string) (url string, broker *testenv.Child
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	broker = testenv.StartChild(b, nil, testenv.BuildTool(b, ".", "github.com/nats-io/nats-server/v2"), "-c", path)
+	broker = testenv.StartChild(b, nil, testenv.BuildBinary(b, "github.com/nats-io/nats-server/v2"), "-c", path)
 	line := broker.WaitOutput(b, patience, "Listening for client connections on ")
 	broker.WaitOutput(b, patience, "Server is ready")
 	return "nats://" + regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(line), broker

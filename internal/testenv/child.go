@@ -9,10 +9,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,12 +20,18 @@ import (
 	"time"
 )
 
+// Programs is the environment variable with the folder of programs that were built for
+// the whole run, by their base name. [BuildBinary] builds what it does not find there. The
+// Makefile sets it.
+const Programs = "PROCFLEET_TEST_PROGRAMS"
+
 // built holds the binaries of this test process by package. Each binary is built once, for
 // the first test that needs it.
 var built sync.Map // package -> func() (string, error)
 
-// BuildBinary builds a main package of this module, for example "./cmd/procfleet", and
-// returns the path of the binary. The binary has the race detector if the test has it.
+// BuildBinary returns the path of the built main package pkg of this module or of a module
+// that it requires, for example "./cmd/procfleet". The program is that of [Programs] if it
+// is there; otherwise it is built, without the race detector.
 func BuildBinary(tb testing.TB, pkg string) string {
 	tb.Helper()
 	path, err := Build(pkg)
@@ -38,16 +43,14 @@ func BuildBinary(tb testing.TB, pkg string) string {
 
 // Build is [BuildBinary] for callers without a testing.TB, such as examples.
 func Build(pkg string) (path string, err error) {
-	var flags []string
-	if raceEnabled {
-		flags = append(flags, "-race")
+	if dir := os.Getenv(Programs); dir != "" {
+		path := filepath.Join(dir, programName(pkg))
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
 	}
-	return buildOnce(".", pkg, flags...)
+	return buildOnce(".", pkg)
 }
-
-// BuildPlain is [Build] without the race detector, for helper programs that tests start
-// often.
-func BuildPlain(pkg string) (path string, err error) { return buildOnce(".", pkg) }
 
 // BuildTool builds the main package pkg in the version that the go.mod in dir requires, and
 // returns the path of the binary. dir contains another module of this repository.
@@ -60,26 +63,32 @@ func BuildTool(tb testing.TB, dir, pkg string) string {
 	return path
 }
 
-func buildOnce(dir, pkg string, flags ...string) (path string, err error) {
-	once, _ := built.LoadOrStore(filepath.Join(dir, pkg), sync.OnceValues(func() (string, error) { return build(dir, pkg, flags) }))
+func buildOnce(dir, pkg string) (path string, err error) {
+	once, _ := built.LoadOrStore(filepath.Join(dir, pkg), sync.OnceValues(func() (string, error) { return build(dir, pkg) }))
 	return once.(func() (string, error))()
 }
 
 // build writes the binary to a new folder in the system's temporary folder, not to one of
-// the test: all tests of a package share the binary, so no single test may remove it.
-func build(from, pkg string, flags []string) (string, error) {
+// the test: all tests of a package share the binary, so no single test may remove it. It
+// uses the flags of the Makefile, whose builds are in the build cache.
+func build(from, pkg string) (string, error) {
 	dir, err := os.MkdirTemp("", "procfleet-test-")
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, filepath.Base(pkg))
-	cmd := exec.Command("go", slices.Concat([]string{"build", "-o", path}, flags, []string{pkg})...)
-	cmd.Dir = filepath.Join(ModuleRoot(), from)
+	path := filepath.Join(dir, programName(pkg))
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, pkg)
+	cmd.Dir, cmd.Env = filepath.Join(ModuleRoot(), from), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", errors.New(string(out))
 	}
 	return path, nil
 }
+
+var majorVersion = regexp.MustCompile(`/v[0-9]+$`)
+
+// programName returns the name that go build gives the program of a package.
+func programName(pkg string) string { return path.Base(majorVersion.ReplaceAllString(pkg, "")) }
 
 // CleanUp removes all built binaries. A test package that builds binaries must call
 // CleanUp from TestMain after the tests.
@@ -93,10 +102,27 @@ func CleanUp() {
 	})
 }
 
+// moduleRoot is found at the start, because tests may change the working directory later.
+var moduleRoot = findModuleRoot()
+
 // ModuleRoot returns the folder of the module's sources.
-func ModuleRoot() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+func ModuleRoot() string { return moduleRoot }
+
+// findModuleRoot returns the nearest folder with a go.mod above the package under test, in
+// which go test runs it.
+func findModuleRoot() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "."
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
+			return at
+		}
+		if at == filepath.Dir(at) {
+			return dir
+		}
+	}
 }
 
 // Child is a process that a test started. It is killed when the test ends.

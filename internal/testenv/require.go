@@ -16,6 +16,19 @@ func Required(name string) bool {
 	return slices.Contains(strings.Split(os.Getenv("PROCFLEET_REQUIRE"), ","), name)
 }
 
+// Long skips a test that takes too long for each change, unless the environment variable
+// PROCFLEET_LONG is set, as `make test/long` does. what describes what the test adds to
+// the tests that always run.
+func Long(tb testing.TB, what string) {
+	tb.Helper()
+	if !IsLong() {
+		tb.Skipf("make test/long runs this: %s", what)
+	}
+}
+
+// IsLong reports whether tests have the time of `make test/long`.
+func IsLong() bool { return os.Getenv("PROCFLEET_LONG") != "" }
+
 // Missing ends a test whose prerequisite name is missing. If name is [Required], the test
 // fails, otherwise it is skipped. format and args describe what is missing.
 func Missing(tb testing.TB, name, format string, args ...any) {

@@ -31,25 +31,14 @@ const (
 	memoryLimit     = "GOMEMLIMIT=460MiB"
 )
 
-// program returns the built procfleet, and bench the built procfleet-bench. Both
-// are built without the race detector, which changes the memory use.
 func program(t *testing.T) string {
 	t.Helper()
-	return built(t, "./cmd/procfleet")
+	return testenv.BuildBinary(t, "./cmd/procfleet")
 }
 
 func bench(t *testing.T) string {
 	t.Helper()
-	return built(t, "./cmd/procfleet-bench")
-}
-
-func built(t *testing.T, pkg string) string {
-	t.Helper()
-	path, err := testenv.BuildPlain(pkg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return testenv.BuildBinary(t, "./cmd/procfleet-bench")
 }
 
 // rig is NATS in the test's process, and Redis and the roles as child processes.

@@ -68,11 +68,7 @@ func Daemon(flags string) string {
 // Demo returns the path of the demo's program file.
 func (h *Host) Demo() string {
 	h.tb.Helper()
-	built, err := testenv.BuildPlain("./internal/testenv/agenttest/demo")
-	if err != nil {
-		h.tb.Fatal(err)
-	}
-	return built
+	return testenv.BuildBinary(h.tb, "./internal/testenv/agenttest/demo")
 }
 
 // Install copies the demo into the program's folder under the given name.
