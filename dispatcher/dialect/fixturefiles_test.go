@@ -46,7 +46,7 @@ type templatePage struct {
 func file[Q, A any](name string) func(*testing.T, *fixture, *Q) A {
 	return func(t *testing.T, f *fixture, _ *Q) (found A) {
 		t.Helper()
-		f.read(t, name, &found)
+		f.Unmarshal(t, name, &found)
 		return found
 	}
 }
@@ -55,7 +55,7 @@ func outcomesFile[Q any](asked func(*Q) []procfleet.Target) func(*testing.T, *fi
 	return func(t *testing.T, f *fixture, q *Q) []TargetOutcome {
 		t.Helper()
 		var found []TargetOutcome
-		f.read(t, "outcomes.json", &found)
+		f.Unmarshal(t, "outcomes.json", &found)
 		beside(t, asked(q), found, func(o *TargetOutcome) *procfleet.Target { return &o.Target })
 		return found
 	}
@@ -64,7 +64,7 @@ func outcomesFile[Q any](asked func(*Q) []procfleet.Target) func(*testing.T, *fi
 func groupsFile(t *testing.T, f *fixture, q *GroupQuery) []TargetGroups {
 	t.Helper()
 	var found []TargetGroups
-	f.read(t, "groups.json", &found)
+	f.Unmarshal(t, "groups.json", &found)
 	beside(t, q.Targets, found, func(g *TargetGroups) *procfleet.Target { return &g.Target })
 	return found
 }
@@ -72,7 +72,7 @@ func groupsFile(t *testing.T, f *fixture, q *GroupQuery) []TargetGroups {
 func entriesFile(t *testing.T, f *fixture, q *ProcessQuery) []ProcessEntry {
 	t.Helper()
 	var found ProcessEntries
-	f.read(t, "entries.json", &found)
+	f.Unmarshal(t, "entries.json", &found)
 	beside(t, q.Targets, found.Entries, func(e *ProcessEntry) *procfleet.Target { return &e.Target })
 	for i := range found.Entries {
 		found.Entries[i].Namespace, found.Entries[i].Name = q.Namespace, q.Name
@@ -84,7 +84,7 @@ func entriesFile(t *testing.T, f *fixture, q *ProcessQuery) []ProcessEntry {
 func entryPageFile(t *testing.T, f *fixture, q *ProcessPage) ProcessEntries {
 	t.Helper()
 	var found ProcessEntries
-	f.read(t, "entries.json", &found)
+	f.Unmarshal(t, "entries.json", &found)
 	for i := range found.Entries {
 		found.Entries[i].Namespace = q.Namespace
 		complete(&found.Entries[i])
@@ -106,7 +106,7 @@ func complete(e *ProcessEntry) {
 func agentsFile(t *testing.T, f *fixture, q *AgentQuery) []TargetAgent {
 	t.Helper()
 	var agents []*v1.Agent
-	f.read(t, "agents.json", &agents)
+	f.Unmarshal(t, "agents.json", &agents)
 	found := make([]TargetAgent, len(agents))
 	for i, agent := range agents {
 		found[i].Agent = agent
@@ -122,7 +122,7 @@ func agentsFile(t *testing.T, f *fixture, q *AgentQuery) []TargetAgent {
 func boundFile(t *testing.T, f *fixture, q *AgentBinding) []bool {
 	t.Helper()
 	var bound []bool
-	f.read(t, "bound.json", &bound)
+	f.Unmarshal(t, "bound.json", &bound)
 	if len(bound) != len(q.Targets) {
 		t.Fatalf("%d targets are asked for, and %d answered", len(q.Targets), len(bound))
 	}
@@ -132,7 +132,7 @@ func boundFile(t *testing.T, f *fixture, q *AgentBinding) []bool {
 func frozenFile(t *testing.T, f *fixture, q *Freezing) Frozen {
 	t.Helper()
 	var done Frozen
-	f.read(t, "frozen.json", &done)
+	f.Unmarshal(t, "frozen.json", &done)
 	if len(done.Outcomes) != len(q.Targets) {
 		t.Fatalf("%d targets are asked for, and %d answered", len(q.Targets), len(done.Outcomes))
 	}

@@ -5,15 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +21,7 @@ import (
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/dialect/dialecttest"
 )
 
 var update = flag.Bool("update", false, "rewrite what the fixtures expect")
@@ -30,10 +31,9 @@ const (
 	testRequestID = "0123456789abcdef0123456789abcdef"
 )
 
-// A fixture is a folder testdata/<dialect>/<case> with these input files:
+// A fixture is a case of a file testdata/<dialect>/<call>.txtar, as package dialecttest reads it. Its
+// input is the request, and one of these sections:
 //
-//	request.json   the call or path, method, query, headers and body; the path
-//	               for calls whose path has wildcards
 //	results.json   items, for calls that answer with results
 //	tasks.json     tasks, for calls that answer with tasks
 //	hosts.json     agents, for calls that answer with hosts
@@ -57,48 +57,20 @@ const (
 //
 // A result without a target has the target of the query at the same position.
 //
-// The folder also has the expected output, which -update rewrites:
+// These sections are the expected output, which -update rewrites:
 //
 //	decoded.json   the submission or query; absent if it must be refused
-//	response.json  status, location and body
-type fixture struct {
-	dir     string
-	request fixtureRequest
-}
-
-type fixtureRequest struct {
-	Call               string          `json:"call"` // under the dialect's own paths
-	Path               string          `json:"path"` // instead of the call
-	Method             string          `json:"method"`
-	ID                 string          `json:"id"`
-	Query              string          `json:"query"`
-	Authorization      string          `json:"authorization"`
-	BkapiAuthorization string          `json:"bkapi_authorization"`
-	LastEventID        string          `json:"last_event_id"`
-	ContentType        string          `json:"content_type"`
-	IfMatch            string          `json:"if_match"`
-	CMDBUser           string          `json:"cmdb_user"`
-	CMDBSupplier       string          `json:"cmdb_supplier"`
-	Body               json.RawMessage `json:"body"`
-	Text               string          `json:"text"` // instead of a body that is JSON
-}
+//	response.http  status, location and body
+type fixture struct{ *dialecttest.Case }
 
 // request returns the request as the dispatcher passes it to the call of the place.
-func (f *fixtureRequest) request(t *testing.T, at place) *Request {
-	t.Helper()
-	query, err := url.ParseQuery(f.Query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := []byte(f.Body)
-	if f.Text != "" {
-		body = []byte(f.Text)
-	}
+func (f *fixture) request(at place) *Request {
+	header := f.Request.Header
 	return &Request{
-		Method: f.Method, ID: f.ID, Wildcards: at.wildcards, Query: query, Body: body,
-		Authorization: f.Authorization, BkapiAuthorization: f.BkapiAuthorization, LastEventID: f.LastEventID,
-		ContentType: f.ContentType, IfMatch: f.IfMatch,
-		CMDBUser: f.CMDBUser, CMDBSupplier: f.CMDBSupplier,
+		Method: f.Request.Method, ID: at.wildcards["id"], Wildcards: at.wildcards, Query: f.Request.URL.Query(), Body: f.Body,
+		Authorization: header.Get("Authorization"), BkapiAuthorization: header.Get("X-Bkapi-Authorization"),
+		LastEventID: header.Get("Last-Event-ID"), ContentType: header.Get("Content-Type"), IfMatch: header.Get("If-Match"),
+		CMDBUser: header.Get("BK_USER"), CMDBSupplier: header.Get("HTTP_BLUEKING_SUPPLIER_ID"),
 	}
 }
 
@@ -109,10 +81,25 @@ func TestEveryDialectDoesWhatItsFixturesSay(t *testing.T) {
 			t.Parallel()
 			used := make(map[string]bool)
 			families := make(map[int]bool)
-			for _, f := range fixtures(t, d.Name) {
-				at := f.request.place(t, &d)
-				used[at.call.Name], families[at.family] = true, true
-				t.Run(filepath.Base(f.dir), func(t *testing.T) { f.check(t, at) })
+			routes := newRoutes(&d)
+			for _, file := range fixtures(t, &d) {
+				t.Run(file.Call, func(t *testing.T) {
+					for _, c := range file.Cases {
+						at := routes.place(t, c.Request)
+						used[at.call.Name], families[at.family] = true, true
+						t.Run(c.Name, func(t *testing.T) {
+							if belongs := fileOf(&d, &at.call); file.Call != belongs {
+								t.Errorf("the request is in %s.txtar, and reaches the call of %s.txtar", file.Call, belongs)
+							}
+							(&fixture{c}).check(t, at)
+						})
+					}
+					if *update {
+						if err := file.Write(); err != nil {
+							t.Error(err)
+						}
+					}
+				})
 			}
 			for i, family := range d.Reached() {
 				if !families[i] {
@@ -120,7 +107,7 @@ func TestEveryDialectDoesWhatItsFixturesSay(t *testing.T) {
 				}
 				for _, call := range family.Calls {
 					if !used[call.Name] {
-						t.Errorf("no fixture uses %s: add one in testdata/%s", call.Name, d.Name)
+						t.Errorf("no fixture uses %s: add testdata/%s/%s.txtar", call.Name, d.Name, fileOf(&d, &call))
 					}
 				}
 			}
@@ -128,30 +115,17 @@ func TestEveryDialectDoesWhatItsFixturesSay(t *testing.T) {
 	}
 }
 
-func fixtures(t *testing.T, name string) []fixture {
+func fixtures(t *testing.T, d *Dialect) []*dialecttest.File {
 	t.Helper()
-	requests, err := filepath.Glob(filepath.Join("testdata", name, "*", "request.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []fixture
-	for _, path := range requests {
-		f := fixture{dir: filepath.Dir(path)}
-		f.read(t, "request.json", &f.request)
-		found = append(found, f)
-	}
-	return found
+	return dialecttest.Read(t, filepath.Join("testdata", d.Name))
 }
 
-func (f *fixture) read(t *testing.T, name string, into any) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(f.dir, name))
-	if err != nil {
-		t.Fatal(err)
+// fileOf returns the name of the file with the fixtures of a call.
+func fileOf(d *Dialect, call *Call) string {
+	if call.Name == "" {
+		return "no_call"
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		t.Fatalf("%s/%s: %v", f.dir, name, err)
-	}
+	return strings.TrimPrefix(call.Name, d.Name+".")
 }
 
 // place is the destination of a request: a family of the dialect's paths, and the call. If there
@@ -165,29 +139,14 @@ type place struct {
 	missing     Kind
 }
 
-// place returns the destination of the request, found by the call's name or by the path.
-func (f *fixtureRequest) place(t *testing.T, d *Dialect) place {
-	t.Helper()
-	if f.Path == "" {
-		for _, call := range d.Calls {
-			if call.Name == f.Call {
-				return place{credentials: d.Credentials, fail: d.Fail, call: call}
-			}
-		}
-		t.Fatalf("there is no call %q", f.Call)
-	}
-	mux := http.NewServeMux()
-	var found *place
-	lead := func(pattern string, byMethod map[string]place, otherwise place) {
-		mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
-			there, ok := byMethod[r.Method]
-			if !ok {
-				there = otherwise
-			}
-			there.wildcards = wildcards(r)
-			found = &there
-		})
-	}
+// routes finds the places of a dialect.
+type routes struct {
+	mux   *http.ServeMux
+	found *place // of the last request
+}
+
+func newRoutes(d *Dialect) *routes {
+	to := &routes{mux: http.NewServeMux()}
 	for i, family := range d.Reached() {
 		calls := make(map[string]map[string]place) // by path and method
 		for _, call := range family.Calls {
@@ -201,23 +160,44 @@ func (f *fixtureRequest) place(t *testing.T, d *Dialect) place {
 			}
 		}
 		for path, byMethod := range calls {
-			lead(path, byMethod, place{family: i, fail: family.Fail, missing: BadMethod})
+			to.lead(path, byMethod, place{family: i, fail: family.Fail, missing: BadMethod})
 		}
 		for _, prefix := range family.Prefixes {
-			lead(prefix, nil, place{family: i, fail: family.Fail, missing: NoRoute})
+			to.lead(prefix, nil, place{family: i, fail: family.Fail, missing: NoRoute})
 		}
 	}
-	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), f.Method, f.Path, http.NoBody))
-	if found == nil {
-		t.Fatalf("no family has the path %s", f.Path)
-	}
-	return *found
+	return to
 }
+
+// lead sets the places of the requests that match a pattern.
+func (to *routes) lead(pattern string, byMethod map[string]place, otherwise place) {
+	to.mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
+		there, ok := byMethod[r.Method]
+		if !ok {
+			there = otherwise
+		}
+		there.wildcards = wildcards(r)
+		to.found = &there
+	})
+}
+
+// place returns the destination of a request.
+func (to *routes) place(t *testing.T, r *http.Request) place {
+	t.Helper()
+	to.found = nil
+	to.mux.ServeHTTP(httptest.NewRecorder(), r)
+	if to.found == nil {
+		t.Fatalf("no family has the path %s", r.URL.Path)
+	}
+	return *to.found
+}
+
+var wildcardNames = regexp.MustCompile(`\{(\w+)\}`)
 
 // wildcards returns the values of the pattern's wildcards in the request's path.
 func wildcards(r *http.Request) map[string]string {
 	found := make(map[string]string)
-	for _, name := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(r.Pattern, -1) {
+	for _, name := range wildcardNames.FindAllStringSubmatch(r.Pattern, -1) {
 		found[name[1]] = r.PathValue(name[1])
 	}
 	return found
@@ -234,14 +214,42 @@ func (f *fixture) check(t *testing.T, at place) {
 		failure.Call = at.call.Name
 		decoded, reply = nil, at.fail(failure, testRequestID)
 	}
-	f.compare(t, "decoded.json", decoded)
-	f.compare(t, "response.json", map[string]any{"status": reply.Status, "location": reply.Location, "body": reply.Body})
+	var query []byte
+	if decoded != nil {
+		query = appendReadable(t, nil, decoded)
+	}
+	response := fmt.Appendf(nil, "HTTP/1.1 %d %s\n", reply.Status, http.StatusText(reply.Status))
+	if reply.Location != "" {
+		response = fmt.Appendf(response, "Location: %s\n", reply.Location)
+	}
+	response = appendReadable(t, append(response, '\n'), reply.Body)
+	if *update {
+		f.Expect(query, response)
+		return
+	}
+	for name, got := range map[string][]byte{dialecttest.Decoded: query, dialecttest.Response: response} {
+		if diff := cmp.Diff(string(f.Section(name)), string(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func appendReadable(t *testing.T, dst []byte, value any) []byte {
+	t.Helper()
+	text, err := appendJSON(nil, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dst, err = dialecttest.AppendJSON(dst, text); err != nil {
+		t.Fatal(err)
+	}
+	return dst
 }
 
 // run decodes the request and encodes the answer to it.
 func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err error) {
 	t.Helper()
-	r := f.request.request(t, at)
+	r := f.request(at)
 	var who Credentials
 	if at.credentials != nil {
 		if who, err = at.credentials(r); err != nil {
@@ -251,7 +259,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 	switch use := at.call.Endpoint.(type) {
 	case nil:
 		return nil, Reply{}, &Error{
-			Kind: at.missing, Problem: "there is no " + f.request.Path, Method: f.request.Method, Path: f.request.Path,
+			Kind: at.missing, Problem: "there is no " + f.Request.URL.Path, Method: r.Method, Path: f.Request.URL.Path,
 		}
 	case Accept:
 		submission, err := use.Decode(r)
@@ -260,7 +268,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 			return nil, Reply{}, refused
 		} else if planned && err == nil {
 			var p v1.Plan
-			f.read(t, "plan.json", &p)
+			f.Unmarshal(t, "plan.json", &p)
 			return submission, use.Plan(&p, testRequestID), nil
 		}
 		return submission, use.Encode(testTask, testRequestID), err
@@ -275,32 +283,32 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		return decoded, Reply{Status: 200, Body: json.RawMessage(out.Bytes())}, nil
 	case ShowTask:
 		var tasks []procfleet.Task
-		f.read(t, "tasks.json", &tasks)
+		f.Unmarshal(t, "tasks.json", &tasks)
 		id, err := use.Decode(r)
 		return id, use.Encode(&id, &tasks[0], testRequestID), err
 	case Watch:
 		var tasks []procfleet.Task
-		f.read(t, "tasks.json", &tasks)
+		f.Unmarshal(t, "tasks.json", &tasks)
 		decoded, err = use.Decode(r)
 		return decoded, use.Encode(&tasks[0]), err
 	case FollowTasks:
 		var event v1.TaskEvent
-		f.read(t, "event.json", &event)
+		f.Unmarshal(t, "event.json", &event)
 		q, err := use.Decode(r)
 		return q, use.Encode(&q, event, testRequestID), err
 	case ControlTask:
 		q, err := use.Decode(r)
 		if q.Planned {
 			var p v1.Plan
-			f.read(t, "plan.json", &p)
+			f.Unmarshal(t, "plan.json", &p)
 			return q, use.Encode(&q, Controlled{Plan: &p}, testRequestID), err
 		}
 		var tasks []procfleet.Task
-		f.read(t, "tasks.json", &tasks)
+		f.Unmarshal(t, "tasks.json", &tasks)
 		return q, use.Encode(&q, Controlled{Task: &tasks[0]}, testRequestID), err
 	case ListTasks:
 		var tasks []procfleet.Task
-		f.read(t, "tasks.json", &tasks)
+		f.Unmarshal(t, "tasks.json", &tasks)
 		page, err := use.Decode(r)
 		return page, use.Encode(&page, Tasks{tasks, testTask}, testRequestID), err
 	case ListResults:
@@ -315,7 +323,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		return page, use.Encode(&page, Results{all, "more"}, testRequestID), err
 	case ListHosts:
 		var agents []v1.Agent
-		f.read(t, "hosts.json", &agents)
+		f.Unmarshal(t, "hosts.json", &agents)
 		page, err := use.Decode(r)
 		found := Hosts{Agents: agents}
 		if len(agents) > 0 && len(agents) == page.Limit {
@@ -324,17 +332,17 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		return page, use.Encode(&page, found, testRequestID), err
 	case ListAudit:
 		var found v1.AuditPage
-		f.read(t, "audit.json", &found)
+		f.Unmarshal(t, "audit.json", &found)
 		q, err := use.Decode(r)
 		return q, use.Encode(&q, found, testRequestID), err
 	case ShowOutput:
 		var page v1.OutputPage
-		f.read(t, "output.json", &page)
+		f.Unmarshal(t, "output.json", &page)
 		q, err := use.Decode(r)
 		return q, use.Encode(&q, page, testRequestID), err
 	case ListFleet:
 		var found FleetProcesses
-		f.read(t, "fleet.json", &found)
+		f.Unmarshal(t, "fleet.json", &found)
 		page, err := use.Decode(r)
 		return page, use.Encode(&page, found, testRequestID), err
 	case Register:
@@ -357,7 +365,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		return answer(t, f, r, use.Decode, use.Encode, frozenFile)
 	case ListFreezes:
 		var freezes []catalog.Freeze
-		f.read(t, "freezes.json", &freezes)
+		f.Unmarshal(t, "freezes.json", &freezes)
 		page, err := use.Decode(r)
 		return page, use.Encode(&page, freezes, testRequestID), err
 	case SearchTemplates:
@@ -376,7 +384,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		}, file[DriftQuery, Drift]("drift.json"))
 	case ListEvents:
 		var found Events
-		f.read(t, "events.json", &found)
+		f.Unmarshal(t, "events.json", &found)
 		page, err := use.Decode(r)
 		return page, use.Encode(&page, found, testRequestID), err
 	case ShowHealth:
@@ -465,7 +473,7 @@ func (f *fixture) items(t *testing.T) iter.Seq2[[]procfleet.ItemResult, error] {
 			Result procfleet.Result `json:"result"`
 		} `json:"chunks"`
 	}
-	f.read(t, "results.json", &from)
+	f.Unmarshal(t, "results.json", &from)
 	return func(yield func([]procfleet.ItemResult, error) bool) {
 		n := 0
 		for _, chunk := range from.Chunks {
@@ -480,51 +488,6 @@ func (f *fixture) items(t *testing.T) iter.Seq2[[]procfleet.ItemResult, error] {
 				return
 			}
 		}
-	}
-}
-
-// compare checks a value against a golden file, or writes it. A nil value has
-// no file.
-func (f *fixture) compare(t *testing.T, name string, value any) {
-	t.Helper()
-	path := filepath.Join(f.dir, name)
-	var got []byte
-	if value != nil {
-		var err error
-		if got, err = appendJSON(nil, value); err != nil {
-			t.Fatal(err)
-		}
-		var pretty bytes.Buffer
-		if err := json.Indent(&pretty, got, "", "  "); err != nil {
-			t.Fatal(err)
-		}
-		got = append(pretty.Bytes(), '\n')
-	}
-	if *update {
-		f.rewrite(t, path, got)
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil && (value != nil || !errors.Is(err, os.ErrNotExist)) {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
-
-func (f *fixture) rewrite(t *testing.T, path string, got []byte) {
-	t.Helper()
-	var err error
-	if got == nil {
-		if err = os.Remove(path); errors.Is(err, os.ErrNotExist) {
-			err = nil
-		}
-	} else {
-		err = os.WriteFile(path, got, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -25,24 +24,27 @@ func TestTheNativeFormCanSayWhatEveryDialectSays(t *testing.T) {
 		if d.Name == "native" {
 			continue
 		}
-		for _, f := range fixtures(t, d.Name) {
-			at := f.request.place(t, &d)
-			decoded, ok := decodeAsked(t, at.call.Endpoint, f.request.request(t, at))
-			if !ok || catalogued(at.call.Endpoint) {
-				continue
+		routes := newRoutes(&d)
+		for _, file := range fixtures(t, &d) {
+			for _, c := range file.Cases {
+				at := routes.place(t, c.Request)
+				decoded, ok := decodeAsked(t, at.call.Endpoint, (&fixture{c}).request(at))
+				if !ok || catalogued(at.call.Endpoint) {
+					continue
+				}
+				said++
+				t.Run(d.Name+"/"+c.Name, func(t *testing.T) {
+					t.Parallel()
+					call, r := inNative(t, decoded)
+					again, ok := decodeAsked(t, endpointOf(t, call), r)
+					if !ok {
+						t.Fatalf("%s refuses %s", call, r.Body)
+					}
+					if diff := cmp.Diff(meaning(t, decoded), meaning(t, again)); diff != "" {
+						t.Errorf("-%s +%s:\n%s", at.call.Name, call, diff)
+					}
+				})
 			}
-			said++
-			t.Run(d.Name+"/"+filepath.Base(f.dir), func(t *testing.T) {
-				t.Parallel()
-				call, r := inNative(t, decoded)
-				again, ok := decodeAsked(t, endpointOf(t, call), r)
-				if !ok {
-					t.Fatalf("%s refuses %s", call, r.Body)
-				}
-				if diff := cmp.Diff(meaning(t, decoded), meaning(t, again)); diff != "" {
-					t.Errorf("-%s +%s:\n%s", at.call.Name, call, diff)
-				}
-			})
 		}
 	}
 	if said < 10 {

@@ -1,17 +1,19 @@
 package openapi
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/dispatcher/dialect/dialecttest"
 	"github.com/procfleet/procfleet/dispatcher/openapi/openapitest"
 )
 
@@ -51,7 +53,6 @@ type recorded struct {
 	query     url.Values
 	header    http.Header
 	body      []byte
-	isJSON    bool
 	status    int
 	answer    json.RawMessage
 }
@@ -59,64 +60,31 @@ type recorded struct {
 // record reads the fixtures of a dialect.
 func record(t *testing.T, doc *openapitest.Document, d *dialect.Dialect) []recorded {
 	t.Helper()
-	folders, err := filepath.Glob(filepath.Join("..", "dialect", "testdata", d.Name, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all []recorded
-	for _, folder := range folders {
-		all = append(all, readFixture(t, doc, d, folder))
+	for _, file := range dialecttest.Read(t, filepath.Join("..", "dialect", "testdata", d.Name)) {
+		for _, c := range file.Cases {
+			all = append(all, recordCase(t, doc, d, c))
+		}
 	}
 	return all
 }
 
-func readFixture(t *testing.T, doc *openapitest.Document, d *dialect.Dialect, folder string) recorded {
+func recordCase(t *testing.T, doc *openapitest.Document, d *dialect.Dialect, c *dialecttest.Case) recorded {
 	t.Helper()
-	var request struct {
-		Call, Path, Method, ID, Query, Text string
-		ContentType                         string `json:"content_type"`
-		CMDBUser                            string `json:"cmdb_user"`
-		CMDBSupplier                        string `json:"cmdb_supplier"`
-		Body                                json.RawMessage
-	}
-	var response struct {
-		Status int
-		Body   json.RawMessage
-	}
-	read(t, filepath.Join(folder, "request.json"), &request)
-	read(t, filepath.Join(folder, "response.json"), &response)
-	query, err := url.ParseQuery(request.Query)
+	response, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(c.Section(dialecttest.Response))), c.Request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := recorded{
-		name: d.Name + "/" + filepath.Base(folder), path: request.Path, query: query, body: request.Body,
-		header: http.Header{
-			"Content-Type": {request.ContentType}, "Bk_user": {request.CMDBUser}, "Http_blueking_supplier_id": {request.CMDBSupplier},
-		},
-		isJSON: request.Text == "", status: response.Status, answer: response.Body,
-	}
-	if request.Text != "" {
-		r.body = []byte(request.Text)
-	}
-	_, err = os.Stat(filepath.Join(folder, "decoded.json"))
-	r.accepted = err == nil
-	if r.path == "" {
-		at := slices.IndexFunc(d.Calls, func(c dialect.Call) bool { return c.Name == request.Call })
-		r.path = strings.ReplaceAll(d.Calls[at].Paths[0], "{id}", request.ID)
-	}
-	r.operation = doc.Find(request.Method, r.path)
-	return r
-}
-
-func read(t *testing.T, path string, into any) {
-	t.Helper()
-	text, err := os.ReadFile(path)
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		t.Fatalf("%s: %v", path, err)
+	path := c.Request.URL.EscapedPath()
+	return recorded{
+		name: d.Name + "/" + c.Name, operation: doc.Find(c.Request.Method, path), accepted: c.Section(dialecttest.Decoded) != nil,
+		path: path, query: c.Request.URL.Query(), header: c.Request.Header, body: c.Body,
+		status: response.StatusCode, answer: answer,
 	}
 }
 

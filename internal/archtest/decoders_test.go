@@ -26,8 +26,8 @@ var harmless = regexp.MustCompile(`^(bytes|strings|utf8|utf16|rand|codec)\.`)
 var notDecoders = []string{
 	"cmd",            // files and arguments of whoever starts a command; the tools for measuring read agents' messages with agentproto
 	"deploy", "test", // tests
-	"internal/testenv",                                                 // tests
-	"catalog/catalogtest", "taskstore/storetest", "dispatcher/openapi", // tests, and a document that is part of the program
+	"internal/testenv",                                                                                   // tests
+	"catalog/catalogtest", "taskstore/storetest", "dispatcher/dialect/dialecttest", "dispatcher/openapi", // tests, and a document that is part of the program
 	"taskstore/boltstore", "catalog/boltcatalog", "internal/boltdb", // a file of this machine that one process has to itself; its records are read by taskstore/internal/pack and catalog/internal/pack
 	"internal/natsembed", // tokens that internal/natsauth has made in the same process
 }

@@ -46,6 +46,7 @@ var allowed = map[string][]string{
 	"dispatcher/apps":                {"", "internal/datafile"},
 	"dispatcher/auth":                {"", "dispatcher/apps", "dispatcher/dialect", "taskstore", "internal/peercred", "internal/tlsfiles"},
 	"dispatcher/dialect":             {"", "api/v1", "catalog", "internal/plaintext", "internal/spelling", "label"},
+	"dispatcher/dialect/dialecttest": {},
 	"dispatcher/natsintake":          {"internal/bus", "taskstore"},
 	"dispatcher/webhook":             {"catalog", "internal/bus", "internal/destination", "internal/tlsfiles"},
 	"dispatcher/openapi":             {"", "api/v1", "dispatcher/dialect"},
@@ -138,7 +139,7 @@ var allowed = map[string][]string{
 const everything = "*"
 
 // forTests may be imported by test code alone, and by each other.
-var forTests = []string{"catalog/catalogtest", "dispatcher/openapi/openapitest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest", "internal/testenv/agenttest", "internal/testenv/tlstest", "test/internal/images", "test/cluster/fleet"}
+var forTests = []string{"catalog/catalogtest", "dispatcher/dialect/dialecttest", "dispatcher/openapi/openapitest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest", "internal/testenv/agenttest", "internal/testenv/tlstest", "test/internal/images", "test/cluster/fleet"}
 
 // thirdParty contains, for each library, the packages that may import it directly; "cmd/..." is
 // every package under cmd.
@@ -153,6 +154,7 @@ var thirdParty = map[string][]string{
 	"github.com/nats-io/jwt":                {"internal/natsauth", "internal/natsembed"},
 	"github.com/spf13/cobra":                {"cmd/..."},
 	"golang.org/x/net/html":                 {"dispatcher/openapi"},
+	"golang.org/x/tools":                    {"dispatcher/dialect/dialecttest"},
 	// A program that executes templates keeps every exported method: 10 MiB of procfleet.
 	"text/template":                        nil,
 	"html/template":                        {"web"},
