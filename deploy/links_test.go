@@ -13,7 +13,7 @@ import (
 const longestPage = 400
 
 // TestLinksOfDocumentsExist checks that the target of every link exists,
-// including the heading.
+// including the heading, and every test file that a page names.
 func TestLinksOfDocumentsExist(t *testing.T) {
 	t.Parallel()
 	var pages []string
@@ -25,6 +25,7 @@ func TestLinksOfDocumentsExist(t *testing.T) {
 		pages = append(pages, found...)
 	}
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	testFile := regexp.MustCompile("`([a-z][a-z/]*/[a-z0-9_]+_test\\.go)`")
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
@@ -32,6 +33,11 @@ func TestLinksOfDocumentsExist(t *testing.T) {
 		}
 		if lines := strings.Count(string(text), "\n"); lines > longestPage && strings.HasPrefix(page, "../docs/") {
 			t.Errorf("%s has %d lines, more than %d: split it", page, lines, longestPage)
+		}
+		for _, found := range testFile.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join("..", found[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
 		}
 		for _, found := range link.FindAllStringSubmatch(string(text), -1) {
 			path, anchor, _ := strings.Cut(found[1], "#")

@@ -28,7 +28,7 @@ func newNATSAuthPush(dir *string) *cobra.Command {
 	var p natsPush
 	cmd := &cobra.Command{
 		Use:   "push",
-		Short: "Send revocations and the rights of this release to brokers",
+		Short: "Send revocations and the rights of this program to brokers",
 		Long: `Send the current accounts, with revocations and the rights of roles in this release, to brokers that store accounts
 (resolver type full). One server forwards them to its cluster; push to each leaf node separately. Brokers disconnect
 revoked users at once. An unavailable broker receives the accounts from the others later.`,
