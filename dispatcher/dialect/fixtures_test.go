@@ -60,7 +60,7 @@ const (
 // These sections are the expected output, which -update rewrites:
 //
 //	decoded.json   the submission or query; absent if it must be refused
-//	response.http  status, location and body
+//	response.http  status, headers and body
 type fixture struct{ *dialecttest.Case }
 
 // request returns the request as the dispatcher passes it to the call of the place.
@@ -219,8 +219,10 @@ func (f *fixture) check(t *testing.T, at place) {
 		query = appendReadable(t, nil, decoded)
 	}
 	response := fmt.Appendf(nil, "HTTP/1.1 %d %s\n", reply.Status, http.StatusText(reply.Status))
-	if reply.Location != "" {
-		response = fmt.Appendf(response, "Location: %s\n", reply.Location)
+	for _, header := range [][2]string{{"Location", reply.Location}, {"WWW-Authenticate", reply.Authenticate}, {"ETag", reply.ETag}} {
+		if header[1] != "" {
+			response = fmt.Appendf(response, "%s: %s\n", header[0], header[1])
+		}
 	}
 	response = appendReadable(t, append(response, '\n'), reply.Body)
 	if *update {
