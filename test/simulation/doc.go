@@ -4,7 +4,7 @@
 // checker of test/cluster checks the history, with the same load and the same
 // rules.
 //
-//	go test ./test/simulation                                   # 40 histories, and the earlier defects
+//	go test ./test/simulation                                   # 20 seconds of histories, and the earlier defects
 //	go test ./test/simulation -run TestHistories -seed 17 -v    # one of them; add -roles for the logs of all roles
 //	make simulate SEEDS=100000                                  # the long form, one process for each processor
 //

@@ -12,7 +12,8 @@ import (
 var (
 	seed    = flag.Uint64("seed", 0, "run the history of this seed alone and print it")
 	first   = flag.Uint64("first", 1, "first seed")
-	seeds   = flag.Uint64("seeds", defaultSeeds, "number of histories")
+	seeds   = flag.Uint64("seeds", 0, "number of histories; 0: as many as -for permits")
+	howLong = flag.Duration("for", 20*time.Second, "time for histories, without -seeds")
 	verbose = flag.Bool("roles", false, "print the logs of all roles")
 )
 
@@ -37,7 +38,8 @@ func TestHistories(t *testing.T) {
 	began := time.Now()
 	var lasted time.Duration
 	var undecided int
-	for s := *first; s < *first+*seeds; s++ {
+	s := *first
+	for ; more(s-*first, time.Since(began)); s++ {
 		o := explore(t, s, &defect{}, randomFaults)
 		lasted += o.lasted
 		undecided += o.undecided
@@ -45,6 +47,17 @@ func TestHistories(t *testing.T) {
 			t.Errorf("%s\nto repeat it: go test ./test/simulation -run TestHistories -seed %d -v", o, s)
 		}
 	}
-	t.Logf("seeds %d to %d: %s of fleet time, %.1f histories per second, %d processes undecided", *first, *first+*seeds-1,
-		lasted.Round(time.Minute), float64(*seeds)/time.Since(began).Seconds(), undecided)
+	t.Logf("seeds %d to %d: %s of fleet time, %.1f histories per second, %d processes undecided", *first, s-1,
+		lasted.Round(time.Minute), float64(s-*first)/time.Since(began).Seconds(), undecided)
+}
+
+// leastHistories run however slow the machine is.
+const leastHistories = 5
+
+// more reports whether another history follows n, which took the time spent.
+func more(n uint64, spent time.Duration) bool {
+	if *seeds > 0 {
+		return n < *seeds
+	}
+	return n < leastHistories || spent < *howLong
 }
