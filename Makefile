@@ -24,7 +24,7 @@ help: ## list the targets
 	@grep -hE '^[a-z][a-z/-]*:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
 build: ## build the three binaries into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	$(PLAIN) go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 	@test $$(wc -c <bin/procfleet-agent) -le $$((20 << 20)) || { echo "bin/procfleet-agent has more than 20 MiB"; exit 1; }
 	@test $$(wc -c <bin/procfleet) -le $$((48 << 20)) || { echo "bin/procfleet has more than 48 MiB"; exit 1; }
 
@@ -34,20 +34,43 @@ run: ## the whole system on embedded defaults, at http://127.0.0.1:8080
 test: test/setup test/programs ## everything: install what the tests need, then all tests; a line for each package, and each test of a whole system
 	@$(MAKE) --no-print-directory -j 2 test/packages test/systems
 
-# Packages work and systems mostly wait: both run at once. Tests of packages have the race detector; `make lint` vets.
+# Tests of packages have the race detector. Tests of whole systems mostly wait for other processes, so they run beside the
+# packages. gotestsum prints a line for each package and system test as it ends; no test runs a second time.
 SYSTEMS := ./test/e2e ./test/faults ./test/pressure ./test/simulation ./test/transport
-PACKAGES = $$(go list ./... | grep -v -E "^$$(go list $(SYSTEMS) | paste -sd '|')$$$$" | tr '\n' ' ')
+PACKAGES = $$(go list ./... | grep -v -x -F "$$(go list $(SYSTEMS))" | tr '\n' ' ')
 RUN = go run $(GOTESTSUM) --format-icons text --hide-summary skipped --jsonfile bin/$(@F).json
+NOSUBTESTS := grep -v -E '^(PASS|SKIP) [^ ]*Test[^ ]*/'
 
 test/packages:
-	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 20m -p 2 -parallel 6
+	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 20m -p 3 -parallel 6
 
 test/systems:
-	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -timeout 30m -p 2 -parallel 6 | grep -v -E '^(PASS|EMPTY) [^ ]*(/| \(cached)[^ ]*/[^ ]*Test'
+	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -timeout 20m -p 2 -parallel 6 | $(NOSUBTESTS)
 
 test/programs:
 	@rm -rf $(PROCFLEET_TEST_PROGRAMS) && mkdir -p $(PROCFLEET_TEST_PROGRAMS)
-	@$(PLAIN) go build -o $(PROCFLEET_TEST_PROGRAMS) $(PROGRAMS)
+	@$(PLAIN) go build $(RACE) -o $(PROCFLEET_TEST_PROGRAMS) $(PROGRAMS)
+
+test/slow: test/setup test/programs ## run all tests and write the seconds of each package and the slowest tests into CONTRIBUTING.md
+	@begin=$$SECONDS; go test -race -vet off -exec true $(PACKAGES) >/dev/null; $(PLAIN) go test -vet off -exec true $(SYSTEMS) >/dev/null; \
+	echo $$((SECONDS - begin)) >bin/compile.seconds; echo "compiled and linked all tests in $$(cat bin/compile.seconds) s"
+	@$(MAKE) --no-print-directory -j 2 test/packages test/systems
+	@go run ./test/internal/slow -in CONTRIBUTING.md -compile $$(cat bin/compile.seconds) bin/packages.json bin/systems.json
+
+# What takes too long for each change. Memory limits and virtual time have no use for the race detector.
+test/long: export PROCFLEET_LONG := 1
+test/long: test/long/packages test/long/systems simulate churn console-hour fault-matrix cross/all ## all that `make test` and CI cut, except the cluster scenarios (make cluster-test): hours
+
+test/long/packages: test/setup test/programs
+	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 60m -p 2
+	go test -vet off ./agent/journal # every byte and bit: the race detector leaves most places of damage out
+
+test/long/systems: export PROCFLEET_TEST_PROGRAMS := $(CURDIR)/bin/race
+test/long/systems: test/setup
+	@$(MAKE) --no-print-directory test/programs PLAIN= RACE=-race PROCFLEET_TEST_PROGRAMS=$(CURDIR)/bin/race
+	@$(RUN) --format testname --packages "./test/e2e ./test/faults ./test/transport" -- -race -vet off -timeout 90m -p 1 -parallel 3 | $(NOSUBTESTS)
+	@$(MAKE) --no-print-directory test/programs
+	@$(RUN) --format testname --packages "./test/pressure ./test/simulation" -- -vet off -timeout 60m -p 1 | $(NOSUBTESTS)
 
 test/setup: ## install redis-server and chromium where they are missing (apt or brew)
 	@if command -v redis-server >/dev/null && command -v chromium >/dev/null; then :; \
@@ -58,29 +81,27 @@ test/setup: ## install redis-server and chromium where they are missing (apt or 
 	elif command -v brew >/dev/null; then brew install redis; \
 	else echo "redis-server or chromium is missing and neither apt-get nor brew is here: install Redis 6.2 or later, and Chromium" >&2; exit 1; fi
 
-# Tests of whole systems, which take longer than all packages together.
-SYSTEMS := /test/\(e2e\|faults\|pressure\|simulation\|transport\)$$
-test/short: ## every package without the race detector, and a few tests of a whole system: four minutes on two cores
-	go test -short -timeout 20m $$(go list ./... | grep -v '$(SYSTEMS)')
-	go test -short -timeout 20m ./test/e2e -run '^(TestDemoShowsARealProcessSurvive|TestTheExampleSpecWorks|TestUpKilledInTheMiddleOfATask|TestEveryCommandInTheDocumentationIsRunOrMarked)$$'
+test/short: test/programs ## while you edit: every package without the race detector, and three tests of a whole system
+	$(PLAIN) go test -vet off -timeout 20m $(PACKAGES)
+	$(PLAIN) go test -vet off -timeout 20m ./test/e2e -run '^(TestTheExampleSpecWorks|TestUpKilledInTheMiddleOfATask|TestEveryCommandInTheDocumentationIsRunOrMarked)$$'
 
 compose-test: test/setup ## start docker-compose.yml from images built here, break it, and see it recover
-	go vet -tags compose ./test/compose
-	go test -vet off -tags compose -count 1 -timeout 10m ./test/compose
+	$(PLAIN) go vet -tags compose ./test/compose
+	$(PLAIN) go test -vet off -tags compose -count 1 -timeout 10m ./test/compose
 
 cluster-test: test/setup ## break a whole fleet in containers and write its section of docs/reference/faults.md (needs root); ONLY=REGEXP runs scenarios by name
-	go vet -tags cluster ./test/cluster
-	go test -vet off -tags cluster -count 1 -v -timeout 120m ./test/cluster $(if $(ONLY),-only '$(ONLY)',-write "$(CURDIR)/docs/reference/faults.md") $(if $(SEED),-seed $(SEED))
+	$(PLAIN) go vet -tags cluster ./test/cluster
+	$(PLAIN) go test -vet off -tags cluster -count 1 -v -timeout 120m ./test/cluster $(if $(ONLY),-only '$(ONLY)',-write "$(CURDIR)/docs/reference/faults.md") $(if $(SEED),-seed $(SEED))
 
 cluster-test/short: test/setup ## a few of the scenarios, and a few random faults from a fixed seed
-	go vet -tags cluster ./test/cluster
-	go test -vet off -tags cluster -count 1 -timeout 15m ./test/cluster -cut
+	$(PLAIN) go vet -tags cluster ./test/cluster
+	$(PLAIN) go test -vet off -tags cluster -count 1 -timeout 15m ./test/cluster -cut
 
-SEEDS ?= 10000
+SEEDS ?= 1000
 SIMULATIONS ?= $(shell nproc 2>/dev/null || echo 2)
 
-simulate: ## SEEDS (10000, in hundreds) histories of whole fleets in virtual time, beginning with seed FIRST (1)
-	@mkdir -p bin && go test -vet off -c -o bin/simulation.test ./test/simulation
+simulate: ## SEEDS (1000, in hundreds) histories of whole fleets in virtual time, beginning with seed FIRST (1)
+	@mkdir -p bin && $(PLAIN) go test -vet off -c -o bin/simulation.test ./test/simulation
 	seq $(or $(FIRST),1) 100 $$(($(or $(FIRST),1) + $(SEEDS) - 1)) | GOMAXPROCS=1 xargs -P $(SIMULATIONS) -I {} \
 		bin/simulation.test -test.v -test.run '^TestHistories$$' -test.timeout 1h -first {} -seeds $$(($(SEEDS) < 100 ? $(SEEDS) : 100))
 
@@ -122,18 +143,19 @@ audit: ## known vulnerabilities and changed modules; where the database cannot b
 	go run $(GOVULNCHECK) ./...
 
 lint: ## golangci-lint, gofmt and vet
-	go run $(GOLANGCI) run ./...
+	$(PLAIN) go run $(GOLANGCI) run ./...
 
-# vet checks the types of the tests, once for each system: no test file is for one architecture only. Windows also links them, because
-# they have files of their own there.
-cross: ## what other systems see: build and vet for them, tests included, and link the tests for Windows
-	@for target in windows/amd64 windows/arm64 linux/arm64; do \
-		echo "== $$target"; export CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/}; \
-		go build ./... || exit 1; \
-	done
+# vet compiles everything and checks the tests, once for each system: no file is for one architecture only. Building the
+# commands afterwards only links them.
+cross: ## what other systems see: vet with the tests, and link the commands that are released for them
 	GOOS=windows go vet ./...
-	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go test -vet off -ldflags '-s -w' -c -o /dev/null ./... >/dev/null
+	GOOS=windows $(PLAIN) go build ./cmd/...
+	GOARCH=arm64 $(PLAIN) go build ./cmd/...
 	GOOS=darwin go vet ./...
+
+cross/all: cross ## the same, with all tests linked for Windows, and its other architecture
+	GOOS=windows GOARCH=arm64 $(PLAIN) go build ./cmd/...
+	GOOS=windows $(PLAIN) go test -vet off -ldflags '-s -w' -c -o /dev/null ./... >/dev/null
 
 verify: ## the module file is tidy and the tree is formatted
 	go mod tidy -diff
@@ -143,9 +165,10 @@ docker: build ## build the images procfleet and procfleet-agent
 	docker build -q -f deploy/Dockerfile --target server --build-arg VERSION=$(VERSION) -t procfleet:latest .
 	docker build -q -f deploy/Dockerfile --target agent --build-arg VERSION=$(VERSION) -t procfleet-agent:latest .
 
-ci: test verify lint cross build ## what CI runs, but compose-test and cluster-test/short, which need docker
+ci: ## what CI runs, with the seconds of each step at the end (needs docker and root)
+	.ci/run
 
 clean: ## remove what build made
 	rm -rf bin
 
-.PHONY: help build run test test-packages test-system flaky test/setup test/short compose-test cluster-test cluster-test/short screenshots fault-matrix churn console-hour bench bench/go fuzz audit lint cross verify docker ci clean
+.PHONY: help build run test test/packages test/systems test/programs test/slow test/long test/long/packages test/long/systems test/setup test/short compose-test cluster-test cluster-test/short simulate screenshots fault-matrix churn console-hour bench bench/go fuzz audit lint cross cross/all verify docker ci clean
