@@ -85,15 +85,15 @@ test/short: test/programs ## while you edit: every package without the race dete
 	$(PLAIN) go test -vet off -timeout 20m $(PACKAGES)
 	$(PLAIN) go test -vet off -timeout 20m ./test/e2e -run '^(TestTheExampleSpecWorks|TestUpKilledInTheMiddleOfATask|TestEveryCommandInTheDocumentationIsRunOrMarked)$$'
 
-compose-test: test/setup ## start docker-compose.yml from images built here, break it, and see it recover
+compose-test: test/setup test/programs ## start docker-compose.yml from images built here, break it, and see it recover
 	$(PLAIN) go vet -tags compose ./test/compose
 	$(PLAIN) go test -vet off -tags compose -count 1 -timeout 10m ./test/compose
 
-cluster-test: test/setup ## break a whole fleet in containers and write its section of docs/reference/faults.md (needs root); ONLY=REGEXP runs scenarios by name
+cluster-test: test/setup test/programs ## break a whole fleet in containers and write its section of docs/reference/faults.md (needs root); ONLY=REGEXP runs scenarios by name
 	$(PLAIN) go vet -tags cluster ./test/cluster
 	$(PLAIN) go test -vet off -tags cluster -count 1 -v -timeout 120m ./test/cluster $(if $(ONLY),-only '$(ONLY)',-write "$(CURDIR)/docs/reference/faults.md") $(if $(SEED),-seed $(SEED))
 
-cluster-test/short: test/setup ## a few of the scenarios, and a few random faults from a fixed seed
+cluster-test/short: test/setup test/programs ## a few of the scenarios, and a few random faults from a fixed seed
 	$(PLAIN) go vet -tags cluster ./test/cluster
 	$(PLAIN) go test -vet off -tags cluster -count 1 -timeout 15m ./test/cluster -cut
 

@@ -44,7 +44,7 @@ type Builder struct {
 func (b Builder) Procfleet(tb testing.TB, tag string, programs ...string) (server, agent string) {
 	tb.Helper()
 	root := tb.TempDir()
-	b.goBuild(tb, filepath.Join(root, "bin")+"/", "./cmd/procfleet", "./cmd/procfleet-agent")
+	b.goBuild(tb, filepath.Join(root, "bin"), "./cmd/procfleet", "./cmd/procfleet-agent")
 	for _, name := range procfleetFiles {
 		copyFile(tb, filepath.Join(testenv.ModuleRoot(), name), filepath.Join(root, name))
 	}
@@ -61,7 +61,7 @@ func (b Builder) Procfleet(tb testing.TB, tag string, programs ...string) (serve
 func (b Builder) Bench(tb testing.TB, name string) {
 	tb.Helper()
 	root := tb.TempDir()
-	b.goBuild(tb, filepath.Join(root, "procfleet-bench"), "./cmd/procfleet-bench")
+	b.goBuild(tb, root, "./cmd/procfleet-bench")
 	Build(tb, name, root, "USER 65532:65532", `ENTRYPOINT ["/procfleet-bench"]`) // the user of the server's image owns the keys
 }
 
@@ -69,7 +69,7 @@ func (b Builder) Bench(tb testing.TB, name string) {
 func (b Builder) NATS(tb testing.TB, name string) {
 	tb.Helper()
 	root := tb.TempDir()
-	b.goBuild(tb, filepath.Join(root, "nats-server"), "github.com/nats-io/nats-server/v2")
+	b.goBuild(tb, root, "github.com/nats-io/nats-server/v2")
 	Build(tb, name, root, `ENTRYPOINT ["/nats-server"]`)
 }
 
@@ -95,14 +95,19 @@ func build(tb testing.TB, name, root string, args ...string) {
 	}
 }
 
-// goBuild builds packages without cgo, so that they run in an empty image.
+// goBuild builds main packages into a folder, without cgo, so that they run in an empty
+// image. Programs without Clocks are those of all tests ([testenv.BuildBinary]).
 func (b Builder) goBuild(tb testing.TB, to string, packages ...string) {
 	tb.Helper()
-	c := Command{Env: []string{"CGO_ENABLED=0"}, Dir: testenv.ModuleRoot()}
-	args := []string{"build", "-trimpath", "-o", to}
-	if b.Clocks {
-		args = append(args, "-overlay", clockOverlay(tb))
+	if !b.Clocks {
+		for _, pkg := range packages {
+			built := testenv.BuildBinary(tb, pkg)
+			copyFile(tb, built, filepath.Join(to, filepath.Base(built)))
+		}
+		return
 	}
+	c := Command{Env: []string{"CGO_ENABLED=0"}, Dir: testenv.ModuleRoot()}
+	args := []string{"build", "-trimpath", "-overlay", clockOverlay(tb), "-o", to + "/"}
 	if _, err := c.Run("go", append(args, packages...)...); err != nil {
 		tb.Fatal(err)
 	}
