@@ -105,11 +105,11 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	return s.run(ctx, sub)
 }
 
-// openJournal opens the journal. If the journal is damaged or too new, the agent runs
+// openJournal opens the journal. If the journal is damaged or has another format, the agent runs
 // without a journal and refuses all changes of the host with the error.
 func (a *Agent) openJournal(dir string) (*journal.Journal, journal.Recovered, error) {
 	ledger, recovered, err := journal.Open(dir, a.cfg.Log)
-	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrNewerFormat) {
+	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrFormat) {
 		a.cfg.Log.WithError(err).Error("journal unusable: supervision off, changes refused")
 		return journal.Unavailable(err, a.cfg.Log), journal.Recovered{}, nil
 	}

@@ -598,12 +598,12 @@ func TestBurstIsAnsweredByOneGoroutine(t *testing.T) {
 func TestJournalThatCannotBeUsedIsSaidInEveryAnswer(t *testing.T) {
 	t.Parallel()
 	h, _ := newHost(t)
-	writeNewerJournal(t, h.cfg.DataDir)
+	writeOtherJournal(t, h.cfg.DataDir)
 	h.start(nil)
 	c := h.starts("task", 0, 1)
 	c.Items[1].Action = agentproto.ActionStatus
 	r := h.command(c)
-	if got := r.Items[0].Result; got == nil || got.Code != agentproto.CodeAgentAbnormal || !strings.Contains(got.Message, "newer") {
+	if got := r.Items[0].Result; got == nil || got.Code != agentproto.CodeAgentAbnormal || !strings.Contains(got.Message, "has format 99, this agent reads format 1.") {
 		t.Errorf("start: %+v", got)
 	}
 	if r.Items[1].Result != nil {

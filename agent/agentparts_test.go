@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// writeNewerJournal leaves a journal of a later format in a data folder.
-func writeNewerJournal(t *testing.T, data string) {
+// writeOtherJournal leaves a journal of another format in a data folder.
+func writeOtherJournal(t *testing.T, data string) {
 	t.Helper()
 	dir := filepath.Join(data, "journal")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -69,7 +69,7 @@ func TestDataFolderBelongsToOneAgent(t *testing.T) {
 	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "in use by another procfleet agent (pid ") {
 		t.Errorf("second agent: %v", err)
 	}
-	writeNewerJournal(t, dir)
+	writeOtherJournal(t, dir)
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestABindingIsOfOneMachine(t *testing.T) {
 func TestSpoiledInstanceIDIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	writeNewerJournal(t, dir)
+	writeOtherJournal(t, dir)
 	if err := os.WriteFile(filepath.Join(dir, "instance"), []byte("not an id\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestACopiedFolderIsANewInstanceWithoutTheJournal(t *testing.T) {
 		return f
 	}
 	first := open(dir)
-	writeNewerJournal(t, dir)
+	writeOtherJournal(t, dir)
 	moved := filepath.Join(t.TempDir(), "moved")
 	if err := os.Rename(dir, moved); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestACopiedFolderIsANewInstanceWithoutTheJournal(t *testing.T) {
 	if f.copied == "" || f.instance == first.instance || !there(t, aside()) || there(t, f.journal()) {
 		t.Errorf("a copy: %+v", f)
 	}
-	writeNewerJournal(t, copied)
+	writeOtherJournal(t, copied)
 	if again := open(copied); again.copied != "" || again.instance != f.instance {
 		t.Errorf("the copy once more: %+v", again)
 	}

@@ -45,8 +45,8 @@
 // their begin count as begun, and commands that are not newer than the loaded ones are
 // refused, because they may have been executed.
 //
-// If no record is intact, [Open] returns [ErrDamaged]; for a journal of a newer program it
-// returns [ErrNewerFormat]. In both cases it changes no file. The caller can continue with
+// If no record is intact, [Open] returns [ErrDamaged]; for a journal of another format it
+// returns [ErrFormat]. In both cases it changes no file. The caller can continue with
 // [Unavailable], which refuses all changes of the host.
 //
 // # Full and failing disks

@@ -1,10 +1,8 @@
 package journal
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	"github.com/procfleet/procfleet/agentproto"
@@ -25,9 +23,8 @@ type index struct {
 // entry is one operation.
 type entry struct {
 	order  uint64 // position in the order of acceptance
-	action string // "" in records of releases that did not store it
+	action string // "" if the record of the receipt is lost
 	fence  int64
-	hash   uint64 // see payloadHash
 	lane   string
 	trace  string
 
@@ -52,8 +49,7 @@ func newIndex() index {
 	return index{ops: map[ID]*entry{}, fences: map[string]fenceMark{}, processes: map[string]ref{}}
 }
 
-// differs reports whether op has the id of this entry but is another operation. Specs are
-// not compared: an upgraded agent decodes fields that its predecessor dropped.
+// differs reports whether op has the id of this entry but is another operation.
 func (e *entry) differs(op *Op) bool {
 	return e.action != "" && (e.action != op.Action || e.fence != op.Fence)
 }
@@ -80,29 +76,14 @@ func (x *index) staleReason(op *Op) string {
 	return ""
 }
 
-// payloadHash returns a hash of the action, fence and spec of an operation, as decoded by
-// this program.
-func payloadHash(op *Op) (uint64, error) {
-	h := fnv.New64a()
-	err := json.NewEncoder(h).Encode(struct {
-		Action string
-		Fence  int64
-		Spec   *agentproto.Spec
-	}{op.Action, op.Fence, &op.Spec})
-	if err != nil {
-		return 0, fmt.Errorf("encode operation: %w", err)
-	}
-	return h.Sum64(), nil
-}
-
-func (x *index) receive(op *Op, hash uint64, at ref) {
+func (x *index) receive(op *Op, at ref) {
 	x.accepted++
 	x.ops[op.ID] = &entry{
-		order: x.accepted, action: op.Action, fence: op.Fence, hash: hash, lane: op.Lane, trace: op.Trace, received: at,
+		order: x.accepted, action: op.Action, fence: op.Fence, lane: op.Lane, trace: op.Trace, received: at,
 	}
 	x.newest = max(x.newest, op.Fence)
 	if op.mutating() {
-		x.fences[op.Spec.Key] = fenceMark{Key: op.Spec.Key, Fence: op.Fence, Item: op.Item, At: op.AcceptedAt}
+		x.fences[op.Spec.Key] = fenceMark{Key: op.Spec.Key, Fence: op.Fence, Item: op.Item}
 	}
 }
 
@@ -113,7 +94,7 @@ func (x *index) finish(d *done, at ref) {
 		e = &entry{order: x.accepted}
 		x.ops[d.ID] = e
 	}
-	e.action, e.fence, e.hash, e.lane, e.trace = d.Action, d.Fence, d.Hash, d.Lane, d.Trace
+	e.action, e.fence, e.lane, e.trace = d.Action, d.Fence, d.Lane, d.Trace
 	x.newest = max(x.newest, d.Fence)
 	e.received, e.executing = ref{}, ref{}
 	e.finished, e.done, e.finishedAt, e.code, e.reason = true, at, d.At, d.Code, d.Reason
@@ -129,11 +110,7 @@ func (x *index) apply(rec *record, at ref) error {
 			x.damage = rec.Head.Damage
 		}
 	case rec.Received != nil:
-		hash, err := payloadHash(rec.Received)
-		if err != nil {
-			return err
-		}
-		x.receive(rec.Received, hash, at)
+		x.receive(rec.Received, at)
 	case rec.Executing != nil:
 		if e, ok := x.ops[rec.Executing.ID]; ok && !e.finished {
 			e.executing = at

@@ -27,9 +27,8 @@ type Op struct {
 	Spec   agentproto.Spec `json:"spec"`
 	// AcceptedAt is the time of acceptance by this host's clock.
 	AcceptedAt time.Time `json:"accepted_at"`
-	// ReceivedAt is the time of acceptance by the servers' clock; zero in records of
-	// earlier releases.
-	ReceivedAt time.Time `json:"received_at,omitzero"`
+	// ReceivedAt is the time of acceptance by the servers' clock.
+	ReceivedAt time.Time `json:"received_at"`
 	// NotAfter is the latest time to begin the operation, by the servers' clock.
 	NotAfter time.Time `json:"not_after,omitzero"`
 	Trace    string    `json:"trace,omitempty"` // traceparent of the command
@@ -84,8 +83,8 @@ type Recovered struct {
 
 // Errors of [Open] after which all files are unchanged.
 var (
-	ErrNewerFormat = errors.New("journal was written by a newer procfleet agent")
-	ErrDamaged     = errors.New("journal is damaged")
+	ErrFormat  = errors.New("journal has another format")
+	ErrDamaged = errors.New("journal is damaged")
 )
 
 var errClosed = errors.New("journal is closed")
@@ -171,7 +170,7 @@ func defaultLimits() limits {
 
 // Open opens the journal in dir, which is created if missing, and returns its content. The
 // caller ensures that only one process has the journal open. Errors that wrap [ErrDamaged]
-// or [ErrNewerFormat] leave all files unchanged.
+// or [ErrFormat] leave all files unchanged.
 func Open(dir string, log logrus.FieldLogger) (*Journal, Recovered, error) {
 	return open(dir, osDisk{}, defaultLimits(), log)
 }

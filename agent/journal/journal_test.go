@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
-	logtest "github.com/sirupsen/logrus/hooks/test"
 	"pgregory.net/rapid"
 
 	"github.com/procfleet/procfleet/agentproto"
@@ -145,44 +144,18 @@ func TestRepeatIsAnsweredWithWhatIsKnown(t *testing.T) {
 	if v := receive(t, j, op); v[0].Result == nil || v[0].Result.Message != "success" {
 		t.Fatalf("when over: %+v", v[0])
 	}
+	other := op
+	other.Spec.Crontab = "0 3 * * *"
+	if v := receive(t, j, other); v[0].Result == nil || v[0].Result.Message != "success" {
+		t.Fatalf("with another spec: %+v", v[0])
+	}
 	// The first outcome remains.
-	other := agentproto.Result{Code: agentproto.CodeFailed, Reason: agentproto.ReasonCommandFailed, Message: "start: no"}
-	if err := j.Finish(op.ID, other); err != nil {
+	second := agentproto.Result{Code: agentproto.CodeFailed, Reason: agentproto.ReasonCommandFailed, Message: "start: no"}
+	if err := j.Finish(op.ID, second); err != nil {
 		t.Fatal(err)
 	}
 	if r, _, _ := j.Result(op.ID); r.Code != agentproto.CodeSuccess {
 		t.Fatalf("second result replaced the first: %+v", r)
-	}
-}
-
-// After an upgrade the agent knows a field of the spec that the previous release dropped, so a repeated
-// command differs from the recorded one. The recorded outcome must still be found.
-func TestUpgradedAgentKeepsTheOutcomeOfAnOperationItReadsDifferently(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	j, _ := mustOpen(t, dir)
-	over, open := startOp("t", 0), startOp("t", 1)
-	receive(t, j, over, open)
-	finish(t, j, over.ID)
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
-	j, _ = mustOpen(t, dir)
-	log, warned := logtest.NewNullLogger()
-	j.log = log
-	upgraded := func(op Op) Op {
-		op.Spec.Crontab = "0 3 * * *"
-		return op
-	}
-	if v := receive(t, j, upgraded(over), upgraded(open)); !v[0].Known || v[0].Result == nil || v[0].Result.Message != "success" ||
-		!v[1].Known || v[1].Result != nil || v[1].Refused != nil {
-		t.Fatalf("repeats: %+v", v)
-	}
-	if n := len(warned.AllEntries()); n != 2 {
-		t.Fatalf("%d warnings, want 2", n)
-	}
-	if e := warned.LastEntry(); e.Data["received_hash"] == e.Data["repeated_hash"] || e.Data["item"] != 1 {
-		t.Fatalf("warning has %v", e.Data)
 	}
 }
 

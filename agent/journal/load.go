@@ -25,7 +25,7 @@ func (j *Journal) load() error {
 	if len(logs) == 0 && len(snapshots) == 0 {
 		return j.beginFirst()
 	}
-	if err := j.refuseNewer(names); err != nil {
+	if err := j.checkFormat(names); err != nil {
 		return err
 	}
 	bases := snapshots
@@ -80,8 +80,8 @@ func (j *Journal) beginFirst() error {
 	return nil
 }
 
-// refuseNewer returns [ErrNewerFormat] if the head of any file has a newer format.
-func (j *Journal) refuseNewer(names []string) error {
+// checkFormat returns [ErrFormat] if the head of any file has another format.
+func (j *Journal) checkFormat(names []string) error {
 	for _, name := range names {
 		if _, _, ok := parseName(name); !ok {
 			continue
@@ -97,9 +97,9 @@ func (j *Journal) refuseNewer(names []string) error {
 			continue // torn or damaged: handled when the file is loaded
 		}
 		var rec record
-		if json.Unmarshal(payload, &rec) == nil && rec.Head != nil && rec.Head.Format > format {
-			return fmt.Errorf("%w: %s has format %d, this program reads %d. Nothing was changed. Install the newer version again",
-				ErrNewerFormat, name, rec.Head.Format, format)
+		if json.Unmarshal(payload, &rec) == nil && rec.Head != nil && rec.Head.Format != format {
+			return fmt.Errorf("%w: %s has format %d, this agent reads format %d. Nothing was changed. Install the agent again that wrote the journal",
+				ErrFormat, name, rec.Head.Format, format)
 		}
 	}
 	return nil

@@ -19,9 +19,9 @@ func TestFaultMatrix(t *testing.T) {
 		t.Run("not trusted later", TestFailedFsyncIsNotTrustedLater)
 		t.Run("stays refused", TestRefusedOperationStaysRefusedAfterACrash)
 	})
-	t.Run("F103_newer_format", func(t *testing.T) {
+	t.Run("F103_other_format", func(t *testing.T) {
 		t.Parallel()
-		t.Run("left alone", TestNewerFormatIsLeftAlone)
+		t.Run("left alone", TestAnotherFormatIsLeftAlone)
 		t.Run("only statuses", TestUnavailableJournalStillAnswersStatus)
 	})
 }

@@ -15,14 +15,8 @@ import (
 	"time"
 )
 
-// format is the newest file format that this program reads. A new format is needed when an
-// older program would misread the files. Files are written in the oldest sufficient format:
-// 1, or 2 after a damage, because an older program would ignore the damage mark.
-const (
-	format        = 2
-	formatSound   = 1
-	formatDamaged = 2
-)
+// format is the version of the files. A program refuses files of another format.
+const format = 1
 
 // maxRecord bounds the JSON of a record, in bytes. Operations are far smaller: they arrive
 // in messages of at most 1 MiB.
@@ -83,7 +77,6 @@ type done struct {
 	Trace  string          `json:"trace,omitempty"`
 	Action string          `json:"action,omitempty"`
 	Fence  int64           `json:"fence,omitempty"`
-	Hash   uint64          `json:"hash"`
 	At     time.Time       `json:"at"`
 	Code   int             `json:"code"`
 	Reason string          `json:"reason"`
@@ -96,10 +89,9 @@ type process struct {
 }
 
 type fenceMark struct {
-	Key   string    `json:"key"`
-	Fence int64     `json:"fence"`
-	Item  int       `json:"item"`
-	At    time.Time `json:"at"` // time of receipt by the host's clock; used by earlier releases only
+	Key   string `json:"key"`
+	Fence int64  `json:"fence"`
+	Item  int    `json:"item"`
 }
 
 // compare compares the mark with (fence, item): +1 = the mark is newer.

@@ -319,8 +319,7 @@ func (j *Journal) forgettable(ids []ID) map[ID]bool {
 
 // aged reports whether an operation is older than the newest command by more than retain.
 // It compares fences, which are microseconds of the servers' clock, so that setting the
-// host's clock removes no operation. Records of damaged files and earlier releases have no
-// fence and never age.
+// host's clock removes no operation. A lost operation has no fence and never ages.
 func (x *index) aged(e *entry, retain time.Duration) bool {
 	return e.fence > 0 && e.fence < x.newest-retain.Microseconds()
 }

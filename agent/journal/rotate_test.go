@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -80,7 +81,7 @@ func TestDamagedSnapshotIsReplacedByTheGenerationBefore(t *testing.T) {
 	}
 }
 
-func TestNewerFormatIsLeftAlone(t *testing.T) {
+func TestAnotherFormatIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	payload, err := encodeRecord(&record{Group: 1, Head: &head{Format: format + 1, Generation: 1}})
@@ -89,12 +90,12 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 	}
 	name := filepath.Join(dir, "log-000001")
 	// After the head follows data that this program cannot read.
-	data := append(appendFrame(nil, payload), "from the future"...)
+	data := append(appendFrame(nil, payload), "of another format"...)
 	if err := os.WriteFile(name, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = Open(dir, quiet())
-	if !errors.Is(err, ErrNewerFormat) {
+	if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "has format 2, this agent reads format 1. Nothing was changed. Install the agent again") {
 		t.Fatalf("got %v", err)
 	}
 	if after, err := os.ReadFile(name); err != nil || string(after) != string(data) {

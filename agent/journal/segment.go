@@ -96,11 +96,7 @@ func (j *Journal) newLog(generation int) (*segment, error) {
 }
 
 func (j *Journal) head(generation int) *head {
-	h := &head{Format: formatSound, Generation: generation, Damage: j.index.damage, Floor: j.index.floor}
-	if h.Damage != nil {
-		h.Format = formatDamaged
-	}
-	return h
+	return &head{Format: format, Generation: generation, Damage: j.index.damage, Floor: j.index.floor}
 }
 
 // begin writes the head of an empty log and makes it durable.

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/procfleet/procfleet/agentproto"
 )
 
@@ -19,32 +17,25 @@ import (
 // While the disk fails, operations that change the host are refused with code 117, and
 // status operations are accepted in memory. After an error no operation was accepted.
 func (j *Journal) Receive(ops []Op) ([]Admission, error) {
-	hashes := make([]uint64, len(ops))
-	for i := range ops {
-		var err error
-		if hashes[i], err = payloadHash(&ops[i]); err != nil {
-			return nil, err
-		}
-	}
 	admissions := make([]Admission, len(ops))
-	admit := func(add func(op *Op, hash uint64) (refused *agentproto.Result)) {
+	admit := func(add func(op *Op) (refused *agentproto.Result)) {
 		for i := range ops {
-			if admissions[i] = j.check(&ops[i], hashes[i]); admissions[i] == (Admission{}) {
-				admissions[i].Refused = add(&ops[i], hashes[i])
+			if admissions[i] = j.check(&ops[i]); admissions[i] == (Admission{}) {
+				admissions[i].Refused = add(&ops[i])
 			}
 		}
 	}
 	err := j.do(&change{
 		stage: func(g *group) error {
-			admit(func(op *Op, hash uint64) *agentproto.Result { return j.receive(g, op, hash) })
+			admit(func(op *Op) *agentproto.Result { return j.receive(g, op) })
 			return nil
 		},
 		withoutDisk: func(cause error) error {
-			admit(func(op *Op, hash uint64) *agentproto.Result {
+			admit(func(op *Op) *agentproto.Result {
 				if op.mutating() {
 					return refusal(op, agentproto.CodeAgentAbnormal, cause.Error())
 				}
-				j.index.receive(op, hash, ref{})
+				j.index.receive(op, ref{})
 				return nil
 			})
 			return nil
@@ -59,22 +50,22 @@ func (j *Journal) Receive(ops []Op) ([]Admission, error) {
 
 // receive adds a new operation to the group. It returns a refusal if the operation cannot be
 // encoded, else nil.
-func (j *Journal) receive(g *group, op *Op, hash uint64) *agentproto.Result {
+func (j *Journal) receive(g *group, op *Op) *agentproto.Result {
 	at, err := g.add(&record{Received: op})
 	if err != nil {
 		return refusal(op, agentproto.CodeFailed, err.Error())
 	}
 	restoreOnFailure(g, j.index.ops, op.ID)
 	restoreOnFailure(g, j.index.fences, op.Spec.Key)
-	j.index.receive(op, hash, at)
+	j.index.receive(op, at)
 	g.sync = true
 	return nil
 }
 
 // check returns the admission of an operation; zero for a new operation.
-func (j *Journal) check(op *Op, hash uint64) Admission {
+func (j *Journal) check(op *Op) Admission {
 	if e, ok := j.index.ops[op.ID]; ok {
-		return j.checkRepeat(op, e, hash)
+		return checkRepeat(op, e)
 	}
 	if !op.mutating() {
 		return Admission{} // a repeated status changes nothing
@@ -86,18 +77,10 @@ func (j *Journal) check(op *Op, hash uint64) Admission {
 }
 
 // checkRepeat returns the admission of a stored operation, which is never executed again.
-// It does not refuse an operation whose spec decodes differently: the caller gets the
-// stored result.
-func (j *Journal) checkRepeat(op *Op, e *entry, hash uint64) Admission {
+func checkRepeat(op *Op, e *entry) Admission {
 	if e.differs(op) {
 		return Admission{Refused: refusal(op, agentproto.CodeFailed,
 			fmt.Sprintf("operation id reused: it belongs to %s with fence %d", e.action, e.fence))}
-	}
-	if e.hash != hash && e.hash != 0 { // a tombstone has no hash
-		j.log.WithFields(logrus.Fields{
-			"task": op.Task, "item": op.Item, "process": op.Spec.Key, "action": op.Action,
-			"received_hash": fmt.Sprintf("%016x", e.hash), "repeated_hash": fmt.Sprintf("%016x", hash),
-		}).Warn("repeated operation differs, stored operation used")
 	}
 	return Admission{Known: true}
 }
@@ -179,7 +162,7 @@ func (j *Journal) finish(g *group, id ID, r *agentproto.Result, body []byte) err
 		return err
 	}
 	d := &done{
-		ID: id, Lane: e.lane, Trace: e.trace, Action: e.action, Fence: e.fence, Hash: e.hash, At: j.now().UTC(),
+		ID: id, Lane: e.lane, Trace: e.trace, Action: e.action, Fence: e.fence, At: j.now().UTC(),
 		Code: r.Code, Reason: r.Reason, Result: body,
 	}
 	at, err := g.add(&record{Done: d})

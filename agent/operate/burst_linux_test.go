@@ -56,7 +56,7 @@ func benchmarkBurst(b *testing.B, keys int, action string) {
 
 func burstOp(action string, task, item int, dir string) journal.Op {
 	return journal.Op{
-		ID: journal.ID{Task: fmt.Sprint(task), Item: item}, Fence: int64(task), Action: action, AcceptedAt: time.Now(),
+		ID: journal.ID{Task: fmt.Sprint(task), Item: item}, Fence: int64(task), Action: action, AcceptedAt: time.Now(), ReceivedAt: time.Now(),
 		Spec: agentproto.Spec{
 			Key: fmt.Sprint(item), ProcName: demoName, SetupPath: dir, StartCmd: "true", NoProfile: true, Type: "once",
 			OpTimeoutMS: 60_000, StartCheckBeginMS: 1000, StartCheckEndMS: 1000,

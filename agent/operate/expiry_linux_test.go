@@ -31,7 +31,7 @@ func (g *rig) due(action string, spec agentproto.Spec) journal.Op {
 	g.next++
 	return journal.Op{
 		ID: journal.ID{Task: "GSETASK:1:due", Item: g.next}, Lane: "s", Fence: int64(g.next), Action: action, Spec: spec,
-		AcceptedAt: time.Now().UTC(), NotAfter: time.Now().Add(time.Hour).UTC(),
+		AcceptedAt: time.Now().UTC(), ReceivedAt: time.Now().UTC(), NotAfter: time.Now().Add(time.Hour).UTC(),
 	}
 }
 

@@ -207,7 +207,7 @@ func (g *rig) submit(action string, spec agentproto.Spec) journal.ID {
 	id := journal.ID{Task: "GSETASK:1:" + strconv.Itoa(g.next), Item: 0}
 	fence := int64(g.next)
 	g.mu.Unlock()
-	op := journal.Op{ID: id, Lane: "s", Fence: fence, Action: action, Spec: spec, AcceptedAt: time.Now().UTC()}
+	op := journal.Op{ID: id, Lane: "s", Fence: fence, Action: action, Spec: spec, AcceptedAt: time.Now().UTC(), ReceivedAt: time.Now().UTC()}
 	g.ledger.receive(op)
 	g.engine.Submit(op)
 	return id

@@ -30,7 +30,7 @@ func TestWithTheJournal(t *testing.T) {
 	}
 	operate := func(j *journal.Journal, task, action string, fence int64) agentproto.Result {
 		op := journal.Op{
-			ID: journal.ID{Task: task}, Lane: "s", Fence: fence, Action: action, Spec: g.spec(), AcceptedAt: time.Now().UTC(),
+			ID: journal.ID{Task: task}, Lane: "s", Fence: fence, Action: action, Spec: g.spec(), AcceptedAt: time.Now().UTC(), ReceivedAt: time.Now().UTC(),
 		}
 		verdicts, err := j.Receive([]journal.Op{op})
 		if err != nil || verdicts[0].Known || verdicts[0].Refused != nil {

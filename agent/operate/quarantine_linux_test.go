@@ -58,7 +58,7 @@ func TestFaultInAStatusIsItsResultAndEndsNothingElse(t *testing.T) {
 	spec := g.spec()
 	g.want("status", spec, agentproto.CodeAgentAbnormal, "status: internal error: ")
 	old := journal.Op{
-		ID: journal.ID{Task: "T", Item: 1}, Action: "stop", Spec: spec, AcceptedAt: time.Now(),
+		ID: journal.ID{Task: "T", Item: 1}, Action: "stop", Spec: spec, AcceptedAt: time.Now(), ReceivedAt: time.Now(),
 		NotAfter: time.Now().Add(-time.Hour),
 	}
 	g.engine.reject(t.Context(), old, procop.Expired(&old))

@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -64,12 +63,11 @@ func (e *Engine) Resume() {
 	e.recovered = nil
 	e.mu.Unlock()
 	for _, op := range waiting {
-		received := cmp.Or(op.ReceivedAt, op.AcceptedAt) // older agents recorded only the host's time
 		switch {
-		case e.cfg.InTime(received.Add(-clockError)):
+		case e.cfg.InTime(op.ReceivedAt.Add(-clockError)):
 			// How long the agent was down is unknown: the task may have ended.
 			e.reject(e.life, op, procop.Refused("agent restarted, not executed: the servers' clock was set back"))
-		case e.host.Late(&op) || e.cfg.InTime(received.Add(procspec.Budget(&op.Spec))):
+		case e.host.Late(&op) || e.cfg.InTime(op.ReceivedAt.Add(procspec.Budget(&op.Spec))):
 			e.submit(order{op: op}) // submit rejects late operations
 		default:
 			e.reject(e.life, op, procop.Refused("agent restarted, not executed: too old"))

@@ -302,7 +302,7 @@ func TestOperationsThatHadNotBegun(t *testing.T) {
 	g.crash()
 	fresh, old := g.submit("start", g.spec()), journal.ID{Task: "old"}
 	g.ledger.receive(journal.Op{
-		ID: old, Action: "stop", Spec: g.spec(), Fence: -1, AcceptedAt: time.Now().Add(-time.Hour),
+		ID: old, Action: "stop", Spec: g.spec(), Fence: -1, AcceptedAt: time.Now().Add(-time.Hour), ReceivedAt: time.Now().Add(-time.Hour),
 	})
 	g.open()
 	g.check(g.result(fresh), 0, "")

@@ -80,7 +80,7 @@ var decoders = map[string]string{
 	"agent.folder.storedBinding":               "- a private file that this program wrote; anything else in it counts as none",
 	"agent/journal.decodeRecord":               "agent/journal.FuzzOpen",
 	"agent/journal.readFrame":                  "agent/journal.FuzzOpen",
-	"agent/journal.Journal.refuseNewer":        "agent/journal.FuzzOpen",
+	"agent/journal.Journal.checkFormat":        "agent/journal.FuzzOpen",
 	"agent/journal.Journal.resultOf":           "agent/journal.FuzzOpen",
 	"agent/operate.actor.restore":              "- " + ownRecord + "its own tests",
 	"agent/operate/procop.AutoStart.awaitLeft": "- " + ownRecord + "its own tests",
