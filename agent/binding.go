@@ -60,7 +60,7 @@ func (f *folder) currentBinding() (*binding, error) {
 }
 
 // storedBinding reads the stored binding. It returns nil if none exists for this instance
-// id, for example in the folder of an agent of an earlier release.
+// id: in a new folder, or if an operator deleted it to make the agent accept a restored one.
 func (f *folder) storedBinding() (*binding, error) {
 	text, err := datafile.Read(f.bindingPath(), maxBinding)
 	if errors.Is(err, fs.ErrNotExist) {

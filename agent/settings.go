@@ -151,7 +151,7 @@ func (k *settingsClient) load() {
 		err = json.Unmarshal(text, &stored)
 	}
 	if err == nil && stored.Format != settingsFormat {
-		err = fmt.Errorf("format %d is unknown", stored.Format)
+		err = fmt.Errorf("it has format %d, this agent reads format %d: the servers' settings will replace it", stored.Format, settingsFormat)
 	}
 	if err != nil {
 		k.log.WithError(err).WithField("file", k.file).Warn("stored settings unreadable, none in force")

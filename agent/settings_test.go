@@ -4,12 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -201,14 +204,26 @@ func TestSettingsHoldOnWhileTheServerKnowsNone(t *testing.T) {
 
 func TestSettingsThatCannotBeReadDoNotKeepTheAgentFromWork(t *testing.T) {
 	t.Parallel()
-	for what, text := range map[string]string{"half a file": `{"format":1,"sett`, "a later format": `{"format":99}`, "nothing": ""} {
+	for what, tt := range map[string]struct{ text, warning string }{
+		"half a file":    {`{"format":1,"sett`, "unexpected end of JSON input"},
+		"another format": {`{"format":99}`, "it has format 99, this agent reads format 1: the servers' settings will replace it"},
+		"nothing":        {"", "unexpected end of JSON input"},
+	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			h, _ := newHost(t)
-			if err := os.WriteFile(filepath.Join(h.cfg.DataDir, "settings.json"), []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(h.cfg.DataDir, "settings.json"), []byte(tt.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
+			log, logged := logtest.NewNullLogger()
+			h.cfg.Log = log
 			h.start(nil)
+			if !slices.ContainsFunc(logged.AllEntries(), func(e *logrus.Entry) bool {
+				err, _ := e.Data[logrus.ErrorKey].(error)
+				return err != nil && err.Error() == tt.warning
+			}) {
+				t.Errorf("no warning: %s", tt.warning)
+			}
 			if _, atStart := h.engine.latest(); atStart != 0 {
 				t.Errorf("%d settings held at the start", atStart)
 			}

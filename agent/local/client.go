@@ -43,7 +43,7 @@ func readReply(in io.Reader) (Reply, error) {
 	case a.Error != "":
 		return Reply{}, errors.New(a.Error)
 	case a.Version != Version:
-		return Reply{}, fmt.Errorf("the agent replied in version %d, this program reads version %d: use the program of the agent's release", a.Version, Version)
+		return Reply{}, fmt.Errorf("the agent replied in version %d, this program reads version %d: use the program of the same installation as the agent", a.Version, Version)
 	}
 	return a, nil
 }

@@ -2,8 +2,8 @@
 // folder that works without a connection to the servers. The agent's user and root may use it.
 //
 // A client connects, writes one [Request] and reads one [Reply], both in JSON; then the
-// agent closes the connection. New fields may be added; older programs ignore them. A
-// change that an older program would misread gets a new version.
+// agent closes the connection. Unknown
+// fields are ignored; a message of another version is refused.
 package local
 
 import (

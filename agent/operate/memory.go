@@ -37,7 +37,7 @@ type recorded struct {
 	Instances    []proc.Identity      `json:"instances,omitempty"` // all running instances, if the spec has several
 	// Confirmed is the ID of the journal damage after which an operation confirmed that the
 	// process should run; "" = the record is older than any damage. See actor.unconfirmed.
-	Confirmed string `json:"vouched,omitempty"`
+	Confirmed string `json:"confirmed,omitempty"`
 }
 
 // record is the journal's record of a process: everything that the next agent process needs
@@ -133,8 +133,7 @@ func (a *actor) restore(text json.RawMessage) error {
 
 // otherBoot reports whether the record was stored before the host's latest boot.
 func (r *record) otherBoot(bootID string) bool {
-	boot := cmp.Or(r.Boot, r.Main.BootID, r.Last.BootID)
-	return boot != "" && boot != bootID
+	return r.Boot != "" && r.Boot != bootID
 }
 
 // forgetBoot removes data from the record that is invalid after a boot.

@@ -82,7 +82,7 @@ type hostKey struct {
 func (k *hostKey) mac(m *Message, buffer []byte) []byte {
 	head := heads.Get().(*[]byte) //nolint:forcetypeassert // the pool holds only *[]byte
 	defer heads.Put(head)
-	*head = append((*head)[:0], "procfleet message v2"...)
+	*head = append((*head)[:0], "procfleet message v1"...)
 	for _, part := range [...]string{m.Purpose, m.Answers} {
 		*head = binary.BigEndian.AppendUint64(*head, uint64(len(part)))
 		*head = append(*head, part...)
