@@ -8,8 +8,6 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 BENCHSTAT_COUNT ?= 1
 FUZZTIME ?= 30s
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X main.version=$(VERSION)
 
 # One form of programs for tests, images and releases: the build cache has each package once, and once more for the race detector.
 export GOFLAGS ?= -trimpath
@@ -24,7 +22,7 @@ help: ## list the targets
 	@grep -hE '^[a-z][a-z/-]*:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
 build: ## build the three binaries into bin/
-	$(PLAIN) go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	$(PLAIN) go build -buildvcs=auto -ldflags '-s -w' -o bin/ ./cmd/...
 	@test $$(wc -c <bin/procfleet-agent) -le $$((20 << 20)) || { echo "bin/procfleet-agent has more than 20 MiB"; exit 1; }
 	@test $$(wc -c <bin/procfleet) -le $$((48 << 20)) || { echo "bin/procfleet has more than 48 MiB"; exit 1; }
 
@@ -162,8 +160,8 @@ verify: ## the module file is tidy and the tree is formatted
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted" >&2; exit 1; }
 
 docker: build ## build the images procfleet and procfleet-agent
-	docker build -q -f deploy/Dockerfile --target server --build-arg VERSION=$(VERSION) -t procfleet:latest .
-	docker build -q -f deploy/Dockerfile --target agent --build-arg VERSION=$(VERSION) -t procfleet-agent:latest .
+	docker build -q -f deploy/Dockerfile --target server --build-arg VERSION="$$(bin/procfleet-agent --version | cut -d " " -f 3)" -t procfleet:latest .
+	docker build -q -f deploy/Dockerfile --target agent --build-arg VERSION="$$(bin/procfleet-agent --version | cut -d " " -f 3)" -t procfleet-agent:latest .
 
 ci: ## what CI runs, with the seconds of each step at the end (needs docker and root)
 	.ci/run

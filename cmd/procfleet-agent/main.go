@@ -14,9 +14,6 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 )
 
-// version is set by the linker.
-var version = "dev"
-
 func main() {
 	setGCPercent()
 	command.Main(run)
@@ -28,9 +25,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newCommand() *cobra.Command {
-	cmd := agentcmd.New(version)
+	cmd := agentcmd.New()
 	cmd.Use = "procfleet-agent"
-	command.Prepare(cmd, version)
+	command.Prepare(cmd)
 	cmd.AddCommand(daemon.Healthcheck("procfleet-agent", "http://127.0.0.1:9090/readyz"))
 	return cmd
 }

@@ -27,6 +27,6 @@ are processes of --procfleet, agents are simulated. NATS and Redis are those of 
 or started with --start. The options of --secure apply to the floor too, except signatures. Tables are in Markdown.`,
 		Example: "  procfleet-bench fanout --start --hosts 1000,10000",
 	}
-	command.Prepare(root, "", append(benchmarks(), newSimulate(), newNATSServer())...)
+	command.Prepare(root, append(benchmarks(), newSimulate(), newNATSServer())...)
 	return root
 }

@@ -15,7 +15,7 @@ import (
 const commandPage = "../../docs/reference/cli.md"
 
 // notOnCommandPage are the commands that the page omits: the commands of cobra, and the benchmarks.
-var notOnCommandPage = []string{"help", "completion", "bench", "simulate"}
+var notOnCommandPage = []string{"help", "completion"}
 
 // TestThePageOfCommandsIsTrue compares the page with the command tree; with
 // -update it writes the table.

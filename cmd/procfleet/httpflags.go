@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
@@ -66,7 +67,7 @@ func (f *httpFlags) config() dispatcher.Config {
 		Limits: dispatcher.Limits{Body: f.maxBody, Items: f.maxItems},
 		Slack:  f.slack, Retention: f.retention,
 		Webhooks: f.webhookReceivers(),
-		Version:  version,
+		Version:  command.Version(),
 	}
 }
 

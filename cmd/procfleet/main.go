@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	_ "time/tzdata" // embeds the time zones of maintenance windows, which a system may lack
 
@@ -19,9 +18,6 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 )
-
-// version is set by the linker.
-var version = "dev"
 
 // Errors of commands that succeeded themselves, and their exit codes. No message is printed
 // for them: the output already lists the hosts.
@@ -60,12 +56,12 @@ func newRoot() *cobra.Command {
 			command.ExitCodes: "0 success, 1 failure, 2 wrong usage, 3 some host failed, 4 some process is down, 130 second signal",
 		},
 	}
-	command.Prepare(root, build(), append(newVerbs(),
+	command.Prepare(root, append(newVerbs(),
 		newHosts(), newPS(), newTasks(), newLogs(), newContext(), newImport(),
-		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
+		newUp(), newDispatcher(), newWorker(), agentcmd.New(),
 		newOp(), newTask(), newProcess(), newRegistration(), newLabel(), newFreeze(), newEvents(), newAudit(), newTopology(), newRollout(), newWindow(), newSchedule(), newWebhook(),
 		newApp(), newFleetKey(), newNATSAuth(), newEnroll(), newRevoke(), newRedisUsers(),
-		newVersion(), newDemoProcess(), newMoved("bench"), newMoved("simulate"),
+		newVersion(), newDemoProcess(),
 		daemon.Healthcheck("procfleet", "http://127.0.0.1:8080/readyz"),
 	)...)
 	return root
@@ -91,33 +87,14 @@ func atLeast(name string) cobra.PositionalArgs {
 	}
 }
 
-// newMoved returns a command that refers users to procfleet-bench.
-func newMoved(name string) *cobra.Command {
-	return &cobra.Command{
-		Use:                name,
-		Short:              "Moved to procfleet-bench",
-		Example:            "  procfleet-bench --help",
-		Hidden:             true,
-		Args:               cobra.ArbitraryArgs,
-		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
-		RunE: func(*cobra.Command, []string) error {
-			return command.Usagef("%s is a command of procfleet-bench, the binary for developers", name)
-		},
-	}
-}
-
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  procfleet version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "procfleet", build())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "procfleet", command.Build())
 			return err
 		},
 	}
-}
-
-func build() string {
-	return fmt.Sprintf("%s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

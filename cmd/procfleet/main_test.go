@@ -122,8 +122,6 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"a bad log level":        {"up", "--log-level", "loud"},
 		"dispatcher exposed":     {"dispatcher", "--http", "10.1.2.3:80"},
 		"agent without address":  {"agent"},
-		"a benchmark":            {"bench", "fanout", "--start"},
-		"simulated agents":       {"simulate", "--agents", "10"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -177,7 +175,7 @@ func TestFlagsComeFromTheEnvironmentToo(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	for word, want := range map[string]string{"version": "procfleet " + build(), "--version": "procfleet version " + build()} {
+	for word, want := range map[string]string{"version": "procfleet " + command.Build(), "--version": "procfleet version " + command.Build()} {
 		if code, stdout, _ := call(t, word); code != 0 || stdout != want+"\n" {
 			t.Errorf("%s: exit %d, got %q, want %q", word, code, stdout, want)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
@@ -51,7 +52,7 @@ func (f *roleFlags) check(s *settings.Settings) {
 // failure.
 func (f *roleFlags) command(cmd *cobra.Command, check func(*settings.Settings), run func(context.Context, *daemon.Process) error) *cobra.Command {
 	return daemon.Command(cmd, &f.Flags, daemon.Role{
-		Version: version, Check: check,
+		Version: command.Version(), Check: check,
 		Run: func(ctx context.Context, p *daemon.Process) error { return unlessStopped(ctx, run(ctx, p)) },
 	})
 }
@@ -171,7 +172,7 @@ func (f *traceFlags) open(ctx context.Context, service string, p *daemon.Process
 	}
 	// A cancelled ctx must not fail this step: a later step stops the role gracefully.
 	return telemetry.NewTracing(context.WithoutCancel(ctx), telemetry.TraceConfig{
-		URL: f.url, TLS: files, Ratio: f.ratio, Service: service, Version: version,
+		URL: f.url, TLS: files, Ratio: f.ratio, Service: service, Version: command.Version(),
 		Log: p.Log.WithField("component", "trace"), Meter: p.Metrics.Meter("trace"),
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/internal/audit"
@@ -69,7 +70,7 @@ func (r *roleParts) newWorker(limits worker.Limits, callbacks *receiverFlags, re
 		return nil, err
 	}
 	return worker.New(worker.Config{
-		Version: version,
+		Version: command.Version(),
 		Conn:    r.conn, Bus: r.bus, Store: store, Keys: r.keys, Audit: r.audits, CallbackTLS: files, Receivers: receivers, Log: r.process.Log,
 		Meter: meter, Reached: crashpoint.FromEnv(),
 		Tracer: tracer, AgentTracer: r.traces.AgentTracer(),

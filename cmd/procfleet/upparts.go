@@ -17,6 +17,7 @@ import (
 	"github.com/procfleet/procfleet/agent"
 	"github.com/procfleet/procfleet/client"
 	"github.com/procfleet/procfleet/cmd/internal/agentcmd"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/demo"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
@@ -208,7 +209,7 @@ func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, p *daemon.Pro
 		return err
 	}
 	a, err := agent.New(agent.Config{
-		Conn: conn, Addr: thisHost().Addr, Version: version, Labels: f.labels.Map(), DataDir: filepath.Join(f.data, "agent"),
+		Conn: conn, Addr: thisHost().Addr, Version: command.Version(), Labels: f.labels.Map(), DataDir: filepath.Join(f.data, "agent"),
 		Keys:         func() *fleetkey.Host { return back.keys().Host(thisHost().String()) },
 		DrainTimeout: f.drain, Log: p.Log, Meter: p.Metrics.Meter("agent"), Crash: crashpoint.FromEnv(),
 	})

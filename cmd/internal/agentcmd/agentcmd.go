@@ -35,12 +35,11 @@ type agentFlags struct {
 	labels        Labels
 	data          string
 	drain         time.Duration
-	version       string
 }
 
-// New returns the command. version is announced to the servers.
-func New(version string) *cobra.Command {
-	f := agentFlags{version: version}
+// New returns the command.
+func New() *cobra.Command {
+	var f agentFlags
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Operate and supervise the processes of this host",
@@ -65,7 +64,7 @@ A second signal ends it at once.`,
 	set.StringVar(&f.data, "data", defaultData, "directory of the agent's journal, exclusive to one agent")
 	set.DurationVar(&f.drain, "drain", agent.Config{}.WithDefaults().DrainTimeout, "grace period for operations on shutdown")
 	cmd.AddCommand(newPS(), newCheck())
-	return daemon.Command(cmd, &f.Flags, daemon.Role{Version: version, Check: f.check, Run: f.run})
+	return daemon.Command(cmd, &f.Flags, daemon.Role{Version: command.Version(), Check: f.check, Run: f.run})
 }
 
 func (f *agentFlags) check(s *settings.Settings) {
@@ -113,7 +112,7 @@ func (f *agentFlags) checkIdentity(s *settings.Settings) {
 func (f *agentFlags) config() agent.Config {
 	addr, _ := netip.ParseAddr(f.ip) // check has reported an invalid address
 	return agent.Config{
-		Cloud: f.cloud, Addr: addr, AgentID: f.agentID, Labels: f.labels.Map(), Version: f.version, DataDir: f.data, DrainTimeout: f.drain,
+		Cloud: f.cloud, Addr: addr, AgentID: f.agentID, Labels: f.labels.Map(), Version: command.Version(), DataDir: f.data, DrainTimeout: f.drain,
 	}
 }
 

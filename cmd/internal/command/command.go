@@ -33,11 +33,11 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 	os.Exit(code)
 }
 
-// Prepare adds the parts common to all root commands: --config, a version, grouped
+// Prepare adds the parts common to all root commands: --config, --version, grouped
 // help, and errors written by [Exit] instead of cobra. It adds the subcommands. A command
 // without Args accepts no arguments; one without RunE requires a subcommand.
-func Prepare(root *cobra.Command, version string, subcommands ...*cobra.Command) {
-	root.Version = version
+func Prepare(root *cobra.Command, subcommands ...*cobra.Command) {
+	root.Version = Build()
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usagef("%w", err) })
 	root.SetHelpFunc(help)
