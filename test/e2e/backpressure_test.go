@@ -167,12 +167,12 @@ func TestAgentsKeepResults(t *testing.T) {
 		what         string
 		begin, after func()
 	}{
-		{"workers", func() { stop(t, worker) }, func() { worker = f.worker("") }},
+		{"workers", func() { worker.Signal(syscall.SIGTERM); worker.Wait(t, startTimeout) }, func() { worker = f.worker("") }},
 		{"replies", func() { worker.Freeze(t) }, func() { worker.Signal(syscall.SIGCONT) }},
 		{"store", func() { f.redis.Freeze(t) }, func() { f.redis.Thaw(t) }},
 	} {
 		all := f.procs.grid(f.hosts(hosts), each, without.what)
-		id := c.submit(waitingStart(all, 0))
+		id := c.submit(waitingStart(all))
 		testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["delivered"] == len(all) }, "agents accept all items")
 		without.begin()
 		release(t, all)

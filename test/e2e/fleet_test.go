@@ -41,8 +41,6 @@ type fleet struct {
 	procs    *procs
 	programs struct {
 		procfleet, agent string
-		simulator        string // program with the command simulate; empty: procfleet-bench
-		ready            string // log message of an agent that accepts commands
 	}
 }
 
@@ -53,7 +51,7 @@ func newFleet(t *testing.T, agents int) *fleet {
 	f := &fleet{t: t, broker: startBroker(t), keys: newKeys(t), redis: redistest.Start(t), procs: newProcs(t)}
 	f.root = f
 	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")
-	f.programs.agent, f.programs.ready = testenv.BuildBinary(t, "./cmd/procfleet-agent"), "accepting commands"
+	f.programs.agent = testenv.BuildBinary(t, "./cmd/procfleet-agent")
 	f.addAgents(agents)
 	return f
 }
@@ -143,7 +141,7 @@ func (a *agent) stop() {
 
 func (a *agent) waitReady() {
 	a.fleet.t.Helper()
-	a.child.WaitOutput(a.fleet.t, startTimeout, a.fleet.programs.ready)
+	a.child.WaitOutput(a.fleet.t, startTimeout, "accepting commands")
 }
 
 // dispatcher starts a dispatcher and waits until it responds. The returned client

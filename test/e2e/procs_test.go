@@ -86,6 +86,22 @@ func (p proc) release(t *testing.T) {
 	}
 }
 
+func release(t *testing.T, all []proc) {
+	t.Helper()
+	for _, p := range all {
+		p.release(t)
+	}
+}
+
+// waitingStart returns a task that starts processes with [proc.waiting].
+func waitingStart(all []proc) map[string]any {
+	operations := make([]map[string]any, len(all))
+	for i, p := range all {
+		operations[i] = map[string]any{"action": "start", "process": p.waiting(), "hosts": []string{p.host}}
+	}
+	return map[string]any{"operations": operations}
+}
+
 // starts returns the number of runs of the start command.
 func (p proc) starts() int {
 	data, err := os.ReadFile(filepath.Join(p.dir, "starts"))

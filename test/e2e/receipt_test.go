@@ -36,7 +36,7 @@ func TestAttackerOnTheBrokerCannotForgeAReceipt(t *testing.T) {
 	}
 
 	all := f.procs.grid(f.hosts(hosts), 1, "kept")
-	id := c.submit(waitingStart(all, 0))
+	id := c.submit(waitingStart(all))
 	testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["delivered"] == hosts }, "agents accept the start")
 	requests := thief.hear("procfleet.result.>")
 	worker.Freeze(t)

@@ -131,11 +131,7 @@ func TestSupersededStopDoesNotUndoALaterStart(t *testing.T) {
 // host 10.(i>>16).(i>>8&255).(i&255).
 func (f *fleet) simulate(agents int, latency string) {
 	f.t.Helper()
-	program := f.programs.simulator
-	if program == "" {
-		program = testenv.BuildBinary(f.t, "./cmd/procfleet-bench")
-	}
-	child := testenv.StartChild(f.t, nil, program, "simulate", "--agents", strconv.Itoa(agents),
+	child := testenv.StartChild(f.t, nil, testenv.BuildBinary(f.t, "./cmd/procfleet-bench"), "simulate", "--agents", strconv.Itoa(agents),
 		"--cloud", "0", "--latency", latency, "--nats", f.broker.URL, "--fleet-key", f.keys.file)
 	child.WaitOutput(f.t, startTimeout, "ready "+strconv.Itoa(agents))
 }
