@@ -31,6 +31,9 @@ type Options struct {
 	Log logrus.FieldLogger
 	// Clock is the clock of the stores in the file; default [time.Now].
 	Clock func() time.Time
+	// NoSync leaves it to the operating system when changes reach the disk: they survive
+	// the death of the process, but not that of the host. For tests.
+	NoSync bool
 }
 
 // lockTimeout is how long Open waits until another process closes the file. That
@@ -89,7 +92,7 @@ func Open(path string, o Options) (*DB, error) {
 		silent.SetOutput(io.Discard)
 		o.Log = silent
 	}
-	bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
+	bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType, NoSync: o.NoSync})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open task store %s: another process has it open; end that one or give another data folder", path)
 	}
