@@ -23,9 +23,10 @@ func brief(d taskstore.Draft) taskstore.Draft {
 	return d
 }
 
-func (s Subject) untilGone(ctx context.Context, t T, id procfleet.TaskID) {
+// untilGone waits until a task is gone, at most lifetime after its creation.
+func (s Subject) untilGone(ctx context.Context, t T, id procfleet.TaskID, lifetime time.Duration) {
 	t.Helper()
-	s.pass(ctx, t, time.Second, "expired task is gone", func() bool {
+	s.pass(ctx, t, lifetime, "expired task is gone", func() bool {
 		_, err := s.Task(ctx, id)
 		return errors.Is(err, taskstore.ErrNotFound)
 	})
@@ -35,7 +36,7 @@ func expiredIsGone(ctx context.Context, t T, s Subject) {
 	kept := create(ctx, t, s, Draft(2))
 	task := create(ctx, t, s, brief(Draft(2)))
 	record(ctx, t, s, task.ID, succeeded(0, 1)...)
-	s.untilGone(ctx, t, task.ID)
+	s.untilGone(ctx, t, task.ID, time.Second)
 	goneEverywhere(ctx, t, s, task.ID)
 	s.pass(ctx, t, 0, "expired task is not listed", func() bool {
 		return slices.Equal(list(ctx, t, s, 100), []procfleet.TaskID{kept.ID})

@@ -302,7 +302,7 @@ type small struct{ taskstore.Store }
 
 func (s small) Record(ctx context.Context, bs []taskstore.Batch) ([]taskstore.Recorded, error) {
 	for i := range bs {
-		bs[i].Results = slices.DeleteFunc(bs[i].Results, func(r procfleet.Result) bool { return r.Item > 5000 })
+		bs[i].Results = slices.DeleteFunc(bs[i].Results, func(r procfleet.Result) bool { return r.Item > 2000 })
 	}
 	return s.Store.Record(ctx, bs)
 }

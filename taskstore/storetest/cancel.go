@@ -95,7 +95,7 @@ func cancelRepeats(ctx context.Context, t T, s Subject) {
 }
 
 func cancelAgainstBegin(ctx context.Context, t T, s Subject) {
-	for range 100 {
+	for range s.rounds(20, 100) {
 		task := create(ctx, t, s, Draft(1))
 		var canceled, begun, late atomic.Bool
 		together(3, func(i int) {

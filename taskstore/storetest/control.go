@@ -17,14 +17,14 @@ func controlChecks() []Check {
 		{Name: "a control call with another seq changes nothing", Fn: controlChecksSeq},
 		{Name: "a task that has ended cannot be controlled", Fn: endedNotControlled},
 		{Name: "a paused task records results and can end", Fn: pausedRecords},
-		{Name: "no chunk opens after pause has returned", Fn: pauseAgainstBegin},
+		{Name: "no chunk opens after pause has returned", Fn: pauseAgainstBegin, Heavy: true},
 		{Name: "resume moves the deadline by the time of the pause", Fn: resumeMovesDeadline, Needs: Needs{Advance: true}},
 		{Name: "a pause survives a crash", Fn: pauseSurvives, Needs: Needs{Reopen: true}},
 		{Name: "a cancel ends what was never begun", Fn: cancelEndsPending},
 		{Name: "a cancel reopens the chunks that were begun", Fn: cancelReopens},
 		{Name: "a cancel of a task that was never begun finishes it", Fn: cancelFinishes},
 		{Name: "a cancel changes from drain to interrupt only", Fn: cancelRepeats},
-		{Name: "no chunk begins after cancel has returned", Fn: cancelAgainstBegin},
+		{Name: "no chunk begins after cancel has returned", Fn: cancelAgainstBegin, Heavy: true},
 		{Name: "canceled items are not delivered", Fn: cancelItemsWithholds},
 		{Name: "a worker carries out the cancels of items", Fn: itemCancelsAreCarriedOut},
 		{Name: "a repeated cancel of items changes nothing", Fn: cancelItemsRepeats},
@@ -144,7 +144,7 @@ func pausedRecords(ctx context.Context, t T, s Subject) {
 }
 
 func pauseAgainstBegin(ctx context.Context, t T, s Subject) {
-	for range 100 {
+	for range s.rounds(20, 100) {
 		task := create(ctx, t, s, Draft(1))
 		var paused, late atomic.Bool
 		together(3, func(i int) {

@@ -113,7 +113,7 @@ func rejectedFreesKey(ctx context.Context, t T, s Subject) {
 
 func forgottenFreesKey(ctx context.Context, t T, s Subject) {
 	first := create(ctx, t, s, brief(keyed("k", "body")))
-	s.untilGone(ctx, t, first.ID)
+	s.untilGone(ctx, t, first.ID, time.Second)
 	var second procfleet.Task
 	s.pass(ctx, t, 0, "key is free", func() bool {
 		var err error

@@ -10,7 +10,7 @@ import (
 )
 
 func modelChecks() []Check {
-	return []Check{{Name: "any order of calls does what a plain model does", Fn: agreesWithModel}}
+	return []Check{{Name: "any order of calls does what a plain model does", Fn: agreesWithModel, Heavy: true}}
 }
 
 // modelItems is the number of items of a model: one full chunk and one of four items.
@@ -124,7 +124,7 @@ func (m *model) reject(reason string) bool {
 func agreesWithModel(ctx context.Context, t T, s Subject) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	for round := range 12 {
+	for round := range s.rounds(3, 12) { // each kind of round at least once
 		m := newModel(create(ctx, t, s, Draft(modelItems)))
 		// Use only a few items, so that calls often affect the same item.
 		few := []int{0, 1, 255, 256, 257, 258, 259}

@@ -15,14 +15,14 @@ func recordChecks() []Check {
 	return []Check{
 		{Name: "a higher rank replaces a lower one once", Fn: rankReplaces},
 		{Name: "a repeat changes nothing", Fn: repeatChangesNothing},
-		{Name: "simultaneous repeats count once", Fn: simultaneousResults},
-		{Name: "one caller completes", Fn: oneCompletes},
+		{Name: "simultaneous repeats count once", Fn: simultaneousResults, Heavy: true},
+		{Name: "one caller completes", Fn: oneCompletes, Heavy: true},
 		{Name: "a late result does not complete again", Fn: lateDoesNotComplete},
-		{Name: "counters add up at every moment", Fn: countersAlwaysAddUp},
+		{Name: "counters add up at every moment", Fn: countersAlwaysAddUp, Heavy: true},
 		{Name: "batches are answered one by one", Fn: batchesAnswered},
 		{Name: "results of items that the task does not have are ignored", Fn: strangersIgnored},
 		{Name: "a result is kept whole", Fn: resultKeptWhole},
-		{Name: "huge content is cut", Fn: hugeContentCut},
+		{Name: "huge content is cut", Fn: hugeContentCut, Heavy: true},
 	}
 }
 
@@ -166,7 +166,7 @@ func lateDoesNotComplete(ctx context.Context, t T, s Subject) {
 // countersAlwaysAddUp runs several writers on the same items while a reader polls: look
 // and list check on every read that the counters sum up to the number of items.
 func countersAlwaysAddUp(ctx context.Context, t T, s Subject) {
-	const n = 600
+	n := s.rounds(300, 600) // two chunks, or three
 	task := create(ctx, t, s, Draft(n))
 	writers, cancel := context.WithCancel(ctx)
 	polled := make(chan struct{})

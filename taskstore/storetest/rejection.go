@@ -15,7 +15,7 @@ func rejectionChecks() []Check {
 		{Name: "a begun task cannot be rejected", Fn: begunNotRejected},
 		{Name: "a finished task cannot be rejected", Fn: finishedNotRejected},
 		{Name: "a dispatched task cannot be rejected, nor a rejected one dispatched", Fn: dispatchedOrRejected},
-		{Name: "reject and first begin exclude each other", Fn: rejectOrBegin},
+		{Name: "reject and first begin exclude each other", Fn: rejectOrBegin, Heavy: true},
 	}
 }
 
@@ -92,7 +92,7 @@ func finishedNotRejected(ctx context.Context, t T, s Subject) {
 }
 
 func rejectOrBegin(ctx context.Context, t T, s Subject) {
-	for range 200 {
+	for range s.rounds(25, 200) {
 		task := create(ctx, t, s, Draft(1))
 		var rejected, begun atomic.Bool
 		together(2, func(i int) {

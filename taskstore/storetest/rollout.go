@@ -35,7 +35,7 @@ func rolloutChecks() []Check {
 		{Name: "grants with open items are listed with their deadlines", Fn: openGrantsListed},
 		{Name: "previous specs are kept as they were first stored", Fn: previousKept},
 		{Name: "a task has one undo", Fn: undoLinked},
-		{Name: "in any order of calls a rollout keeps its limits", Fn: rolloutKeepsLimits},
+		{Name: "in any order of calls a rollout keeps its limits", Fn: rolloutKeepsLimits, Heavy: true},
 	}
 }
 
@@ -563,7 +563,7 @@ func openGrantsListed(ctx context.Context, t T, s Subject) {
 func rolloutKeepsLimits(ctx context.Context, t T, s Subject) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	for range 8 {
+	for range s.rounds(2, 8) {
 		d := rolloutDraft(1+random.IntN(4), random.IntN(3), [][]int{{3}, {1, 3}, {1, 2, 3}}[random.IntN(3)]...)
 		d.Rollout.Approval = random.IntN(2) == 0
 		d.Rollout.Queue = []time.Duration{0, time.Hour}[random.IntN(2)]

@@ -261,14 +261,24 @@ func together(n int, fn func(i int)) {
 	wg.Wait()
 }
 
-// pass advances the store's clock by d, if the harness can move the clock, and then waits
-// until cond is true.
+// rounds returns how often a check repeats random or simultaneous calls.
+func (s Subject) rounds(everyday, long int) int {
+	if s.long {
+		return long
+	}
+	return everyday
+}
+
+// pass advances the store's clock by d if the harness can move the clock, or else waits up
+// to d, and then waits until cond is true.
 func (s Subject) pass(ctx context.Context, t T, d time.Duration, what string, cond func() bool) {
 	t.Helper()
+	wait := d + s.patience
 	if s.Advance != nil {
 		s.Advance(d)
+		wait = s.patience
 	}
-	ctx, cancel := context.WithTimeout(ctx, d+s.patience)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

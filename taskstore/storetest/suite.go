@@ -34,6 +34,11 @@ type Harness struct {
 	Delay func(t testing.TB, s taskstore.Store, d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error)
 	// Patience is how long a check waits for an expected state; default 15 s.
 	Patience time.Duration
+	// Light leaves out heavy checks, for a store that differs from another one only in how
+	// its server is reached.
+	Light bool
+	// Long repeats random and simultaneous calls more often.
+	Long bool
 }
 
 // Subject is the store under test of one check, with the capabilities of its [Harness].
@@ -45,6 +50,7 @@ type Subject struct {
 	Delay   func(d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error)
 
 	patience time.Duration
+	long     bool
 }
 
 // T is the subset of [testing.T] that checks use. With another implementation than
@@ -61,6 +67,9 @@ type Check struct {
 	Fn   func(ctx context.Context, t T, s Subject)
 	// Needs are the capabilities without which the check cannot run.
 	Needs Needs
+	// Heavy checks make random, simultaneous or very many calls. Once per kind of store is
+	// enough, see [Harness.Light].
+	Heavy bool
 }
 
 // Needs lists the optional capabilities of a [Harness] that a check requires.
@@ -93,7 +102,7 @@ const checkTime = 2 * time.Minute
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range Checks() {
-		if !c.Runnable(h.capabilities()) {
+		if !c.Runnable(h.capabilities()) || h.Light && c.Heavy {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
@@ -126,7 +135,7 @@ func (h Harness) capabilities() Subject {
 func (h Harness) Subject(tb testing.TB) Subject {
 	tb.Helper()
 	store := h.Open(tb)
-	s := Subject{Store: store, patience: h.Patience}
+	s := Subject{Store: store, patience: h.Patience, long: h.Long}
 	if s.patience == 0 {
 		s.patience = 15 * time.Second
 	}

@@ -466,7 +466,7 @@ func undoneBegun(ctx context.Context, t T, s Subject) {
 func leaseChecks() []Check {
 	return []Check{
 		{Name: "a lease has one holder", Fn: leaseHasOneHolder},
-		{Name: "one of many gets a lease", Fn: leaseRace},
+		{Name: "one of many gets a lease", Fn: leaseRace, Heavy: true},
 		{Name: "a lease ends by itself", Fn: leaseEnds},
 		{Name: "a renewed lease lasts", Fn: leaseRenewed, Needs: Needs{Advance: true}},
 		{Name: "a lease is over when the clock steps back", Fn: leaseAfterStepBack, Needs: Needs{Advance: true}},
@@ -493,7 +493,7 @@ func leaseHasOneHolder(ctx context.Context, t T, s Subject) {
 }
 
 func leaseRace(ctx context.Context, t T, s Subject) {
-	for round := range 100 {
+	for round := range s.rounds(10, 100) {
 		var holders atomic.Int32
 		together(20, func(i int) {
 			held, err := s.Lease(ctx, fmt.Sprintf("sweep/%d", round), string(rune('a'+i)), time.Minute)
