@@ -89,7 +89,11 @@ func TestWhatWasConfirmedSurvivesSIGKILL(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tasks.db")
 	var confirmed []string
-	for range 10 {
+	rounds := 3
+	if testenv.IsLong() {
+		rounds = 20
+	}
+	for range rounds {
 		lines := testenv.KilledAfter(t, 1+rand.IntN(250), victimFile+"="+path)
 		confirmed = append(confirmed, lines...)
 		s := open(t, path, new(atomic.Int64))

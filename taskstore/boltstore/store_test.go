@@ -13,6 +13,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/boltdb"
+	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
 	"github.com/procfleet/procfleet/taskstore/storetest"
@@ -28,7 +29,7 @@ type movable struct {
 func open(tb testing.TB, path string, ahead *atomic.Int64) movable {
 	tb.Helper()
 	s, err := boltstore.Open(path, boltdb.Options{
-		Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, NoSync: true,
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -61,6 +62,7 @@ func harness() storetest.Harness {
 			meanwhile() // number, entry and task are made in one step
 			return s.Create(tb.Context(), d)
 		},
+		Long: testenv.IsLong(),
 	}
 }
 
