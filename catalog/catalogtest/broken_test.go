@@ -179,7 +179,7 @@ type small struct{ store }
 
 func (s small) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
 	for _, d := range ds {
-		if len(d.Hosts) > 5000 {
+		if len(d.Hosts) > 2000 {
 			return nil, errTooMany
 		}
 	}

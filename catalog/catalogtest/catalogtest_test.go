@@ -47,13 +47,13 @@ func defects() map[string]defect {
 		"a new spec is a new registration": by(func(s store) store { return renewing{s} },
 			"with replace the new spec takes the old one's place", "a registration is kept whole"),
 		"looks before it registers": by(func(s store) store { return lookingFirst{s} }, "repeats within one call come one after the other"),
-		"nothing was there before":  by(func(s store) store { return firstAlways{s} }, "one of many registers first", "simultaneous writers do not disturb each other", "one call registers 10,000 hosts"),
+		"nothing was there before":  by(func(s store) store { return firstAlways{s} }, "one of many registers first", "simultaneous writers do not disturb each other", "one call registers thousands of hosts"),
 		"everything was there":      by(func(s store) store { return thereAlways{s} }, "unregister says what was there", "what is not a process is not found"),
 		"any number of labels":      by(func(s store) store { return crowding{s, map[procfleet.Host]map[string]string{}} }, "a host with too many labels does not change, and others do", "labels that are no labels are rejected"),
 		"labels replace labels":     by(func(s store) store { return relabeling{s} }, "labels are set, replaced and removed", "a host with too many labels does not change, and others do", modelCheck),
 		"ends all registrations":    by(func(s store) store { return endingAll{s} }, "the registrations of a request end, and no others"),
 		"unregisters nothing":       by(func(s store) store { return keeping{s} }, "what was unregistered is new again", "unregister says what was there", "entries join what is registered and what is reported", modelCheck),
-		"no more than 5000 hosts":   by(func(s store) store { return small{s} }, "one call registers 10,000 hosts"),
+		"no more than 2000 hosts":   by(func(s store) store { return small{s} }, "one call registers thousands of hosts"),
 		"hosts are ordered as text": by(func(s store) store { return hostsAsText{s} }, "registered hosts are walked in order, each once"),
 		"a walk needs its last host": by(func(s store) store { return lastHostNeeded{s} },
 			"a walk goes on after a host that is unregistered"),
@@ -118,7 +118,11 @@ func TestBrokenStoresAreFoundOut(t *testing.T) {
 				t.Parallel()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				err := c.Err(ctx, harness(d.wrap).Subject(t))
+				// A random check may miss the defect, but not always.
+				var err error
+				for tries := 0; err == nil && tries < 20; tries++ {
+					err = c.Err(ctx, harness(d.wrap).Subject(t))
+				}
 				if err == nil || errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("a store that is broken (%s) was not found out: %v", name, err)
 				}
@@ -138,8 +142,9 @@ func TestTheModelPasses(t *testing.T) {
 		if c.Reopens || c.Name == sharedCheck {
 			continue
 		}
-		if err := c.Err(t.Context(), harness(sound).Subject(t)); err != nil {
-			t.Errorf("%s: %v", c.Name, err)
-		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			c.Fn(t.Context(), t, harness(sound).Subject(t))
+		})
 	}
 }

@@ -20,10 +20,10 @@ func entryChecks() []Check {
 
 func pageChecks() []Check {
 	return []Check{
-		{Name: "entry pages are in order of name and host", Fn: pagesInOrder},
+		{Name: "entry pages are in order of name and host", Fn: pagesInOrder, Heavy: true},
 		{Name: "entry pages begin anywhere", Fn: pagesAnywhere},
 		{Name: "the order of entries does not depend on reports", Fn: orderWithoutReports},
-		{Name: "1,500 entries are paged while reports come in", Fn: pagesUnderReports},
+		{Name: "1,500 entries are paged while reports come in", Fn: pagesUnderReports, Heavy: true},
 	}
 }
 
@@ -188,7 +188,7 @@ func pagesUnderReports(ctx context.Context, t T, s Subject) {
 	}
 	defer reporting.Wait()
 	defer stop()
-	for range 5 {
+	for range s.rounds(2, 5) {
 		all := entryWalk(ctx, t, s, "shop", 500)
 		for i, e := range all {
 			if i >= len(want) || e.Process != want[i] || (e.Reported != nil) != was[e.Process] {

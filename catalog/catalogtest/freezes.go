@@ -19,7 +19,7 @@ func freezeChecks() []Check {
 		{Name: "lift says what was frozen", Fn: freezeLifted},
 		{Name: "a host has its own freezes and those of namespaces everywhere", Fn: freezesOfHosts},
 		{Name: "freezes are walked in order, each once", Fn: freezesWalked},
-		{Name: "one call freezes 2,000 hosts", Fn: freezeMany},
+		{Name: "one call freezes 2,000 hosts", Fn: freezeMany, Heavy: true},
 		{Name: "what cannot be frozen is refused", Fn: freezeRefused},
 	}
 }

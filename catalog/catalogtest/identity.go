@@ -11,7 +11,7 @@ import (
 
 func identityChecks() []Check {
 	return []Check{
-		{Name: "processes are identified by host, namespace and name", Fn: identifiedByAll},
+		{Name: "processes are identified by host, namespace and name", Fn: identifiedByAll, Heavy: true},
 		{Name: "what is not a process is refused", Fn: notAProcess},
 		{Name: "what is not a process is not found", Fn: notFound},
 	}

@@ -17,8 +17,8 @@ import (
 
 func modelChecks() []Check {
 	return []Check{
-		{Name: "any order of calls does what a plain model does", Fn: agreesWithModel},
-		{Name: "any order of edits does what a plain model does, and random searches find what a plain search finds", Fn: editsAgreeWithModel},
+		{Name: "any order of calls does what a plain model does", Fn: agreesWithModel, Heavy: true},
+		{Name: "any order of edits does what a plain model does, and random searches find what a plain search finds", Fn: editsAgreeWithModel, Heavy: true},
 	}
 }
 
@@ -487,7 +487,7 @@ func agreesWithModel(ctx context.Context, t T, s Subject) {
 		t: t, random: rand.New(rand.NewPCG(seed, 0)), both: [2]catalog.Store{s, NewModel()},
 		hosts: []procfleet.Host{host(0, 1), host(0, 2), host(12, 1)}, namespaces: []string{"shop", "mall"}, names: []string{"web", "db", "a:b"},
 	}
-	for n := range 300 {
+	for n := range s.rounds(100, 300) {
 		if !w.step(ctx, n) || n%20 == 19 && !w.agree(ctx) {
 			t.Fatalf("failing seed: %d", seed)
 		}

@@ -14,7 +14,7 @@ import (
 func editsAgreeWithModel(ctx context.Context, t T, s Subject) {
 	seed := rand.Uint64()
 	w := &editWalk{walk: walk{t: t, random: rand.New(rand.NewPCG(seed, 0)), both: [2]catalog.Store{s, NewModel()}}}
-	for n := range 120 {
+	for n := range s.rounds(40, 120) {
 		same := w.edit(ctx)
 		if n%4 == 3 {
 			same = same && w.agree(ctx)

@@ -17,7 +17,7 @@ func searchChecks() []Check {
 		{Name: "what is found is sorted", Fn: searchSorts},
 		{Name: "what is found is paged", Fn: searchPages},
 		{Name: "a search that cannot be is refused", Fn: searchRefused},
-		{Name: "many search while many edit", Fn: searchWhileEdited},
+		{Name: "many search while many edit", Fn: searchWhileEdited, Heavy: true},
 	}
 }
 

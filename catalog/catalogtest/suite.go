@@ -4,6 +4,7 @@ package catalogtest
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -30,12 +31,19 @@ type Harness struct {
 	// Reopen closes old as abruptly as possible and returns a store on the data that
 	// remains. nil means that the store has no persistent data.
 	Reopen func(t testing.TB, old Store) Store
+	// Light leaves out heavy checks, for a store that differs from another one only in how
+	// its server is reached.
+	Light bool
+	// Long makes random calls more often, and calls about more hosts.
+	Long bool
 }
 
 // Subject is the store that one check tests, with its capabilities.
 type Subject struct {
 	Store
 	Reopen func() Store
+
+	long bool
 }
 
 // T is the part of [testing.T] that checks use.
@@ -47,6 +55,9 @@ type Check struct {
 	Fn   func(ctx context.Context, t T, s Subject)
 	// Reopens means that the check requires [Harness.Reopen].
 	Reopens bool
+	// Heavy checks make random, simultaneous or very many calls. Once per kind of store is
+	// enough, see [Harness.Light].
+	Heavy bool
 }
 
 // Err runs the check outside of a test. It returns nil if the store passed.
@@ -70,7 +81,7 @@ const checkTime = 2 * time.Minute
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range Checks() {
-		if c.Reopens && h.Reopen == nil {
+		if c.Reopens && h.Reopen == nil || h.Light && c.Heavy {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
@@ -86,11 +97,19 @@ func Run(t *testing.T, h Harness) {
 func (h Harness) Subject(tb testing.TB) Subject {
 	tb.Helper()
 	store := h.Open(tb)
-	s := Subject{Store: store}
+	s := Subject{Store: store, long: h.Long}
 	if h.Reopen != nil {
 		s.Reopen = func() Store { store = h.Reopen(tb, store); return store }
 	}
 	return s
+}
+
+// rounds returns how often a check repeats calls, or about how many hosts it calls.
+func (s Subject) rounds(everyday, long int) int {
+	if s.long {
+		return long
+	}
+	return everyday
 }
 
 func must(t T, err error, doing string) {
@@ -104,6 +123,9 @@ func must(t T, err error, doing string) {
 // if both are in UTC.
 func equal(t T, what string, got, want any) bool {
 	t.Helper()
+	if reflect.DeepEqual(got, want) { // fast path: cmp.Diff is much slower
+		return true
+	}
 	diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(procfleet.Host{}, time.Time{}, catalog.Value{}, procfleet.Amount{}))
 	if len(diff) > 4000 {
 		diff = diff[:4000] + "\n…"

@@ -28,9 +28,9 @@ func templateChecks() []Check {
 		{Name: "ids of templates are never given twice", Fn: idsOnce},
 		{Name: "businesses and accounts have their own templates", Fn: templatesApart},
 		{Name: "one of many definers of a name is first", Fn: oneDefines},
-		{Name: "simultaneous edits of the same templates are done one after the other", Fn: editsTogether},
-		{Name: "simultaneous bindings of one template all count", Fn: bindTogether},
-		{Name: "one call defines 1,000 templates", Fn: defineMany},
+		{Name: "simultaneous edits of the same templates are done one after the other", Fn: editsTogether, Heavy: true},
+		{Name: "simultaneous bindings of one template all count", Fn: bindTogether, Heavy: true},
+		{Name: "one call defines 1,000 templates", Fn: defineMany, Heavy: true},
 	}
 }
 
@@ -38,7 +38,7 @@ func bindingChecks() []Check {
 	return []Check{
 		{Name: "to bind says what is newly bound", Fn: boundNewly},
 		{Name: "a bound template is not deleted", Fn: boundNotDeleted},
-		{Name: "of many that delete or bind a template the first has it", Fn: deleteTogether},
+		{Name: "of many that delete or bind a template the first has it", Fn: deleteTogether, Heavy: true},
 	}
 }
 

@@ -22,8 +22,8 @@ func topologyChecks() []Check {
 		{Name: "businesses and accounts have their own topologies", Fn: topologiesApart},
 		{Name: "a topology that cannot be is refused", Fn: topologyRefused},
 		{Name: "one of many replacements of a version wins", Fn: oneReplaces},
-		{Name: "simultaneous changes of modules all count", Fn: modulesTogether},
-		{Name: "a topology has 20,000 hosts", Fn: topologyMany},
+		{Name: "simultaneous changes of modules all count", Fn: modulesTogether, Heavy: true},
+		{Name: "a topology has 20,000 hosts", Fn: topologyMany, Heavy: true},
 	}
 }
 
