@@ -177,7 +177,11 @@ func TestSlotsThatMoveUnderLoadLoseAndRepeatNothing(t *testing.T) {
 	s := open(t, redisconn.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
 	l := startLoad(t, s)
 	l.more(t, 6)
-	for round := range 12 {
+	rounds := 4
+	if testenv.IsLong() {
+		rounds = 12
+	}
+	for round := range rounds {
 		moved := []string{"pf:{index}:clock"}
 		for _, id := range l.some(4) {
 			moved = append(moved, "pf:{"+string(id)+"}:head")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +13,17 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/storetest"
 )
+
+// BigDraft returns a draft of few items that is written in more than one call per MiB.
+func BigDraft(mib int) taskstore.Draft {
+	d := storetest.Draft(2 * mib * procfleet.ChunkItems)
+	for i := range d.Chunks {
+		d.Chunks[i].Items[0].Target.Label = strings.Repeat("x", 512<<10)
+	}
+	return d
+}
 
 // Orphan executes the steps of Create before the write of the task.
 func (s *Store) Orphan(ctx context.Context, d taskstore.Draft) (procfleet.TaskID, error) {

@@ -274,9 +274,9 @@ func TestFullServerIsUnavailableAndNothingIsHalfDone(t *testing.T) {
 	}
 
 	// A task of several mebibytes finds no room in the middle.
-	redistest.LimitMemory(t, c, 6<<20)
+	redistest.LimitMemory(t, c, 3<<20)
 	mustBeUnavailable(t, "create of a big task", func(ctx context.Context) error {
-		_, _, err := s.Create(ctx, storetest.Draft(300_000))
+		_, _, err := s.Create(ctx, redisstore.BigDraft(8))
 		return err
 	})
 	if left := redistest.Keys(t, c, "*:chunk:*"); len(left) != 3 {
@@ -345,7 +345,7 @@ func TestBigTaskIsMadeByOneOfMany(t *testing.T) {
 	ids, made := make(map[procfleet.TaskID]bool), 0
 	for range 4 {
 		makers.Go(func() {
-			d := storetest.Draft(100_000) // several calls
+			d := redisstore.BigDraft(3) // several calls
 			d.IdempotencyKey, d.BodyHash = "key", "body"
 			task, created, err := s.Create(t.Context(), d)
 			if err != nil {

@@ -54,11 +54,12 @@ func TestSentinel(t *testing.T) {
 			tb.Helper()
 			return open(tb, redisconn.Options{URL: url, Prefix: tb.Name() + ":", WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 30 * time.Second})
 		},
-		Orphan: orphan,
+		Orphan: orphan, Light: !testenv.IsLong(), Long: testenv.IsLong(),
 	})
 }
 
 func TestFailOverBySentinelUnderLoadLosesNothingThatWaited(t *testing.T) {
+	testenv.Long(t, "many calls during a fail-over by Sentinel, which waits half a minute on a busy machine")
 	t.Parallel()
 	master := redistest.StartMaster(t)
 	for range 2 {

@@ -62,10 +62,15 @@ func delay(tb testing.TB, s taskstore.Store, d taskstore.Draft, meanwhile func()
 
 func TestStandalone(t *testing.T) {
 	t.Parallel()
+	start := redistest.Start
+	if runtime.GOOS == "linux" {
+		start = redistest.BuildClock(t).Start
+	}
+	servers := redistest.NewPool(t, start)
 	h := storetest.Harness{
 		Open: func(tb testing.TB) taskstore.Store {
 			tb.Helper()
-			return openOn(tb, redistest.Start(tb))
+			return openOn(tb, servers.Take(tb))
 		},
 		Reopen: func(tb testing.TB, old taskstore.Store) taskstore.Store {
 			tb.Helper()
@@ -73,14 +78,9 @@ func TestStandalone(t *testing.T) {
 			server.Restart(tb)
 			return openOn(tb, server)
 		},
-		Orphan: orphan, Delay: delay,
+		Orphan: orphan, Delay: delay, Long: testenv.IsLong(),
 	}
 	if runtime.GOOS == "linux" {
-		clock := redistest.BuildClock(t)
-		h.Open = func(tb testing.TB) taskstore.Store {
-			tb.Helper()
-			return openOn(tb, clock.Start(tb))
-		}
 		h.Advance = func(tb testing.TB, s taskstore.Store, d time.Duration) {
 			tb.Helper()
 			s.(onServer).server.Advance(tb, d)
@@ -99,6 +99,6 @@ func TestCluster(t *testing.T) {
 			tb.Helper()
 			return open(tb, redisconn.Options{URL: url, Prefix: tb.Name() + ":"})
 		},
-		Orphan: orphan,
+		Orphan: orphan, Light: !testenv.IsLong(), Long: testenv.IsLong(),
 	})
 }

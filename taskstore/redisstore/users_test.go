@@ -142,8 +142,8 @@ func TestShippedUsersMayDoWhatIsNeededAndNoMore(t *testing.T) {
 		"dispatcher": func(r roles) store { return asDispatcher{r.dispatcher, others{r.worker}} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, storetest.Harness{Open: func(tb testing.TB) taskstore.Store { tb.Helper(); return split(both(tb)) }, Orphan: orphan})
-			catalogtest.Run(t, catalogtest.Harness{Open: func(tb testing.TB) catalogtest.Store { tb.Helper(); return split(both(tb)) }})
+			storetest.Run(t, storetest.Harness{Open: func(tb testing.TB) taskstore.Store { tb.Helper(); return split(both(tb)) }, Orphan: orphan, Light: true})
+			catalogtest.Run(t, catalogtest.Harness{Open: func(tb testing.TB) catalogtest.Store { tb.Helper(); return split(both(tb)) }, Light: true})
 		})
 	}
 	r := both(t)
