@@ -13,6 +13,7 @@ import (
 	"github.com/procfleet/procfleet/catalog/catalogtest"
 	"github.com/procfleet/procfleet/internal/boltdb"
 	"github.com/procfleet/procfleet/internal/stores"
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 // movable is a store with a clock that can be moved.
@@ -25,7 +26,7 @@ type movable struct {
 func open(tb testing.TB, path string, ahead *atomic.Int64) movable {
 	tb.Helper()
 	s, err := stores.OpenBolt(path, boltdb.Options{
-		Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, NoSync: true,
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -52,6 +53,7 @@ func harness() catalogtest.Harness {
 			}
 			return open(tb, m.path, m.ahead)
 		},
+		Long: testenv.IsLong(),
 	}
 }
 

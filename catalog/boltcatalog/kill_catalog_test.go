@@ -106,7 +106,11 @@ func stepsOf(last int) [4]int {
 func TestACatalogSurvivesSIGKILL(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tasks.db")
-	for round := range 10 {
+	rounds := 3
+	if testenv.IsLong() {
+		rounds = 10
+	}
+	for round := range rounds {
 		lines := testenv.KilledAfter(t, 60+rand.IntN(200), victimFile+"="+path, victimRound+"="+fmt.Sprint(round))
 		s := open(t, path, new(atomic.Int64))
 		last := map[int]int{}

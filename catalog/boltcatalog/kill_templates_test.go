@@ -94,7 +94,11 @@ func TestABatchOfTemplatesIsThereWholeOrNotAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tasks.db")
 	confirmed := make([]int, templateWriters)
-	for range 6 {
+	rounds := 3
+	if testenv.IsLong() {
+		rounds = 6
+	}
+	for range rounds {
 		for _, line := range testenv.KilledAfter(t, 1+rand.IntN(10), victimFile+"="+path, victimTemplates+"=yes") {
 			var w, n int
 			if _, err := fmt.Sscan(line, &w, &n); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet/catalog/rediscatalog"
 	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/internal/stores"
+	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -238,7 +239,11 @@ func TestWhatOnlyTheIndexKnowsIsNeitherShownNorCounted(t *testing.T) {
 func TestIndexIsRightAfterAStormOfChanges(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for range 20 {
+	rounds := 6
+	if testenv.IsLong() {
+		rounds = 40
+	}
+	for range rounds {
 		t.Run("storm", func(t *testing.T) {
 			t.Parallel()
 			storm(t, server)

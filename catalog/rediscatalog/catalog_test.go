@@ -48,6 +48,7 @@ func TestCatalogStandalone(t *testing.T) {
 			tb.Helper()
 			return open(tb, redisconn.Options{URL: server.URL(), Prefix: tb.Name() + ":"})
 		},
+		Long: testenv.IsLong(),
 	})
 }
 
@@ -84,6 +85,7 @@ func TestCatalogCluster(t *testing.T) {
 			tb.Helper()
 			return open(tb, redisconn.Options{URL: url, Prefix: tb.Name() + ":"})
 		},
+		Light: !testenv.IsLong(), Long: testenv.IsLong(),
 	})
 }
 
@@ -97,5 +99,6 @@ func TestCatalogSentinel(t *testing.T) {
 			tb.Helper()
 			return open(tb, redisconn.Options{URL: url, Prefix: tb.Name() + ":", WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 30 * time.Second})
 		},
+		Light: !testenv.IsLong(), Long: testenv.IsLong(),
 	})
 }

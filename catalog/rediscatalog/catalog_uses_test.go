@@ -21,7 +21,7 @@ func TestSpecsAreCountedRightAfterManyRegisterTheSameProcesses(t *testing.T) {
 	var together sync.WaitGroup
 	for range 8 {
 		together.Go(func() {
-			for range 150 {
+			for range 60 {
 				from := rand.IntN(len(hosts))
 				some := hosts[from : from+rand.IntN(len(hosts)-from)]
 				now, err := s.Now(t.Context())

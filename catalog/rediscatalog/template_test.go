@@ -120,7 +120,7 @@ func TestSearchKnowsWhatWasAnsweredBefore(t *testing.T) {
 	over := make(chan struct{})
 	writer.Go(func() {
 		defer close(over)
-		for n := range int64(60) {
+		for n := range int64(25) {
 			edits := []catalog.Edit{rename(ids[3*n], fmt.Sprintf("g%d-a", n)), rename(ids[1199-n], fmt.Sprintf("g%d-b", n))}
 			if _, err := dispatchers[n%3].EditTemplates(t.Context(), business(), edits); err != nil {
 				t.Errorf("edit: %v", err)

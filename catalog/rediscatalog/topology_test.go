@@ -10,6 +10,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/internal/stores"
+	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
@@ -85,6 +86,7 @@ func TestTopologyThatARestoreTookAwayIsNotRemembered(t *testing.T) {
 }
 
 func TestTopologyOfTheLargestSize(t *testing.T) {
+	testenv.Long(t, "the largest topology; the contract has one of 20,000 hosts")
 	t.Parallel()
 	s := openOn(t, redistest.Start(t))
 	largest := catalog.Topology{}

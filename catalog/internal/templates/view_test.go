@@ -128,7 +128,7 @@ func TestAViewDoesNotGrowWithWhatIsGone(t *testing.T) {
 	t.Parallel()
 	v := NewView()
 	v.Search(catalog.Search{Sort: catalog.AttrName, Limit: 1})
-	for n := range 10_000 {
+	for n := range 3000 {
 		name := fmt.Sprint("name ", n)
 		v.Apply([]catalog.Template{{
 			ID: int64(n%10 + 1), Modules: []string{name},
