@@ -105,18 +105,17 @@ func Silent() logrus.FieldLogger {
 }
 
 // Eventually polls cond until it returns true, and fails the test after timeout. what
-// describes the condition in the failure message.
+// describes the condition in the failure message. The interval grows with the time waited,
+// because a condition often costs a request, and many tests wait at the same time.
 func Eventually(tb testing.TB, timeout time.Duration, cond func() bool, what string) {
 	tb.Helper()
-	const interval = 5 * time.Millisecond
-	deadline := time.Now().Add(timeout)
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for !cond() {
-		if time.Now().After(deadline) {
+	const shortest, longest = 5 * time.Millisecond, 50 * time.Millisecond
+	for start := time.Now(); !cond(); {
+		waited := time.Since(start)
+		if waited > timeout {
 			tb.Fatalf("not within %v: %s", timeout, what)
 		}
-		<-ticker.C
+		time.Sleep(min(max(waited/20, shortest), longest))
 	}
 }
 
@@ -125,22 +124,32 @@ func Eventually(tb testing.TB, timeout time.Duration, cond func() bool, what str
 // is still free when the server is restarted.
 const firstPort, lastPort = 10_000, 30_000
 
-// FreePort returns a loopback TCP port that is not in use at the moment. Use it for servers
-// that cannot report an automatically assigned port, or that need the same port after a
-// restart.
+// FreePort returns a loopback TCP port that is not in use, and reserves it until the end of
+// the test. Use it for servers that cannot report an automatically assigned port, or that
+// need the same port after a restart.
+//
+// The reservation is the UDP port of the same number: it excludes every other FreePort on
+// the machine and leaves the TCP port to the server, also between its restarts.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	const tries = 100
 	var err error
 	for range tries {
 		port := firstPort + rand.IntN(lastPort-firstPort)
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		var reservation net.PacketConn
+		if reservation, err = net.ListenPacket("udp", addr); err != nil {
 			continue
 		}
-		if err = l.Close(); err == nil {
+		var l net.Listener
+		if l, err = net.Listen("tcp", addr); err == nil {
+			err = l.Close()
+		}
+		if err == nil {
+			tb.Cleanup(func() { _ = reservation.Close() }) // nothing was sent
 			return port
 		}
+		_ = reservation.Close() // nothing was sent
 	}
 	tb.Fatalf("find a free port: %v", err)
 	return 0
