@@ -26,6 +26,7 @@ import (
 var (
 	fireSeed  = flag.Uint64("fire.seed", 3, "seed of the load and the schedule of TestFaultsUnderLoad")
 	fireSteps = flag.Int("fire.steps", 3, "number of steps in the schedule of TestFaultsUnderLoad")
+	fireFault = flag.Duration("fire.fault", 5*time.Second, "longest duration of a fault of TestFaultsUnderLoad")
 )
 
 // TestFaultsUnderLoad causes faults in a fleet of processes under load: it kills, freezes
@@ -81,6 +82,7 @@ type part struct {
 	freeze, thaw  func()
 	restart, heal func()
 	marks         string // folder of an agent's host
+	redis         string // address of a Redis server
 }
 
 func newFireFleet(t *testing.T) *fireFleet {
@@ -134,18 +136,19 @@ func (f *fireFleet) add(name string, kind check.Kind, start func(), child func()
 	return p
 }
 
-// startRedis starts a master, its replica, and the Sentinel that promotes the
-// replica.
+// startRedis starts a master, its replica, and a Sentinel that promotes the replica only in
+// [fireFleet.failover]: results may be lost in a failover, so none may happen because the
+// machine is busy.
 func (f *fireFleet) startRedis() {
 	f.t.Helper()
 	master := redistest.Start(f.t)
 	replica := redistest.Start(f.t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
-	f.sentinel = redistest.StartSentinel(f.t, "fleet", master, 1)
+	f.sentinel = redistest.StartIdleSentinel(f.t, "fleet", master, 1)
 	for i, s := range []*redistest.Server{master, replica} {
 		f.parts = append(f.parts, &part{
 			Node: check.Node{Name: fmt.Sprintf("redis-%d", i+1), Kind: check.Redis},
 			kill: func() { s.Stop(f.t) }, start: func() { s.Restart(f.t) }, restart: func() { s.Restart(f.t) },
-			freeze: func() { s.Freeze(f.t) }, thaw: func() { s.Thaw(f.t) },
+			freeze: func() { s.Freeze(f.t) }, thaw: func() { s.Thaw(f.t) }, redis: s.Addr,
 		})
 	}
 }
@@ -239,7 +242,12 @@ func (f *fireFleet) play(step check.Step) {
 			p.heal = p.thaw
 		}
 	}
-	f.rest(step.For)
+	for _, blow := range step.NodeFaults {
+		if at := f.part(blow.Node).redis; at != "" && at == f.master() && blow.Fault != check.Restart {
+			f.failover(at)
+		}
+	}
+	f.rest(min(step.For, *fireFault))
 	for _, blow := range step.NodeFaults {
 		f.part(blow.Node).heal()
 	}
@@ -277,19 +285,52 @@ func (f *fireFleet) settle() {
 	}
 }
 
-// replicated reports whether the master that Sentinel names has a replica with all
-// its data.
-func (f *fireFleet) replicated() bool {
+// withSentinel calls ask with a connection to Sentinel.
+func (f *fireFleet) withSentinel(ask func(context.Context, *redis.SentinelClient) error) error {
 	ctx, cancel := context.WithTimeout(f.t.Context(), startTimeout)
 	defer cancel()
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: f.sentinel.Addr})
 	defer func() { _ = sentinel.Close() }() // the reply is already read
-	addr, err := sentinel.GetMasterAddrByName(ctx, "fleet").Result()
-	if err != nil {
+	return ask(ctx, sentinel)
+}
+
+// master returns the address of the master that Sentinel names, or "".
+func (f *fireFleet) master() (addr string) {
+	_ = f.withSentinel(func(ctx context.Context, sentinel *redis.SentinelClient) error {
+		parts, err := sentinel.GetMasterAddrByName(ctx, "fleet").Result()
+		if err == nil {
+			addr = net.JoinHostPort(parts[0], parts[1])
+		}
+		return err
+	})
+	return addr
+}
+
+// failover makes Sentinel promote the replica of a master.
+func (f *fireFleet) failover(master string) {
+	f.t.Helper()
+	testenv.Eventually(f.t, finishTimeout, func() bool {
+		if now := f.master(); now != "" && now != master {
+			return true
+		}
+		_ = f.withSentinel(func(ctx context.Context, sentinel *redis.SentinelClient) error {
+			return sentinel.Failover(ctx, "fleet").Err() // refused while one is in progress
+		})
+		return pause()
+	}, "Sentinel promotes the replica")
+}
+
+// replicated reports whether the master that Sentinel names has a replica with all
+// its data.
+func (f *fireFleet) replicated() bool {
+	addr := f.master()
+	if addr == "" {
 		return false
 	}
-	master := redis.NewClient(&redis.Options{Addr: net.JoinHostPort(addr[0], addr[1])})
-	defer func() { _ = master.Close() }()
+	ctx, cancel := context.WithTimeout(f.t.Context(), startTimeout)
+	defer cancel()
+	master := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = master.Close() }() // the reply is already read
 	info, err := master.Info(ctx, "replication").Result()
 	return err == nil && strings.Contains(info, "role:master") && strings.Contains(info, "state=online")
 }
