@@ -113,7 +113,7 @@ churn: ## 200 programs that are started, stopped and killed at random for two mi
 	go test -count 1 -v -run '^TestChurn$$' ./test/faults -churn.for 2m
 
 console-hour: test/setup ## a page of the console about 100,000 items, with the changes of an hour: 3,600
-	go test -count 1 -v -run '^TestTheConsoleShowsATaskOf100000Items$$' ./test/e2e -console.changes 3600
+	PROCFLEET_LONG=1 go test -count 1 -v -run '^TestTheConsoleShowsABigTask$$' ./test/e2e -console.changes 3600
 
 bench: build ## every benchmark of the system against the floor of this machine, in a few minutes
 	bin/procfleet-bench accept --start --hosts 1,10000

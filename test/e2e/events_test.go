@@ -5,7 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -42,7 +41,7 @@ func finishedEvents(t *testing.T, nc *nats.Conn) map[string]int {
 	if err != nil {
 		return nil
 	}
-	batch, err := consumer.Fetch(10_000, jetstream.FetchMaxWait(500*time.Millisecond))
+	batch, err := consumer.FetchNoWait(10_000)
 	if err != nil {
 		return nil
 	}

@@ -25,15 +25,21 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// startTimeout is the timeout until a program is ready, on a busy machine with the
-// race detector.
+// startTimeout is the timeout until a program is ready, on a busy machine.
 const startTimeout = 60 * time.Second
+
+// unlessLong returns the size of everyday runs, or that of `make test/long`.
+func unlessLong(everyday, long int) int {
+	if testenv.IsLong() {
+		return long
+	}
+	return everyday
+}
 
 // fleet is a whole system of separate processes. Tests start dispatchers and
 // workers.
 type fleet struct {
 	t        *testing.T
-	root     *fleet // fleet of the whole test, if this is the view of a subtest
 	broker   *broker
 	keys     *keys
 	redis    *redistest.Server
@@ -49,7 +55,6 @@ type fleet struct {
 func newFleet(t *testing.T, agents int) *fleet {
 	t.Helper()
 	f := &fleet{t: t, broker: startBroker(t), keys: newKeys(t), redis: redistest.Start(t), procs: newProcs(t)}
-	f.root = f
 	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")
 	f.programs.agent = testenv.BuildBinary(t, "./cmd/procfleet-agent")
 	f.addAgents(agents)

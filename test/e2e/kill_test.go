@@ -5,77 +5,63 @@ package e2e
 import (
 	"net/http"
 	"path"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-const (
-	killHosts   = 20
-	killPerHost = 5
-)
+// killHosts is the number of hosts of each task that is interrupted, killPerHost the number
+// of its processes on each of them.
+func killHosts() int { return unlessLong(4, 20) }
 
-// TestKilledAtCriticalPoints kills each role at critical points during tasks of 100
-// processes on 20 agents. Every item must have one final result that agrees with
-// the host, the counters must add up at every poll, each start command must run
-// exactly once, and the end must be notified.
-func TestKilledAtCriticalPoints(t *testing.T) { //nolint:tparallel // the kills follow each other in one fleet
+const killPerHost = 5
+
+// TestKilledAtCriticalPoints kills each role at critical points during tasks, in a fleet for
+// each point. Every item must have one final result that agrees with the host, the counters
+// must add up at every poll, each start command must run exactly once, and the end must be
+// notified.
+func TestKilledAtCriticalPoints(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, killHosts)
-	_, c := f.dispatcher("", "--submissions=false") // subtests start dispatchers for submissions
-	keeper := f.worker("")                          // stores the first announcements
-	f.waitListed(c, killHosts)
-	keeper.Signal(syscall.SIGTERM)
-	keeper.Wait(t, startTimeout)
-
 	for _, point := range []string{"dispatcher.stored", "dispatcher.registered", "dispatcher.published"} {
-		t.Run(point, func(t *testing.T) { f.with(t).killDispatcher(point) })
+		killed(t, point, func(f *fleet, _ *client) { f.killDispatcher(point) })
 	}
-	t.Run("dispatcher of events", func(t *testing.T) {
-		f.with(t).killProducing(c.with(t), "dispatcher.stored", "dispatcher.published", "dispatcher.submitted")
+	killed(t, "dispatcher of events", func(f *fleet, c *client) {
+		f.killProducing(c, "dispatcher.stored", "dispatcher.published", "dispatcher.submitted")
 	})
 	for _, point := range []string{
 		"worker.begun", "worker.asked", "worker.before-done", "worker.after-done",
 		"worker.collecting", "worker.collected", "worker.before-notify",
 	} {
-		t.Run(point, func(t *testing.T) { f.with(t).killWorker(c.with(t), point) })
+		killed(t, point, func(f *fleet, c *client) { f.killWorker(c, point) })
 	}
 	for _, point := range []string{"agent.received", "agent.before-exec", "agent.after-spawn", "agent.before-done", "agent.after-done", "agent.after-receipt"} {
-		t.Run(point, func(t *testing.T) { f.with(t).killAgents(c.with(t), point) })
+		killed(t, point, func(f *fleet, c *client) { f.killAgents(c, point) })
 	}
-	t.Run("nats", func(t *testing.T) {
-		f := f.with(t)
-		f.killServer(c.with(t), func() { f.broker.Kill(); f.broker.Start() })
-	})
-	t.Run("redis", func(t *testing.T) {
-		f := f.with(t)
-		f.killServer(c.with(t), func() { f.redis.Stop(f.t); f.redis.Restart(f.t) })
-	})
+	killed(t, "nats", func(f *fleet, c *client) { f.killServer(c, func() { f.broker.Kill(); f.broker.Start() }) })
+	killed(t, "redis", func(f *fleet, c *client) { f.killServer(c, func() { f.redis.Stop(f.t); f.redis.Restart(f.t) }) })
 }
 
-// with returns the same fleet for a subtest, which then owns the parts that it
-// starts.
-func (f *fleet) with(t *testing.T) *fleet {
+// killed runs a subtest with a fleet that has no worker, and whose dispatcher accepts no
+// submissions of producers.
+func killed(t *testing.T, name string, test func(f *fleet, c *client)) {
 	t.Helper()
-	sub := *f
-	sub.t = t
-	sub.agents = slices.Clone(f.agents)
-	return &sub
-}
-
-func (c *client) with(t *testing.T) *client {
-	t.Helper()
-	return &client{t: t, url: c.url}
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t, killHosts())
+		_, c := f.dispatcher("", "--submissions=false")
+		keeper := f.worker("") // stores the first announcements
+		f.waitListed(c, killHosts())
+		stop(t, keeper)
+		test(f, c)
+	})
 }
 
 func (f *fleet) killDispatcher(point string) {
 	f.worker("")
 	dying, first := f.dispatcher(point)
 	_, second := f.dispatcher("")
-	all := f.procs.grid(f.hosts(killHosts), killPerHost, word(point))
+	all := f.procs.grid(f.hosts(killHosts()), killPerHost, word(point))
 	body := operation("start", all)
 
 	if status, data, ok := first.call(http.MethodPost, "/v1/tasks", "key-"+point, body); ok {
@@ -94,7 +80,7 @@ func (f *fleet) killDispatcher(point string) {
 
 func (f *fleet) killWorker(c *client, point string) {
 	dying := f.worker(point)
-	all := f.procs.grid(f.hosts(killHosts), killPerHost, word(point))
+	all := f.procs.grid(f.hosts(killHosts()), killPerHost, word(point))
 	id := c.submit(operation("start", all))
 	dying.Wait(f.t, finishTimeout)
 	f.worker("")
@@ -109,7 +95,7 @@ func (f *fleet) killWorker(c *client, point string) {
 func (f *fleet) killAgents(c *client, point string) {
 	f.worker("")
 	victims := f.crashEveryFourth(point)
-	all := f.procs.grid(f.hosts(killHosts), killPerHost, word(point))
+	all := f.procs.grid(f.hosts(killHosts()), killPerHost, word(point))
 	id := c.submit(operation("start", all))
 	for _, a := range victims {
 		a.child.Wait(f.t, finishTimeout)
@@ -152,36 +138,28 @@ func (f *fleet) crashEveryFourth(point string) []*agent {
 	for i := 0; i < len(f.agents); i += 4 {
 		victims = append(victims, f.agents[i])
 	}
-	// The agents belong to the whole test and continue after this subtest.
-	f.t.Cleanup(func() {
-		for _, a := range victims {
-			a.fleet = f.root
-			a.start()
-			a.waitReady()
-		}
-	})
 	for _, a := range victims {
-		a.child.Signal(syscall.SIGTERM)
-		a.child.Wait(f.t, startTimeout)
-		a.fleet = f
+		a.stop()
 		a.start(crashAt(point)...)
 		a.waitReady()
 	}
 	return victims
 }
 
+// killServer kills a server when a part of the start commands has run and the others have
+// not ended.
 func (f *fleet) killServer(c *client, kill func()) {
 	f.worker("")
-	all := f.procs.grid(f.hosts(killHosts), killPerHost, word(f.t.Name()))
-	id := c.submit(operation("start", all))
-	testenv.Eventually(f.t, finishTimeout, func() bool {
-		done := 0
-		for _, p := range all {
-			done += p.starts()
-		}
-		return done >= len(all)/10
-	}, "a tenth of the start commands ran")
+	all := f.procs.grid(f.hosts(killHosts()), killPerHost, word(f.t.Name()))
+	body := operation("start", all)
+	held := all[len(all)/2:]
+	for i, o := range body["operations"].([]map[string]any)[len(all)/2:] {
+		o["process"] = held[i].waiting()
+	}
+	id := c.submit(body)
+	testenv.Eventually(f.t, finishTimeout, func() bool { return started(all) >= len(all)/10 }, "a tenth of the start commands ran")
 	kill()
+	release(f.t, held)
 	c.wait(id)
 	f.verifyStarted(c, id, all)
 	f.killAll(c, all)
@@ -212,8 +190,7 @@ func verifyResults(t *testing.T, results []result, all []proc) {
 	}
 }
 
-// killAll kills the processes of a subtest, so that the next one has the whole
-// machine, and checks the outcome.
+// killAll kills processes with the action of that name, and checks the outcome.
 func (f *fleet) killAll(c *client, all []proc) {
 	f.t.Helper()
 	id := c.submit(operation("kill", all))
@@ -227,7 +204,7 @@ func (f *fleet) killAll(c *client, all []proc) {
 	}
 }
 
-// word changes the name of a subtest into a process name.
+// word changes the name of a test into a process name.
 func word(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' {

@@ -33,7 +33,7 @@ func (f *fleet) killProducing(c *client, points ...string) {
 	events := map[string][]proc{}
 	var all []proc
 	for _, point := range points {
-		events[point] = f.procs.grid(f.hosts(killHosts), 2, "event"+word(point))
+		events[point] = f.procs.grid(f.hosts(killHosts()), 2, "event"+word(point))
 		all = append(all, events[point]...)
 		f.publishEvent(js, point, events[point])
 		// The dispatcher dies at its first submission, so do not wait for its

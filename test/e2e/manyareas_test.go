@@ -61,7 +61,6 @@ func (c *client) accepted(items int) (n int) {
 func TestOperationOnManyAreas(t *testing.T) {
 	t.Parallel()
 	f := &fleet{t: t, broker: startBroker(t), keys: newKeys(t), redis: redistest.Start(t)}
-	f.root = f
 	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")
 	child, c := f.dispatcher("")
 	child.WaitHTTP(t, startTimeout, c.url+"/readyz")

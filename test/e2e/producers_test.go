@@ -200,7 +200,7 @@ func (e *examples) try(t *testing.T, timeout time.Duration, program string, args
 func (e *examples) accepted(t *testing.T, printed string) {
 	t.Helper()
 	e.seen++
-	c := e.c.with(t)
+	c := &client{t: t, url: e.c.url}
 	var tasks []task
 	testenv.Eventually(t, finishTimeout, func() bool { tasks = c.tasks(); return len(tasks) >= e.seen }, "the operation is accepted")
 	if len(tasks) != e.seen || printed != "" && tasks[0].ID != printed {

@@ -20,7 +20,7 @@ import (
 )
 
 // webhookTasks is the number of tasks of [TestAWebhookReceivesEveryEvent], each with two events.
-var webhookTasks = flag.Int("webhook.tasks", 150, "number of tasks in TestAWebhookReceivesEveryEvent")
+var webhookTasks = flag.Int("webhook.tasks", unlessLong(50, 150), "number of tasks in TestAWebhookReceivesEveryEvent")
 
 // webhookReceiver verifies and records the requests to a webhook.
 type webhookReceiver struct {
