@@ -98,9 +98,10 @@ func TestABrokerOutageDuplicatesNothing(t *testing.T) {
 		}
 	}
 	events := hostEvents(t, f.jetStream())
+	live := programs()
 	for _, p := range everything {
-		if n := events[restartOf(p)]; n != 1 || p.starts() != 2 || len(p.running()) != 1 {
-			t.Errorf("%s on %s: %d events, started %d times, runs as %v", p.name, p.host, n, p.starts(), p.running())
+		if n := events[restartOf(p)]; n != 1 || p.starts() != 2 || len(live.of(p)) != 1 {
+			t.Errorf("%s on %s: %d events, started %d times, runs as %v", p.name, p.host, n, p.starts(), live.of(p))
 		}
 		delete(events, restartOf(p))
 	}

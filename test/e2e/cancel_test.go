@@ -48,11 +48,19 @@ func TestACanceledTaskRunsNothingWhicheverRoleIsKilled(t *testing.T) {
 	dying.Kill()
 	f.redis.Stop(t)
 	f.redis.Restart(t)
-	f.worker("worker.cancel-asked").Wait(t, finishTimeout)
-	f.worker("") // asks again: the requests of the dead worker may not have left it
-	victim.child.Wait(t, finishTimeout)
+	// A worker may die before its requests have left it. The next one gives the agent up if it does
+	// not reply, so the agent has to die of the request of a worker that dies.
+	for asked := false; !asked; {
+		f.worker("worker.cancel-asked").Wait(t, finishTimeout)
+		select {
+		case <-victim.child.Done():
+			asked = true
+		default:
+		}
+	}
 	victim.start()
 	victim.waitReady()
+	f.worker("")
 	c.wait(id)
 	for _, r := range c.results(id, len(all)) {
 		p := find(t, all, r)

@@ -115,13 +115,13 @@ func (f *fleet) killAgents(c *client, point string) {
 // succeeded.
 func (f *fleet) verifyTruth(c *client, id string, all []proc, succeeded int) {
 	f.t.Helper()
-	good := 0
+	good, live := 0, programs()
 	for _, r := range c.results(id, len(all)) {
 		p := find(f.t, all, r)
 		switch {
 		case r.State == "succeeded" && p.starts() == 1 && p.pid() != 0 && r.Status != nil && r.Status.PID == p.pid():
 			good++
-		case r.State == "failed" && p.starts() == 0 && len(p.running()) == 0:
+		case r.State == "failed" && p.starts() == 0 && len(live.of(p)) == 0:
 		default:
 			f.t.Errorf("%s on %s: %s %q, but the start command ran %d times and the pid is %d",
 				r.Name, r.Host, r.State, r.Message, p.starts(), p.pid())
@@ -175,6 +175,7 @@ func (f *fleet) verifyStarted(c *client, id string, all []proc) {
 
 func verifyResults(t *testing.T, results []result, all []proc) {
 	t.Helper()
+	live := programs()
 	for _, r := range results {
 		p := find(t, all, r)
 		switch {
@@ -184,8 +185,8 @@ func verifyResults(t *testing.T, results []result, all []proc) {
 			t.Errorf("%s on %s: result %+v, pid %d", r.Name, r.Host, r.Status, p.pid())
 		case p.starts() != 1:
 			t.Errorf("%s on %s: the start command ran %d times", r.Name, r.Host, p.starts())
-		case len(p.running()) != 1:
-			t.Errorf("%s on %s: running as %v", r.Name, r.Host, p.running())
+		case len(live.of(p)) != 1:
+			t.Errorf("%s on %s: running as %v", r.Name, r.Host, live.of(p))
 		}
 	}
 }
@@ -197,8 +198,9 @@ func (f *fleet) killAll(c *client, all []proc) {
 	if end := c.wait(id); end.Counts["succeeded"]+end.Counts["unchanged"] != len(all) {
 		f.t.Errorf("kill: %v, want all %d gone", end.Counts, len(all))
 	}
+	live := programs()
 	for _, p := range all {
-		if pids := p.running(); len(pids) != 0 {
+		if pids := live.of(p); len(pids) != 0 {
 			f.t.Errorf("%s on %s still runs after kill: %v", p.name, p.host, pids)
 		}
 	}

@@ -161,6 +161,7 @@ func TestEveryOpTypeOnAProcessInEveryState(t *testing.T) {
 		}
 	}
 	seen := b.each(opStatus, slices.Concat(in[:]...))
+	live := programs()
 	for _, c := range cells {
 		want, what := matrix[c.op][c.in], fmt.Sprintf("after op_type %d of what was %s", c.op, stateNames[c.in])
 		if want.anon {
@@ -170,8 +171,8 @@ func TestEveryOpTypeOnAProcessInEveryState(t *testing.T) {
 			continue
 		}
 		pid := c.p.pid()
-		if (pid > 0) != want.runs || len(c.p.running()) > 1 || c.p.starts() != want.starts {
-			t.Errorf("%s pid %d of %v after %d starts, want running %t after %d", what, pid, c.p.running(), c.p.starts(), want.runs, want.starts)
+		if (pid > 0) != want.runs || len(live.of(c.p)) > 1 || c.p.starts() != want.starts {
+			t.Errorf("%s pid %d of %v after %d starts, want running %t after %d", what, pid, live.of(c.p), c.p.starts(), want.runs, want.starts)
 		}
 		if before := pids[c.p.name]; want.runs && before != 0 && (pid == before) != (c.op != opRestart) {
 			t.Errorf("%s it runs as %d, before as %d", what, pid, before)

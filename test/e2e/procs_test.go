@@ -129,24 +129,36 @@ func (p proc) pid() int {
 }
 
 // running returns every live process of the program, regardless of the pid file.
-func (p proc) running() []int {
-	var pids []int
-	exes, _ := filepath.Glob("/proc/[0-9]*/exe")
-	for _, link := range exes {
-		if exe, err := os.Readlink(link); err == nil && exe == filepath.Join(p.dir, p.name) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(link)))
-			pids = append(pids, pid)
+func (p proc) running() []int { return programs().of(p) }
+
+// livePrograms are the pids of the live processes of the machine by the path of their program.
+type livePrograms map[string][]int
+
+// programs reads all processes: for many of the test's, call it once.
+func programs() livePrograms {
+	live := livePrograms{}
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if exe, err := os.Readlink(filepath.Join("/proc", entry.Name(), "exe")); err == nil {
+			live[exe] = append(live[exe], pid)
 		}
 	}
-	return pids
+	return live
 }
+
+func (l livePrograms) of(p proc) []int { return l[filepath.Join(p.dir, p.name)] }
 
 // killAll kills every process whose program is in the test's folder.
 func (p *procs) killAll() {
-	exes, _ := filepath.Glob("/proc/[0-9]*/exe")
-	for _, link := range exes {
-		if exe, err := os.Readlink(link); err == nil && strings.HasPrefix(exe, p.base+"/") {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+	for exe, pids := range programs() {
+		if !strings.HasPrefix(exe, p.base+"/") {
+			continue
+		}
+		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
 	}

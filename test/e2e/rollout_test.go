@@ -163,13 +163,14 @@ func TestABadSpecIsStoppedAtTheCanaryAndUndone(t *testing.T) {
 	}
 	c.wait(taskID(t, data))
 	c.wait(id)
+	live := programs()
 	for _, p := range all {
 		_, err := os.Stat(filepath.Join(p.dir, "bad"))
 		if canary := p.host == all[0].host; canary != (err == nil) {
 			t.Errorf("the bad command on %s: %v", p.host, err)
 		}
-		if c.registered(p.host, p.name) || len(p.running()) > 0 {
-			t.Errorf("%s on %s is registered, or runs as %v", p.name, p.host, p.running())
+		if c.registered(p.host, p.name) || len(live.of(p)) > 0 {
+			t.Errorf("%s on %s is registered, or runs as %v", p.name, p.host, live.of(p))
 		}
 	}
 
