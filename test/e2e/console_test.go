@@ -38,6 +38,7 @@ func TestTheConsoleShowsWhatTheAPIReports(t *testing.T) {
 	b.open("tasks/" + id)
 	b.waitText("h1", "finished")
 	end := u.c.wait(id)
+	verifyResults(t, u.c.results(id, len(all)), all)
 	if shown := b.text("#count-succeeded"); shown != strconv.Itoa(end.Counts["succeeded"]) {
 		t.Errorf("the page shows %q succeeded items, the API %d", shown, end.Counts["succeeded"])
 	}
