@@ -107,7 +107,7 @@ screenshots: test/setup ## write the pictures of the console into docs/pictures
 	go test -tags screenshots -count 1 -run '^TestScreenshots$$' ./test/e2e -pictures $(CURDIR)/docs/pictures
 
 fault-matrix: ## make everything go wrong that the fault matrix names, as root, and write its section of docs/reference/faults.md
-	go test -count 1 -json -run '^TestFaultMatrix$$' ./agent/... ./test/faults | go run ./test/faults/matrix docs/reference/faults.md
+	go test -count 1 -parallel 6 -json -run '^TestFaultMatrix$$' ./agent/... ./test/faults | go run ./test/faults/matrix docs/reference/faults.md
 
 churn: ## 200 programs that are started, stopped and killed at random for two minutes, by an agent that is killed too
 	go test -count 1 -v -run '^TestChurn$$' ./test/faults -churn.for 2m

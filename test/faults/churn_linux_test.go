@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	churnFor  = flag.Duration("churn.for", 30*time.Second, "how long TestChurn stirs; at most 5 s with -short")
+	churnFor  = flag.Duration("churn.for", 5*time.Second, "how long TestChurn stirs")
 	churnSeed = flag.Uint64("churn.seed", 0, "seed of TestChurn's choices; 0 is a new one")
 )
 
@@ -40,10 +40,6 @@ type stirred struct {
 // must have the state of its latest operation, no start command may have run twice
 // for one operation, and no program may have run twice concurrently.
 func TestChurn(t *testing.T) {
-	howLong := *churnFor
-	if testing.Short() {
-		howLong = min(howLong, 5*time.Second)
-	}
 	seed := *churnSeed
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -54,7 +50,7 @@ func TestChurn(t *testing.T) {
 	for range 200 {
 		c.programs = append(c.programs, &stirred{Program: c.program()})
 	}
-	for end := time.Now().Add(howLong); time.Now().Before(end); {
+	for end := time.Now().Add(*churnFor); time.Now().Before(end); {
 		c.stir()
 	}
 	t.Logf("%d operations, %d processes killed, %d agents killed", c.operations, c.kills, c.restarts)

@@ -97,9 +97,7 @@ func pidFileDeleted(t *testing.T, h *agenttest.Host) {
 	}
 	h.End(pid)
 	h.Becomes(p.Spec, "it is started again", func(s agentproto.Status) bool { return s.Running && s.PID != pid })
-	if n := len(p.Running()); n != 1 {
-		t.Errorf("%d processes", n)
-	}
+	p.WaitRunning(1)
 }
 
 func latePidFile(t *testing.T, h *agenttest.Host) {

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -9,11 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// Rows mostly wait, so more parallel tests than processors save time.
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		panic(err)
-	}
 	defer testenv.CleanUp()
 	m.Run()
 }

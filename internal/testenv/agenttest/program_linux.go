@@ -146,6 +146,13 @@ func (p *Program) Running() []int {
 	})
 }
 
+// WaitRunning waits until n live processes run the program file. The parent of a daemon
+// may end a little later than its child is ready.
+func (p *Program) WaitRunning(n int) {
+	p.Host.tb.Helper()
+	testenv.Eventually(p.Host.tb, Patience, func() bool { return len(p.Running()) == n }, fmt.Sprintf("%d processes run the program", n))
+}
+
 // Spawn starts the program without the agent, as an operator would, waits until it is ready,
 // and returns its pid. Only init reaps it.
 func (p *Program) Spawn(flags ...string) int {
