@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-var rampAgents = flag.Int("ramp.agents", 2000, "how many agents of TestTheReturnOfRedisIsARamp wait with a result")
+var rampAgents = flag.Int("ramp.agents", 500, "how many agents of TestTheReturnOfRedisIsARamp wait with a result")
 
 // inbox is the maximum number of pending requests of a worker per lane.
 const inbox = 16 << 10
@@ -96,7 +96,7 @@ func TestTheReturnOfRedisIsARamp(t *testing.T) {
 	r := newRig(t)
 	_, dispatcherURL := r.role("dispatcher", "--submissions=false", "--slack", "1h") // no deadline passes during the test
 	worker, metrics := r.role("worker")
-	r.simulate(agents, "--latency", "20s")
+	r.simulate(agents, "--latency", "15s")
 	id := accepts(t, dispatcherURL, operation(agents, 0))
 	testenv.Eventually(t, patience, func() bool {
 		at := readTask(t, dispatcherURL, id)
@@ -114,7 +114,11 @@ func TestTheReturnOfRedisIsARamp(t *testing.T) {
 
 	r.redis.Freeze(t)
 	away := time.Now()
-	until(func() bool { return heard.hosts(6) >= agents*9/10 }, "agents send their results again and again")
+	repeats := 4 // by then an agent waits some seconds before the next
+	if testenv.IsLong() {
+		repeats = 6
+	}
+	until(func() bool { return heard.hosts(repeats) >= agents*9/10 }, "agents send their results again and again")
 	r.redis.Thaw(t)
 	back := time.Now()
 	during, _ := heard.since(away)

@@ -121,7 +121,8 @@ func counter(t *testing.T, url, name, label string) (sum int) {
 	return sum
 }
 
-// answer is a response of a dispatcher; its status is 0 if there was none.
+// answer is a response of a dispatcher. If there was none, its status is 0, and its body
+// says why.
 type answer struct {
 	status int
 	retry  string // Retry-After
@@ -139,12 +140,12 @@ func post(url string, body []byte, headers ...[2]string) answer {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return answer{}
+		return answer{body: []byte(err.Error())}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return answer{}
+		return answer{body: []byte(err.Error())}
 	}
 	return answer{resp.StatusCode, resp.Header.Get("Retry-After"), text}
 }
