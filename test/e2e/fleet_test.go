@@ -140,8 +140,7 @@ func (a *agent) start(env ...string) {
 // stop stops the agent gracefully.
 func (a *agent) stop() {
 	a.fleet.t.Helper()
-	a.child.Signal(syscall.SIGTERM)
-	a.child.Wait(a.fleet.t, startTimeout)
+	stop(a.fleet.t, a.child)
 }
 
 func (a *agent) waitReady() {
@@ -158,6 +157,13 @@ func (f *fleet) dispatcher(crash string, args ...string) (*testenv.Child, *clien
 		append([]string{"dispatcher", "--http", addr, "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL()}, args...)...)
 	child.WaitHTTP(f.t, startTimeout, "http://"+addr+"/readyz")
 	return child, &client{t: f.t, url: "http://" + addr}
+}
+
+// stop stops a role gracefully.
+func stop(t *testing.T, role *testenv.Child) {
+	t.Helper()
+	role.Signal(syscall.SIGTERM)
+	role.Wait(t, startTimeout)
 }
 
 // worker starts a worker.

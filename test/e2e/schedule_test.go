@@ -22,7 +22,7 @@ func TestATimeOfAScheduleHasOneTaskThoughItsDispatcherIsKilled(t *testing.T) {
 	f.worker("")
 	f.waitListed(first, 1)
 	all := f.procs.grid(f.hosts(1), 1, "scheduled")
-	cron := time.Now().UTC().Add(90 * time.Second).Format("4 15 2 1 *") // once, in 30 to 90 s
+	cron := time.Now().UTC().Add(70 * time.Second).Format("4 15 2 1 *") // once, in 10 to 70 s
 	body := map[string]any{"cron": cron, "missed": "run_once", "task": operation("start", all)}
 	if status, data, ok := first.call(http.MethodPut, "/v1/schedules/e2e/nightly", "", body); !ok || status != http.StatusOK {
 		t.Fatalf("set a schedule: %d %s", status, data)
