@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // DefaultAccount runs the commands of a spec that names no account.
@@ -124,9 +123,9 @@ func (a Account) inGroup(gid uint32) bool { return slices.Contains(a.Groups, gid
 func QueryHost(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // no shell; account names beginning with "-" are refused before
 	cmd.Env = []string{"PATH=" + defaultPath, "LC_ALL=C"}
-	// WaitDelay bounds the wait for a killed program that hangs in the kernel. These
-	// programs do not daemonize, so the delay has no other effect.
-	cmd.WaitDelay = time.Second
+	// WaitDelay bounds the wait for a killed program that hangs in the kernel, and for the
+	// output of one that has ended: on a busy host it may arrive more than a second later.
+	cmd.WaitDelay = accountTimeout
 	out, err := ownChildren.output(cmd)
 	return strings.TrimRight(string(out), "\n"), err
 }
