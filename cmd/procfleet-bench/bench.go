@@ -95,8 +95,7 @@ func newFanout() *cobra.Command {
 		Use: "fanout", Short: "Measure one task on many hosts",
 		Long: `Measure one task on N simulated hosts from POST to "finished" in Redis. The floor, measured in the same run, is N bare NATS
 requests on N subjects, N more for results that are separate requests, and N results through one deduplicating Redis script in
-batches of 500. For comparison the tables also have the floor of results in a stream. Agents reply to status with the result;
-with --action stop the result is a request of its own.`,
+batches of 500. Agents reply to status with the result; with --action stop the result is a request of its own.`,
 		Example: `  procfleet-bench fanout --start --hosts 1000,10000
   procfleet-bench fanout --start --action stop --hosts 10000
   procfleet-bench fanout --start --hosts 5000 --connections 5000

@@ -28,24 +28,25 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// brokers are the nats-server of go.mod and the oldest that procfleet accepts.
-// The values are the modules of this repository that pin them.
-var brokers = map[string]string{"newest": ".", "oldest": "test/natsoldest"}
-
-// onEachBroker runs a test against each of [brokers].
+// onEachBroker runs a test against the nats-server of go.mod, and in the long form against the
+// oldest that procfleet accepts.
 func onEachBroker(t *testing.T, test func(*site)) {
 	t.Helper()
-	for name, module := range brokers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(processSite(t, module))
-		})
-	}
+	const server = "github.com/nats-io/nats-server/v2"
+	t.Run("newest", func(t *testing.T) {
+		t.Parallel()
+		test(processSite(t, testenv.BuildBinary(t, server)))
+	})
+	t.Run("oldest", func(t *testing.T) {
+		testenv.Long(t, "the oldest nats-server that procfleet accepts")
+		t.Parallel()
+		test(processSite(t, testenv.BuildTool(t, "test/natsoldest", server)))
+	})
 }
 
-// processSite returns a [newSite] whose broker is a nats-server process, of the version that a module of
-// this repository pins, and accepts leaf nodes.
-func processSite(t *testing.T, module string) *site {
+// processSite returns a [newSite] whose broker is a process of program, a nats-server, and accepts leaf
+// nodes.
+func processSite(t *testing.T, program string) *site {
 	t.Helper()
 	authority, err := natsauth.Create(filepath.Join(t.TempDir(), "nats-auth"))
 	if err != nil {
@@ -62,7 +63,7 @@ func processSite(t *testing.T, module string) *site {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	child := testenv.StartChild(t, nil, testenv.BuildTool(t, module, "github.com/nats-io/nats-server/v2"), "-c", conf)
+	child := testenv.StartChild(t, nil, program, "-c", conf)
 	listens := func(kind string) string {
 		line := child.WaitOutput(t, patience, "Listening for "+kind+" connections on ")
 		return regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(line)

@@ -37,7 +37,6 @@ func (f Fanout) checkAction() error {
 type fanned struct {
 	floor    floor
 	floorCPU time.Duration // processor time of NATS, Redis and this process during the floor
-	streamed streamed
 	operated
 	cpu map[string]time.Duration
 }
@@ -86,9 +85,6 @@ func (f Fanout) measure(ctx context.Context, l *lab, n int) (out fannedOut, err 
 			return out, fmt.Errorf("floor: %w", err)
 		}
 		s.floorCPU = system.floorCPU() - floorBefore
-		if s.streamed, err = bare.measureStreamed(ctx); err != nil {
-			return out, fmt.Errorf("old floor: %w", err)
-		}
 		before := l.plant.cpu()
 		if s.operated, err = system.operate(ctx, body); err != nil {
 			return out, fmt.Errorf("path: %w", err)
@@ -123,12 +119,11 @@ func (out *fannedOut) deduct(idle map[string]time.Duration) {
 }
 
 const (
-	goalHosts    = 10_000 // task size of the duration goals
-	fanGoal      = 2.0    // maximum ratio to the floor for stop without security features
-	growthGoal   = 10.0   // maximum ratio to the duration with a tenth of the hosts
-	memoryGoal   = 300    // maximum MiB of dispatcher and worker with memoryHosts
-	memoryHosts  = 100_000
-	connectHosts = 5_000 // task size of the goal with one connection per agent
+	goalHosts   = 10_000 // task size of the duration goal
+	fanGoal     = 2.0    // maximum ratio to the floor for stop without security features
+	growthGoal  = 10.0   // maximum ratio to the duration with a tenth of the hosts
+	memoryGoal  = 300    // maximum MiB of dispatcher and worker with memoryHosts
+	memoryHosts = 100_000
 )
 
 // floorGoal returns the table cells of the goal for times, the ratio to the floor. The
@@ -140,35 +135,14 @@ func (f Fanout) floorGoal(hosts int, times float64) (goal, met string) {
 	return atMost(times, fanGoal, " × floor")
 }
 
-// oldGoal returns the table cells of the goal for times, the ratio to the floor with a
-// result stream. The cells are empty if this measurement has no goal.
-func (f Fanout) oldGoal(hosts int, times float64) (goal, met string) {
-	var most float64
-	switch {
-	case f.Connections >= hosts && hosts == connectHosts:
-		most = 1.5
-	case f.Connections > 0 || hosts != goalHosts:
-		return "", ""
-	case f.Action == procfleet.ActionStatus:
-		most = 1.0
-	case f.Secure == Secure{}:
-		most = 0.9
-	default:
-		most = 1.3
-	}
-	return atMost(times, most, " × old floor")
-}
-
 func (f Fanout) times(all []fannedOut) *Table {
 	t := &Table{
 		Title: fmt.Sprintf("Fan-out: one %s task on N hosts, POST to finished in Redis, ms", f.Action),
 		Columns: []string{
-			"hosts", "request/reply", "results", "script", "floor", "publish", "pull + ack", "old floor",
-			"accept", "path", "ratio", "goal", "met", "to old floor", "goal", "met",
+			"hosts", "request/reply", "results", "script", "floor", "accept", "path", "ratio", "goal", "met",
 		},
 		Notes: []string{"The floor is N request/replies on N subjects, N more for results that are separate requests, and N " +
-			"results through one deduplicating script. The old floor, for comparison with a results stream, has " +
-			"N publishes with a message id, pulled and acknowledged, in place of the second requests."},
+			"results through one deduplicating script."},
 	}
 	paths := map[int]time.Duration{}
 	for _, out := range all {
@@ -178,20 +152,15 @@ func (f Fanout) times(all []fannedOut) *Table {
 			results: of(func(s *fanned) time.Duration { return s.floor.results }),
 			script:  of(func(s *fanned) time.Duration { return s.floor.script }),
 		}
-		publish := of(func(s *fanned) time.Duration { return s.streamed.publish })
-		pull := of(func(s *fanned) time.Duration { return s.streamed.pull })
 		results := any("in replies")
 		if f.Action != procfleet.ActionStatus {
 			results = ms(floor.results)
 		}
-		old := floor.request + publish + pull + floor.script
 		path := of(func(s *fanned) time.Duration { return s.path })
 		paths[out.hosts] = path
 		goal, met := f.floorGoal(out.hosts, ratio(path, floor.sum()))
-		oldGoal, oldMet := f.oldGoal(out.hosts, ratio(path, old))
-		t.add(out.hosts, ms(floor.request), results, ms(floor.script), ms(floor.sum()), ms(publish), ms(pull), ms(old),
-			ms(of(func(s *fanned) time.Duration { return s.accept })), ms(path), ratio(path, floor.sum()), goal, met,
-			ratio(path, old), oldGoal, oldMet)
+		t.add(out.hosts, ms(floor.request), results, ms(floor.script), ms(floor.sum()),
+			ms(of(func(s *fanned) time.Duration { return s.accept })), ms(path), ratio(path, floor.sum()), goal, met)
 	}
 	for _, out := range all {
 		if tenth, ok := paths[out.hosts/10]; ok && out.hosts >= memoryHosts {

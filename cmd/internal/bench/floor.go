@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/internal/bus"
 )
 
 const (
@@ -25,7 +23,6 @@ const (
 	bareBatch   = 500
 	bareLinks   = 8 // number of connections of the responders, as for simulated agents
 	payload     = 128
-	barePending = 16 << 10 // maximum number of unacknowledged publishes
 	bareQueue   = 64 << 10 // maximum number of pending requests per connection; NATS drops further requests
 	// patience is the time limit of each part of the floor.
 	patience = 2 * time.Minute
@@ -40,20 +37,11 @@ type floor struct {
 
 func (f floor) sum() time.Duration { return f.request + f.results + f.script }
 
-// streamed is the additional floor of results in a JetStream stream, as an earlier
-// release sent them. It allows comparison with the figures of that release.
-type streamed struct {
-	publish time.Duration // N JetStream publishes with a message id
-	pull    time.Duration // N messages pulled and acknowledged
-}
-
 // bare measures floors: it calls NATS and Redis directly, without procfleet.
 type bare struct {
 	*lab
 	hosts    int
 	links    []*nats.Conn // connections of the responders
-	async    jetstream.JetStream
-	failed   atomic.Pointer[error] // latest error of an asynchronous publish
 	consumer jetstream.Consumer
 	round    int
 	closed   chan struct{}
@@ -77,11 +65,6 @@ func (b *bare) open(ctx context.Context) (err error) {
 		b.links = append(b.links, link)
 	}
 	if err := b.respond(); err != nil {
-		return err
-	}
-	b.async, err = jetstream.New(b.conn, jetstream.WithPublishAsyncTimeout(bus.AckTimeout), jetstream.WithPublishAsyncMaxPending(barePending),
-		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) { b.failed.Store(&err) }))
-	if err != nil {
 		return err
 	}
 	return b.makeStream(ctx)
@@ -158,11 +141,6 @@ func (b *bare) measure(ctx context.Context, action procfleet.Action) (f floor, e
 	return f, err
 }
 
-func (b *bare) measureStreamed(ctx context.Context) (s streamed, err error) {
-	err = measureParts(ctx, []part{{&s.publish, b.publish}, {&s.pull, b.pull}})
-	return s, err
-}
-
 func measureParts(ctx context.Context, parts []part) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -202,29 +180,9 @@ func (b *bare) request(ctx context.Context) error {
 	}
 }
 
-func (b *bare) publish(ctx context.Context) error {
-	data := make([]byte, payload)
-	for i := range b.hosts {
-		if _, err := b.async.PublishAsync(bareSubject, data, jetstream.WithMsgID(b.messageID(i)), jetstream.WithStallWait(patience)); err != nil {
-			return err
-		}
-	}
-	select {
-	case <-b.async.PublishAsyncComplete():
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if failed := b.failed.Load(); failed != nil {
-		return *failed
-	}
-	return nil
-}
-
 func (b *bare) messageID(i int) string {
 	return strconv.FormatInt(time.Now().UnixNano(), 36) + "/" + strconv.Itoa(i)
 }
-
-func (b *bare) pull(ctx context.Context) error { return b.pullAll(ctx, b.hosts) }
 
 // pullAll pulls and acknowledges n messages. It never requests more messages than exist:
 // an open request would receive messages of the next round without acknowledging them.

@@ -191,26 +191,21 @@ func (s Small) rates(runs []smallRun) *Table {
 	t := &Table{
 		Title: fmt.Sprintf("Small tasks: %s status tasks on one host each, %s in flight, per second", thousands(s.Tasks), thousands(s.InFlight)),
 		Columns: []string{
-			"Redis", "publish", "pull + ack", "request/reply", "script", "floor", "publish result", "pull + ack result", "old floor",
-			"tasks", "of floor", "goal", "met", "of old floor", "goal", "met",
+			"Redis", "publish", "pull + ack", "request/reply", "script", "floor", "tasks", "of floor", "goal", "met",
 		},
 		Notes: []string{"Rates are from the first POST to the last \"finished\" event, which is published after the task is finished in Redis. " +
 			"The floor is the sum of its parts, with the same concurrency: for each task one value written to Redis, one JetStream publish with a message id, " +
-			"that message pulled and acknowledged, one request/reply with the result, and one call of a deduplicating script. " +
-			"The old floor, for comparison with a results stream, has one more JetStream publish, pulled and acknowledged."},
+			"that message pulled and acknowledged, one request/reply with the result, and one call of a deduplicating script."},
 	}
 	rate := func(column func(*smallRun) time.Duration) float64 { return perSecond(s.Tasks, medianOf(runs, column)) }
 	floor := rate(func(r *smallRun) time.Duration { return r.floor.sum() })
-	old := rate(func(r *smallRun) time.Duration { return r.floor.old() })
 	tasks := rate(func(r *smallRun) time.Duration { return r.took })
 	goal, met := noLess(tasks/floor, rateGoal, " of it")
-	oldGoal, oldMet := noLess(tasks/old, rateGoal, " of it")
 	t.add(
 		rate(func(r *smallRun) time.Duration { return r.floor.store }), rate(func(r *smallRun) time.Duration { return r.floor.queue }),
 		rate(func(r *smallRun) time.Duration { return r.floor.pull }), rate(func(r *smallRun) time.Duration { return r.floor.request }),
 		rate(func(r *smallRun) time.Duration { return r.floor.script }), floor,
-		rate(func(r *smallRun) time.Duration { return r.floor.result }), rate(func(r *smallRun) time.Duration { return r.floor.resultPull }), old,
-		tasks, tasks/floor, goal, met, tasks/old, oldGoal, oldMet)
+		tasks, tasks/floor, goal, met)
 	return t
 }
 
@@ -224,23 +219,20 @@ func (s Small) costs(runs []smallRun) *Table {
 }
 
 func (s Small) times(l *latencies) *Table {
-	samples := time.Duration(s.Samples)
-	floor, old := l.floor.sum()/samples, l.floor.old()/samples
+	floor := l.floor.sum() / time.Duration(s.Samples)
 	t := &Table{
 		Title:   "Small tasks: one at a time, POST to \"finished\" event, ms",
-		Columns: []string{"beside", "samples", "median", "p99", "to idle", "goal", "met", "to floor", "goal", "met", "to old floor", "goal", "met"},
-		Notes: []string{fmt.Sprintf("The floor, the same calls one after the other, is %s ms; the old floor, with a results stream, is %s ms.",
-			text(ms(floor)), text(ms(old)))},
+		Columns: []string{"beside", "samples", "median", "p99", "to idle", "goal", "met", "to floor", "goal", "met"},
+		Notes:   []string{fmt.Sprintf("The floor, the same calls one after the other, is %s ms.", text(ms(floor)))},
 	}
 	idle := quantile(l.idle, 0.5)
 	goal, met := atMost(ratio(idle, floor), aloneGoal, " × floor")
-	oldGoal, oldMet := atMost(ratio(idle, old), aloneGoal, " × old floor")
-	t.add("nothing", len(l.idle), ms(idle), ms(quantile(l.idle, 0.99)), 1.0, "", "", ratio(idle, floor), goal, met, ratio(idle, old), oldGoal, oldMet)
+	t.add("nothing", len(l.idle), ms(idle), ms(quantile(l.idle, 0.99)), 1.0, "", "", ratio(idle, floor), goal, met)
 	if len(l.busy) > 0 {
 		busy := quantile(l.busy, 0.5)
 		goal, met := atMost(ratio(busy, idle), busyGoal, " × idle")
 		t.add(fmt.Sprintf("a task on %s hosts", thousands(s.Beside)), len(l.busy), ms(busy), ms(quantile(l.busy, 0.99)),
-			ratio(busy, idle), goal, met, ratio(busy, floor), "", "", ratio(busy, old), "", "")
+			ratio(busy, idle), goal, met, ratio(busy, floor), "", "")
 	}
 	return t
 }

@@ -21,17 +21,9 @@ type smallFloor struct {
 	pull    time.Duration // N messages pulled in batches and acknowledged
 	request time.Duration // N request/replies
 	script  time.Duration // N results through N calls of a deduplicating script; 0 for the embedded store
-
-	// Additional floor of N results in a JetStream stream, as an earlier release sent them.
-	// It allows comparison with the figures of that release.
-	result     time.Duration // N acknowledged publishes
-	resultPull time.Duration // N messages pulled in batches and acknowledged
 }
 
 func (f *smallFloor) sum() time.Duration { return f.store + f.queue + f.pull + f.request + f.script }
-
-// old returns the floor with a result stream.
-func (f *smallFloor) old() time.Duration { return f.sum() + f.result + f.resultPull }
 
 // small measures the floor of n tasks at the given concurrency.
 func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err error) {
@@ -48,11 +40,6 @@ func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err er
 		})}},
 		b.messages(&f, n, inFlight),
 		[]part{
-			{&f.result, each(func(ctx context.Context, _ int) error {
-				_, err := b.js.Publish(ctx, bareSubject, data)
-				return err
-			})},
-			{&f.resultPull, func(ctx context.Context) error { return b.pullAll(ctx, n) }},
 			{&f.script, each(func(ctx context.Context, i int) error {
 				return script.Run(ctx, b.redis, []string{prefix + "r" + strconv.Itoa(i)}, 0, data).Err()
 			})},
