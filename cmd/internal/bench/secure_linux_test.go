@@ -16,6 +16,7 @@ import (
 // TestWhatIsSecureLetsNobodyElseIn checks that the features in table titles are enabled:
 // the system works, and rejects clients that lack one of the features.
 func TestWhatIsSecureLetsNobodyElseIn(t *testing.T) {
+	testenv.Long(t, "the security measures of started servers are in effect")
 	t.Parallel()
 	l := openSecure(t)
 	if got, want := l.safety(), "with signed messages, NATS credentials, TLS to NATS, TLS to Redis"; got != want {
