@@ -99,56 +99,8 @@ func TestComposeToolReadsTheFile(t *testing.T) {
 	}
 }
 
-func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
-	if testing.Short() {
-		t.Skip("links both binaries and builds their images, which takes minutes")
-	}
-	t.Parallel()
-	testenv.Need(t, "docker", "apt-get install docker")
-	if out, err := exec.Command("docker", "version").CombinedOutput(); err != nil {
-		testenv.Missing(t, "docker", "docker does not answer: %s", out)
-	}
-	root := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(root, "bin")+"/", "./cmd/...")
-	build.Dir, build.Env = testenv.ModuleRoot(), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, name := range []string{"deploy/Dockerfile", ".dockerignore", "deploy/var/README"} {
-		data, err := os.ReadFile(filepath.Join("..", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		to := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	suffix := ":test-" + strconv.Itoa(os.Getpid())
-	for target, command := range map[string][]string{"server": {"version"}, "agent": {"--version"}} {
-		image := "procfleet-" + target + suffix
-		args := []string{"build", "-q", "-f", "deploy/Dockerfile", "--target", target, "--build-arg", "AGENT_BASE=scratch", "--build-arg", "VERSION=1.2.3", "-t", image, "."}
-		cmd := exec.Command("docker", args...)
-		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("build %s: %v\n%s", target, err, out)
-			continue
-		}
-		t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", image).Run() }) // a leftover image is harmless
-		if out, err := exec.Command("docker", append([]string{"run", "--rm", "--network", "none", image}, command...)...).CombinedOutput(); err != nil {
-			t.Errorf("run %s: %v\n%s", target, err, out)
-		}
-		labels, err := exec.Command("docker", "image", "inspect", "--format", "{{json .Config.Labels}}", image).Output()
-		for _, want := range []string{`image.title":"procfleet`, `image.source":"https://github.com/procfleet/procfleet"`, `image.licenses":"Apache-2.0"`, `image.version":"1.2.3"`} {
-			if err != nil || !strings.Contains(string(labels), want) {
-				t.Errorf("the labels of %s are %s, want … %s …: %v", target, labels, want, err)
-			}
-		}
-	}
-}
-
-// TestImagesHaveLabels reads the labels of each image from the Dockerfile, also
-// without docker: name, license, source and version.
+// TestImagesHaveLabels reads the labels of each image from the Dockerfile: name,
+// license, source and version. test/compose builds and runs the images.
 func TestImagesHaveLabels(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("Dockerfile")

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strings"
@@ -33,7 +32,7 @@ startretries=7
 `)
 	s := up(t, t.TempDir())
 	args := []string{"import", "supervisord", filepath.Join(dir, "supervisord.conf"), "--out", out}
-	printed, _ := runBinary(t, s.binary, args...)
+	printed, _ := callBoth(t, args...)
 	for n := range 2 {
 		if want := filepath.Join(out, fmt.Sprintf("sleeper_%02d.yaml\n", n)); !strings.Contains(printed, want) {
 			t.Fatalf("printed\n%s, want %s", printed, want)
@@ -60,7 +59,7 @@ startretries=7
 	for n := range 2 {
 		s.procfleet(0, "stop", fmt.Sprintf("supervisord/sleeper_%02d", n))
 	}
-	if text, code := runBinary(t, s.binary, args...); code != 2 || !strings.Contains(text, "sleeper_00.yaml exists; replace it with --force") {
+	if text, code := callBoth(t, args...); code != 2 || !strings.Contains(text, "sleeper_00.yaml exists; replace it with --force") {
 		t.Errorf("an import over existing files: exit %d\n%s", code, text)
 	}
 }
@@ -68,7 +67,7 @@ startretries=7
 // TestUnitsOfDebianPackagesAreImported reads the units that the packages of the tests contain.
 func TestUnitsOfDebianPackagesAreImported(t *testing.T) {
 	t.Parallel()
-	binary, out := testenv.BuildBinary(t, "./cmd/procfleet"), t.TempDir()
+	out := t.TempDir()
 	units := map[string][]string{ // parts of the spec
 		"redis-server": {"proc_name: redis-server", "account: redis", "start: \"/usr/bin/redis-server /etc/redis/redis.conf --supervised systemd --daemonize no </dev/null", "type: resident", "# Type=notify"},
 		"supervisor":   {"proc_name: supervisord", "stop: \"/usr/bin/supervisorctl", "start_interval: 50s"},
@@ -80,7 +79,7 @@ func TestUnitsOfDebianPackagesAreImported(t *testing.T) {
 	imported := 0
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".service")
-		if text, code := runBinary(t, binary, "import", "systemd", file, "--out", out); code != 0 {
+		if text, code := callBoth(t, "import", "systemd", file, "--out", out); code != 0 {
 			if _, listed := units[name]; listed || strings.Contains(text, "panic") {
 				t.Errorf("%s: exit %d\n%s", name, code, text)
 			}
@@ -103,20 +102,16 @@ func TestUnitsOfDebianPackagesAreImported(t *testing.T) {
 	if imported == 0 {
 		t.Errorf("none of %d units was imported", len(files))
 	}
-	if text, code := runBinary(t, binary, "import", "systemd", "no-such-unit", "--out", out); code != 2 || !strings.Contains(text, "no unit no-such-unit.service in /etc/systemd/system") {
+	if text, code := callBoth(t, "import", "systemd", "no-such-unit", "--out", out); code != 2 || !strings.Contains(text, "no unit no-such-unit.service in /etc/systemd/system") {
 		t.Errorf("a unit that does not exist: exit %d\n%s", code, text)
 	}
 }
 
-// runBinary returns the output of a command on both streams, and its exit code.
-func runBinary(t *testing.T, binary string, args ...string) (output string, code int) {
+// callBoth returns the output of a command on both streams, and its exit code.
+func callBoth(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
-	cmd := exec.Command(binary, args...)
-	text, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return string(text), cmd.ProcessState.ExitCode()
+	code, stdout, stderr := call(t, args...)
+	return stdout + stderr, code
 }
 
 func write(t *testing.T, path, text string) {

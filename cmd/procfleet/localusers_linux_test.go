@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/command"
@@ -62,6 +63,7 @@ func TestALocalAccountIsNotRootThroughLoopback(t *testing.T) {
 	spec := procfleet.DefaultSpec()
 	spec.Namespace, spec.Name, spec.ProcName, spec.SetupPath, spec.Account = "test", "marker", "marker", "/", "root"
 	spec.Control.Start, spec.Control.NoProfile = "touch "+marker, true
+	spec.Alive.StartCheckBegin, spec.Alive.StartCheckEnd = procfleet.Duration(50*time.Millisecond), procfleet.Duration(100*time.Millisecond)
 	text, err := json.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)

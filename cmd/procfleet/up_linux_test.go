@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -48,20 +49,14 @@ func up(t *testing.T, data string, args ...string) *system {
 	return s
 }
 
-// procfleet runs another command of the binary against the system.
+// procfleet runs another command against the system, in this process.
 func (s *system) procfleet(wantCode int, args ...string) (stdout string) {
 	s.t.Helper()
-	cmd := exec.Command(s.binary, append(args, "--server", s.url)...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if cmd.ProcessState == nil {
-		s.t.Fatal(err)
+	code, stdout, stderr := call(s.t, append(slices.Clone(args), "--server", s.url)...)
+	if code != wantCode {
+		s.t.Fatalf("procfleet %v: exit %d, want %d\n%s%s", args, code, wantCode, stdout, stderr)
 	}
-	if code := cmd.ProcessState.ExitCode(); code != wantCode {
-		s.t.Fatalf("procfleet %v: exit %d, want %d\n%s%s", args, code, wantCode, out, stderr.String())
-	}
-	return string(out)
+	return stdout
 }
 
 // sleeperSpec writes the spec of a process of the test's own.
@@ -341,11 +336,11 @@ func TestDemoKilledInTheMiddleIsRepeatedAndRemoved(t *testing.T) {
 			killFrom(file)
 		}
 	})
-	s := up(t, data, "--demo=1s")
+	s := up(t, data, "--demo=10ms")
 	s.WaitOutput(t, startTimeout, "finished: 66 succeeded")
 	s.Kill()
 
-	s = up(t, data, "--demo=1s")
+	s = up(t, data, "--demo=10ms")
 	s.WaitOutput(t, startTimeout, "The demo is over")
 	var pids []int
 	for _, file := range services() {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -280,8 +281,17 @@ func TestTheCorporaAreSmallAndBelongToTargets(t *testing.T) {
 	}
 }
 
+// readSource parses the module, once for all tests.
 func readSource(t *testing.T) source {
 	t.Helper()
+	code, err := sourceOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+var sourceOnce = sync.OnceValues(func() (source, error) {
 	code := source{functions: map[string]bool{}, targets: map[string]bool{}}
 	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
@@ -304,11 +314,8 @@ func readSource(t *testing.T) source {
 		}
 		return code.readFile(name, strings.TrimPrefix(path.Dir(at), "."))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return code
-}
+	return code, err
+})
 
 func (s *source) readFile(name, pkg string) error {
 	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)

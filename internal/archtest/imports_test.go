@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -114,6 +116,7 @@ var allowed = map[string][]string{
 	"test/cluster/check":              {"", "client"}, // knows the API and nothing behind it
 	"test/internal/images":            {"internal/testenv", "internal/testenv/redistest"},
 	"test/internal/page":              {},
+	"test/internal/slow":              {},
 	"test/compose":                    {},
 	"test/cluster":                    {},
 	"test/simulation":                 {},
@@ -208,29 +211,37 @@ type listedPackage struct {
 	XTestImports []string
 }
 
-// list runs `go list` over the module. It also lists packages that do not build.
-func list(t *testing.T, args ...string) []listedPackage {
+// list runs `go list` over the module, once for all tests. It also lists packages that do
+// not build.
+func list(t *testing.T) []listedPackage {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports"}, args...)...)
+	packages, err := listOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages
+}
+
+var listOnce = sync.OnceValues(func() (packages []listedPackage, err error) {
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
 	cmd.Dir = filepath.Join("..", "..")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.String())
+		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.String())
 	}
-	var packages []listedPackage
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listedPackage
 		switch err := decoder.Decode(&p); {
 		case errors.Is(err, io.EOF):
-			return packages
+			return packages, nil
 		case err != nil:
-			t.Fatal(err)
+			return nil, err
 		}
 		packages = append(packages, p)
 	}
-}
+})
 
 // short returns the package's name in the table, and whether it belongs to this module.
 func short(path string) (string, bool) {
@@ -242,7 +253,7 @@ func short(path string) (string, bool) {
 
 func TestPackagesImportOnlyWhatTheTableAllows(t *testing.T) {
 	t.Parallel()
-	for _, p := range list(t, "./...") {
+	for _, p := range list(t) {
 		name, _ := short(p.ImportPath)
 		if onlyTests(p) {
 			continue
@@ -273,7 +284,7 @@ func onlyTests(p listedPackage) bool {
 func TestEveryRuleHasItsPackage(t *testing.T) {
 	t.Parallel()
 	var names []string
-	for _, p := range list(t, "./...") {
+	for _, p := range list(t) {
 		name, _ := short(p.ImportPath)
 		names = append(names, name)
 	}
@@ -288,7 +299,7 @@ func TestEveryRuleHasItsPackage(t *testing.T) {
 
 func TestLibrariesAreImportedOnlyWhereTheyBelong(t *testing.T) {
 	t.Parallel()
-	for _, p := range list(t, "./...") {
+	for _, p := range list(t) {
 		name, _ := short(p.ImportPath)
 		for _, imported := range p.Imports {
 			for library, may := range thirdParty {
@@ -302,7 +313,7 @@ func TestLibrariesAreImportedOnlyWhereTheyBelong(t *testing.T) {
 
 func TestStoresAreImportedOnlyWhereTheyAreJoined(t *testing.T) {
 	t.Parallel()
-	for _, p := range list(t, "./...") {
+	for _, p := range list(t) {
 		name, _ := short(p.ImportPath)
 		for _, path := range p.Imports {
 			imported, ours := short(path)

@@ -16,7 +16,7 @@ func TestWhatIsQuotedMakesNoSecondLineAndSteersNoTerminal(t *testing.T) {
 	t.Parallel()
 	for _, evil := range []string{
 		"a\n{\"level\":\"info\",\"msg\":\"forged\"}", "a\r\nb", "\x1b[2J\x1b]0;title\a", "\u009b2J", "\xff\xfe\x9b", "\u202egnp.exe", "\u2028", "\x00", "\x7f",
-		strings.Repeat("x", 10<<20),
+		strings.Repeat("x", 1<<20),
 	} {
 		for _, format := range []string{logging.FormatJSON, logging.FormatText} {
 			var out bytes.Buffer
