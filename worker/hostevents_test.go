@@ -6,22 +6,17 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-func eventOf(h procfleet.Host, id string, receipt bool) *agentproto.Event {
-	return &agentproto.Event{
-		Header: agentproto.Header{Type: agentproto.TypeEvent, ID: id}, Receipt: receipt,
-		Host: h.String(), Instance: "i1", Kind: agentproto.EventRestarted, Message: id,
-	}
-}
-
 // event returns a request with an event, signed by header.
 func (e *env) event(id string, header func(fleetkey.Message) nats.Header) *nats.Msg {
-	data := e.encode(eventOf(host(1), id, true))
+	data := e.encode(&agentproto.Event{
+		Header: agentproto.Header{Type: agentproto.TypeEvent, ID: id},
+		Host:   host(1).String(), Instance: "i1", Kind: agentproto.EventRestarted, Message: id,
+	})
 	return &nats.Msg{Subject: agentproto.EventSubject(0), Data: data, Header: header(fleetkey.Message{Purpose: agentproto.TypeEvent, Body: data})}
 }
 

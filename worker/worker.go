@@ -49,16 +49,15 @@ import (
 
 // Worker delivers chunks, collects results and sweeps. [New] returns one.
 type Worker struct {
-	cfg      Config
-	link     *agentlink.Link
-	inboxes  []*agentlink.Inbox
-	drainOld func(ctx, work context.Context)
-	hints    *collect.Hints
-	notify   *notify.Notifier
-	release  *release.Releaser
-	deliver  *deliver.Deliverer
-	sweep    *sweep.Sweeper
-	log      logrus.FieldLogger
+	cfg     Config
+	link    *agentlink.Link
+	inboxes []*agentlink.Inbox
+	hints   *collect.Hints
+	notify  *notify.Notifier
+	release *release.Releaser
+	deliver *deliver.Deliverer
+	sweep   *sweep.Sweeper
+	log     logrus.FieldLogger
 }
 
 // New returns a worker that is inactive until [Worker.Run].
@@ -111,8 +110,8 @@ func (w *Worker) connect(outage *storecall.Outage) (err error) {
 		Link: w.link, ID: cfg.ID, Store: cfg.Store, Registrar: cfg.Store, Audit: cfg.Audit, Recorder: rec, Notifier: w.notify, Releaser: w.release,
 		Timing: timing.Sweep, Tasks: limits.SweepTasks, Items: limits.SweepItems, Outage: outage, Log: w.log.WithField("component", "worker.sweep"),
 	})
-	w.inboxes, w.drainOld = collect.New(collect.Config{
-		Link: w.link, Store: cfg.Store, Recorder: rec, Max: limits.CollectMax, Pull: timing.Pull, Log: w.log.WithField("component", "worker.collect"),
+	w.inboxes = collect.Inboxes(collect.Config{
+		Link: w.link, Store: cfg.Store, Recorder: rec, Max: limits.CollectMax, Log: w.log.WithField("component", "worker.collect"),
 	})
 	w.inboxes = append(w.inboxes, hosts.Inboxes(hosts.Config{
 		Link: w.link, Claims: claims, Store: cfg.Store, Catalog: cfg.Store, Log: w.log,
@@ -199,7 +198,6 @@ func (w *Worker) work(ctx, work context.Context) {
 	for _, in := range w.inboxes {
 		working.Go(func() { in.Run(ctx, work) })
 	}
-	working.Go(func() { w.drainOld(ctx, work) })
 	working.Go(func() { w.sweep.Run(ctx, work) })
 	working.Go(func() { w.deliver.Run(ctx, work) })
 	working.Wait()

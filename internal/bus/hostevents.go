@@ -186,8 +186,7 @@ type eventMessage struct {
 func (r *eventReader) read(ctx context.Context, from jetstream.ConsumerConfig, visit func(eventMessage) bool) error {
 	from.AckPolicy, from.MemoryStorage, from.Replicas, from.InactiveThreshold = jetstream.AckNonePolicy, true, 1, time.Minute
 	if !r.q.Host.IsZero() {
-		// Agents of older releases published to the first subject themselves.
-		from.FilterSubjects = []string{agentproto.EventSubject(int64(r.q.Host.Cloud)), hostEventSubject(r.q.Host.Cloud)}
+		from.FilterSubject = hostEventSubject(r.q.Host.Cloud)
 	}
 	consumer, err := r.js.CreateConsumer(ctx, StreamHostEvents, from)
 	if err != nil {

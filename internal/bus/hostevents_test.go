@@ -81,35 +81,6 @@ func TestAnEventIsReadAsItsAgentToldIt(t *testing.T) {
 	}
 }
 
-// Agents of the previous release published events themselves, under another subject. These events are
-// still read.
-func TestEventsThatAgentsPublishedThemselvesAreStillRead(t *testing.T) {
-	t.Parallel()
-	env := testenv.StartNATS(t)
-	cfg := streamInfo(t, env.JS, bus.StreamHostEvents).Config
-	cfg.Subjects = []string{agentproto.EventsAll}
-	if _, err := env.JS.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
-	old, err := agentproto.Encode(&agentproto.Event{Header: agentproto.Header{Type: agentproto.TypeEvent}, Host: "0:10.0.0.1", Kind: "restarted", Message: "old"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := env.JS.Publish(t.Context(), agentproto.EventSubject(0), old); err != nil {
-		t.Fatal(err)
-	}
-	if err := bus.Ensure(t.Context(), env.JS, bus.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	tell(t, env.JS, agentproto.Event{Host: "0:10.0.0.1", Kind: "restarted", Message: "new"})
-	tell(t, env.JS, agentproto.Event{Host: "1:10.0.0.1", Kind: "restarted", Message: "of another area"})
-	for _, q := range []bus.HostEventQuery{{Host: hostOf(0, 1), Limit: 9}, {Host: hostOf(0, 1), Newest: true, Limit: 9}} {
-		if diff := cmp.Diff([]string{"old", "new"}, messages(readEvents(t, env.Bus, q))); diff != "" {
-			t.Errorf("%+v: %s", q, diff)
-		}
-	}
-}
-
 func TestEventsAreReadFromTheNewestAndGoOnFromThere(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)

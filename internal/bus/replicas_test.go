@@ -58,9 +58,9 @@ func loopback(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
 }
 
-// TestAStreamThatAReleaseAddsHasTheReplicasOfTheOthers upgrades, without the
-// setting, a cluster whose streams were made with it.
-func TestAStreamThatAReleaseAddsHasTheReplicasOfTheOthers(t *testing.T) {
+// TestAMissingStreamGetsTheReplicasOfTheOthers creates a stream, without the setting, in
+// a cluster whose other streams were made with it.
+func TestAMissingStreamGetsTheReplicasOfTheOthers(t *testing.T) {
 	t.Parallel()
 	js := startCluster(t)
 	ensure := func(o bus.Options) {
@@ -72,7 +72,7 @@ func TestAStreamThatAReleaseAddsHasTheReplicasOfTheOthers(t *testing.T) {
 		}, "the streams are there")
 	}
 	ensure(bus.Options{Replicas: 3})
-	if err := js.DeleteStream(t.Context(), bus.StreamSubmit); err != nil { // as before the release that brought it
+	if err := js.DeleteStream(t.Context(), bus.StreamSubmit); err != nil {
 		t.Fatal(err)
 	}
 	ensure(bus.Options{})
@@ -88,6 +88,6 @@ func TestAStreamThatAReleaseAddsHasTheReplicasOfTheOthers(t *testing.T) {
 		t.Errorf("its consumer is kept by %+v, want a leader and two more", cluster)
 	}
 	if n := streamInfo(t, js, bus.StreamOps).Config.Replicas; n != 3 {
-		t.Errorf("an older stream has %d replicas now, want 3 as before", n)
+		t.Errorf("another stream has %d replicas now, want 3 as before", n)
 	}
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// No request can remove messages of a stream, also of a stream that an older release created.
+// No request can remove messages of a stream, also of a stream that an operator created.
 func TestNoRequestRemovesMessagesOfAStream(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
 	if err := env.JS.DeleteStream(t.Context(), bus.StreamAudit); err != nil {
 		t.Fatal(err)
 	}
-	older := jetstream.StreamConfig{Name: bus.StreamAudit, Subjects: []string{"procfleet.audit.>"}, Discard: jetstream.DiscardOld, MaxBytes: 1 << 20}
-	if _, err := env.JS.CreateStream(t.Context(), older); err != nil {
+	own := jetstream.StreamConfig{Name: bus.StreamAudit, Subjects: []string{"procfleet.audit.>"}, Discard: jetstream.DiscardOld, MaxBytes: 1 << 20}
+	if _, err := env.JS.CreateStream(t.Context(), own); err != nil {
 		t.Fatal(err)
 	}
 	if err := bus.Ensure(t.Context(), env.JS, bus.Options{}); err != nil {

@@ -155,7 +155,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 }
 
 // mostReplicas returns the highest number of replicas among existing streams, so
-// that a stream added by a new release is as durable as the others.
+// that a missing stream becomes as durable as the others.
 func mostReplicas(ctx context.Context, js jetstream.JetStream) (int, error) {
 	most := 1
 	for _, cfg := range append(streams(), submissionStreams(0)...) {

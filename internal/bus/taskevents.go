@@ -37,8 +37,8 @@ const (
 type TaskFinished struct {
 	Event string `json:"event"` // "<task>/finished"
 	// Number is that of the event among those of the task: one more than that of the last
-	// transition. It is absent in events of older releases.
-	Number      int                     `json:"number,omitempty"`
+	// transition.
+	Number      int                     `json:"number"`
 	Task        procfleet.TaskID        `json:"task"`
 	State       procfleet.TaskState     `json:"state"`
 	Counts      map[procfleet.State]int `json:"counts"`
@@ -47,10 +47,8 @@ type TaskFinished struct {
 	Dialect     string                  `json:"dialect,omitempty"`
 	Application string                  `json:"application,omitempty"`
 	Business    string                  `json:"business,omitempty"`
-	// Actions and Items are absent in events of older releases, which published
-	// a separate audit record.
-	Actions []procfleet.Action `json:"actions,omitempty"`
-	Items   int                `json:"items,omitempty"` // number of items, each one process on one host
+	Actions     []procfleet.Action      `json:"actions"`
+	Items       int                     `json:"items"` // number of items, each one process on one host
 }
 
 // FinishedEvent returns the event for a finished or rejected task.
@@ -63,24 +61,20 @@ func FinishedEvent(t procfleet.Task) TaskFinished {
 	}
 }
 
-// record returns the audit record in the event, or false for the event of an
-// older release, which published a separate record.
-func (e *TaskFinished) record() (audit.Record, bool) {
+// record returns the audit record in the event.
+func (e *TaskFinished) record() audit.Record {
 	return audit.Record{
 		ID: e.Event, Event: audit.Finished, At: e.FinishedAt,
 		Call: e.Dialect, Application: e.Application, Business: e.Business,
 		Task: e.Task, Actions: e.Actions, Items: e.Items, Number: e.Number,
 		State: e.State, Counts: audit.NonZero(e.Counts), AcceptedAt: e.CreatedAt,
-	}, e.Items > 0
+	}
 }
 
 // PublishFinished publishes the event asynchronously. The caller must call wait
 // once; it blocks until the stream acknowledges, and returns any error.
 func (b *Bus) PublishFinished(ctx context.Context, e *TaskFinished) (wait func() error) {
-	// The id differs from that of older releases, which published the audit record
-	// separately: if such a worker died between event and record, the stream would
-	// drop this event as a duplicate.
-	return b.publishEvent(ctx, SubjectFinished, e.Event, e.Event+"/record", e)
+	return b.publishEvent(ctx, SubjectFinished, e.Event, e.Event, e)
 }
 
 // TaskTransition is the event of a [procfleet.Transition]. Consumers may receive duplicates with

@@ -87,9 +87,8 @@ func readTaskEvent(subject string, data []byte) (e TaskEvent, is bool) {
 		}
 	case SubjectFinished:
 		var f TaskFinished
-		if json.Unmarshal(data, &f) == nil {
-			e.Record, is = f.record()
-			e.Number = max(e.Number, 2) // the release before had no transitions
+		if is = json.Unmarshal(data, &f) == nil; is {
+			e.Record = f.record()
 		}
 	default:
 		var t TaskTransition

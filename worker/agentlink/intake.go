@@ -2,19 +2,16 @@ package agentlink
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
-	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/worker/metrics"
 	"github.com/procfleet/procfleet/worker/storecall"
@@ -41,11 +38,9 @@ type Intake struct {
 
 // Request is a verified message of an agent.
 type Request struct {
-	Msg     *nats.Msg
-	Kind    string // type of the message
-	ID      string
-	Host    procfleet.Host // host of the agent
-	Receipt bool           // the agent expects a receipt; agents of the previous release do not
+	Msg  *nats.Msg
+	ID   string
+	Host procfleet.Host // host of the agent
 
 	// The following fields are set for results only.
 	Task    procfleet.TaskID
@@ -104,13 +99,7 @@ func (in *Intake) Reply(r *Request, receipt *agentproto.Receipt) {
 	if !agentproto.ToAgent(r.Msg.Reply) {
 		return
 	}
-	var err error
-	if r.Receipt {
-		err = in.sendReceipt(r, receipt)
-	} else if receipt.RetryAfterMS == 0 {
-		err = in.sendPubAck(r)
-	}
-	if err != nil {
+	if err := in.sendReceipt(r, receipt); err != nil {
 		in.Log.WithError(err).WithField("host", r.Host.String()).Warn("receipt not sent, agent will resend")
 	}
 }
@@ -122,17 +111,6 @@ func (in *Intake) sendReceipt(r *Request, receipt *agentproto.Receipt) error {
 		return err
 	}
 	return in.Link.Reply(r.Msg.Reply, r.Host, &fleetkey.Message{Purpose: agentproto.TypeReceipt, Answers: r.ID, Body: data})
-}
-
-// sendPubAck sends a JetStream acknowledgement: agents of the previous release
-// published to streams and resend what is not acknowledged. Remove it in the next
-// release, together with internal/bus/oldresults.go.
-func (in *Intake) sendPubAck(r *Request) error {
-	data, err := json.Marshal(jetstream.PubAck{Stream: bus.OldStreamOf(r.Kind), Sequence: 1})
-	if err != nil {
-		return err
-	}
-	return in.Link.Conn.Publish(r.Msg.Reply, data)
 }
 
 // Guarded converts a panic of step to an error: one message must not end the worker.

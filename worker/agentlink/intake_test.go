@@ -38,7 +38,7 @@ func newIntake(t *testing.T, conn *nats.Conn) *Intake {
 		t.Fatal(err)
 	}
 	in.Open = func(msg *nats.Msg) *Request {
-		return &Request{Msg: msg, Kind: agentproto.TypeEvent, ID: "id", Host: host, Receipt: true}
+		return &Request{Msg: msg, ID: "id", Host: host}
 	}
 	in.Store = func(_ context.Context, requests []*Request) ([]*Request, error) {
 		for _, r := range requests {

@@ -12,8 +12,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// This file is the server's only translation between the model and the wire: the wire
-// format stays compatible with agents of older releases, the model does not.
+// This file is the server's only translation between the model and the wire, so that a
+// change of the model does not change the wire format.
 
 // EncodeSpec encodes a spec for commands.
 func EncodeSpec(s *procfleet.ProcessSpec) (json.RawMessage, error) {

@@ -38,21 +38,17 @@ type Config struct {
 	*agentlink.Link
 	Store    Store
 	Recorder *Recorder
-	Max      int           // maximum messages in a batch
-	Pull     time.Duration // wait of one pull request to the old results stream
+	Max      int // maximum messages in a batch
 	Log      logrus.FieldLogger
 }
 
-// New returns the inboxes of results, and a function that stores the contents of the
-// old results stream until ctx ends. The caller runs both.
-func New(cfg Config) (inboxes []*agentlink.Inbox, drainOld func(ctx, work context.Context)) {
+// Inboxes returns the inboxes of results. The caller runs them.
+func Inboxes(cfg Config) (inboxes []*agentlink.Inbox) {
 	hosts, traces := newItemHosts(cfg.Store), &resultTrace{cfg: &cfg, tasks: map[procfleet.TaskID]*failedItems{}}
-	var c *collector
 	for _, lane := range []string{bus.ResultsSmall, bus.ResultsBig} {
-		c = newCollector(&cfg, lane, hosts, traces)
-		inboxes = append(inboxes, c.inbox())
+		inboxes = append(inboxes, newCollector(&cfg, lane, hosts, traces).inbox())
 	}
-	return inboxes, (&olderResults{c}).run
+	return inboxes
 }
 
 // collector stores the results that agents send on one lane, one store call per batch,
@@ -217,7 +213,7 @@ func decodeResults(msg *nats.Msg) (*agentlink.Request, error) {
 		return nil, err
 	}
 	r := &agentlink.Request{
-		Msg: msg, Kind: agentproto.TypeResults, ID: message.ID, Host: host, Receipt: message.Receipt,
+		Msg: msg, ID: message.ID, Host: host,
 		Task: id, Results: make([]procfleet.Result, len(message.Results)),
 	}
 	for i := range message.Results {

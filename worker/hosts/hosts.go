@@ -133,7 +133,7 @@ func (h *events) open(msg *nats.Msg) *agentlink.Request {
 	if !h.verified(msg, e.Host, err) {
 		return nil
 	}
-	return &agentlink.Request{Msg: msg, Kind: agentproto.TypeEvent, ID: m.ID, Host: e.Host, Receipt: m.Receipt}
+	return &agentlink.Request{Msg: msg, ID: m.ID, Host: e.Host}
 }
 
 // publish publishes a batch and sends a receipt for each event that the stream stores.
