@@ -137,13 +137,6 @@ func validHosts(field string, hosts []procfleet.Host) error {
 	return nil
 }
 
-// Labeled reports whether a module has filters of labels.
-func (t *Topology) Labeled() bool {
-	return slices.ContainsFunc(t.Sets, func(s Set) bool {
-		return slices.ContainsFunc(s.Modules, func(m Module) bool { return len(m.Labels) > 0 })
-	})
-}
-
 // WithHosts returns a copy of the topology with other hosts in one module. The copy
 // shares all other data with t. The error is [ErrNoModule], or a [procfleet.FieldError]
 // if the result is invalid; errors of hosts name the field "hosts".

@@ -503,7 +503,7 @@ type Announcement struct {
 	Host     procfleet.Host
 	AgentID  string
 	Instance string
-	// Incarnation identifies the process of the instance; empty for an older agent release.
+	// Incarnation identifies the process of the instance.
 	Incarnation string
 	Version     string
 	OS, Arch    string

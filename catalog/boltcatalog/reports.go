@@ -177,9 +177,8 @@ func (s *Catalog) EntryPage(ctx context.Context, namespace string, start, limit 
 }
 
 // purgeReports passes the hosts of reports to [Options.RememberHost], beginning at a key:
-// some hosts never announced themselves, or their record was removed by a release that
-// did not remove reports. It returns the key at which to continue; nil after the last
-// report.
+// some hosts never announced themselves. It returns the key at which to continue; nil
+// after the last report.
 func (s *Catalog) purgeReports(t *boltdb.Tx, from []byte) ([]byte, error) {
 	if s.opt.RememberHost == nil {
 		return nil, nil

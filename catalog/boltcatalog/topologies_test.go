@@ -3,7 +3,6 @@ package boltcatalog
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/catalog/internal/recent"
-	"github.com/procfleet/procfleet/internal/boltdb"
 )
 
 var shop = catalog.Business{Account: catalog.DefaultAccount, ID: 2}
@@ -133,28 +131,5 @@ func TestATopologyIsDecodedOnceAsLongAsItIsUsed(t *testing.T) {
 	}
 	if again := topologyNow(t, s); again == first || again.Version != 1 {
 		t.Errorf("after purge: %+v", again)
-	}
-}
-
-// A file without buckets for templates and topologies is like the file of a release without them.
-func TestAFileOfBeforeTemplatesGetsTheirBuckets(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "tasks.db")
-	s := openFile(t, path, boltdb.Options{})
-	hs := someHosts(t, 3)
-	if _, err := s.Register(t.Context(), []catalog.Definition{defined("web", "a", hs)}, true); err != nil {
-		t.Fatal(err)
-	}
-	err := change(t.Context(), s, func(b *tx) error {
-		return errors.Join(b.DeleteBucket(bucketTemplates), b.DeleteBucket(bucketClaims), b.DeleteBucket(bucketRevisions), b.DeleteBucket(bucketTopologies))
-	})
-	if err := errors.Join(err, s.db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	s = openFile(t, path, boltdb.Options{})
-	_, set := s.SetTopology(t.Context(), shop, catalog.Topology{Sets: []catalog.Set{{Name: "s"}}})
-	_, total, read := s.EntryPage(t.Context(), "shop", 0, 10)
-	if err := errors.Join(set, read, s.db.Close()); err != nil || total != len(hs) {
-		t.Errorf("%d processes, %v", total, err)
 	}
 }

@@ -12,7 +12,7 @@
 //	{namespace:<h>}:uses           hash from spec id to the number of its registrations; a spec
 //	                               without registrations is deleted
 //	{namespace:<h>}:index          sorted set, by bytes, of the registered or reported processes
-//	{namespace:<h>}:doubts         hash from process with a dirty mark to the token of the mark
+//	{namespace:<h>}:dirty          hash from process with a dirty mark to the token of the mark
 //	{namespace:<h>}:answer:<token> for one minute: the reply to a change, for a repeated call
 //	reports:<cloud>:<shard>        hash from address to the last report of its agent
 //	groups:<host>                  hash from namespace to its process groups on the host

@@ -27,7 +27,7 @@ func (n namespaceKeys) registrations() string { return n.base + "registrations" 
 func (n namespaceKeys) specs() string         { return n.base + "specs" }
 func (n namespaceKeys) uses() string          { return n.base + "uses" }
 func (n namespaceKeys) index() string         { return n.base + "index" }
-func (n namespaceKeys) dirtyMarks() string    { return n.base + "doubts" }
+func (n namespaceKeys) dirtyMarks() string    { return n.base + "dirty" }
 
 // answer returns the key of a stored reply, see [answeringOnce].
 func (n namespaceKeys) answer(token string) string { return n.base + "answer:" + token }

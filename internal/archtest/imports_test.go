@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"taskstore/internal/pack": {"", "taskstore", "internal/packing"},
 	"taskstore/storetest":     {"", "taskstore", "taskstore/internal/pack"},
 	"taskstore/boltstore":     {"", "taskstore", "taskstore/internal/pack", "internal/boltdb"},
-	"taskstore/redisstore":    {"", "taskstore", "taskstore/internal/pack", "internal/redisconn"},
+	"taskstore/redisstore":    {"", "taskstore", "taskstore/internal/pack", "internal/packing", "internal/redisconn"},
 
 	"catalog":                    {"", "label", "internal/cronrule"},
 	"catalog/internal/pack":      {"", "catalog", "internal/packing"},
@@ -80,7 +80,7 @@ var allowed = map[string][]string{
 
 	"internal/archtest":          {},
 	"internal/audit":             {"", "internal/datafile"},
-	"internal/boltdb":            {"", "taskstore"},
+	"internal/boltdb":            {"", "internal/packing", "taskstore"},
 	"internal/undo":              {"", "catalog", "taskstore"},
 	"internal/policycache":       {"catalog"},
 	"internal/bus":               {"", "agentproto", "internal/audit", "internal/fleetkey", "internal/tracecontext"},
@@ -96,7 +96,7 @@ var allowed = map[string][]string{
 	"internal/packing":           {""},
 	"internal/plaintext":         {},
 	"internal/natsconn":          {"internal/invalid", "internal/loopback", "internal/tlsfiles"},
-	"internal/redisconn":         {"", "taskstore", "internal/invalid", "internal/tlsfiles"},
+	"internal/redisconn":         {"", "taskstore", "internal/invalid", "internal/packing", "internal/tlsfiles"},
 	"internal/spelling":          {},
 	"internal/stores":            {"", "catalog", "catalog/boltcatalog", "catalog/rediscatalog", "taskstore", "taskstore/boltstore", "taskstore/redisstore", "internal/boltdb", "internal/redisconn", "internal/tracecontext"},
 	"internal/natsauth":          {"agentproto", "internal/datafile"},

@@ -22,6 +22,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/packing"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -40,11 +41,8 @@ type Options struct {
 // process may be about to exit.
 const lockTimeout = 3 * time.Second
 
-// format is the version of the file's layout.
-const format = 1
-
 // BucketMeta is the bucket for data about the file. It belongs to no [Part]. Its key
-// "format" is the version of the layout.
+// "format" is [packing.Format].
 var BucketMeta = []byte("meta")
 
 var keyFormat = []byte("format")
@@ -68,9 +66,8 @@ type DB struct {
 
 // Part is what one store has in the file.
 type Part struct {
-	// Buckets are created if they are missing. Obsolete buckets, of earlier versions, are
-	// removed.
-	Buckets, Obsolete [][]byte
+	// Buckets are created if they are missing.
+	Buckets [][]byte
 	// IsAnswer reports whether err is an error of the store's contract, as opposed to an
 	// error of the file. A change returns such an error only before it writes.
 	IsAnswer func(err error) bool
@@ -118,10 +115,14 @@ func prepare(t *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	if v := meta.Get(keyFormat); v != nil && binary.BigEndian.Uint64(v) != format {
-		return fmt.Errorf("the file has format %d, this version reads %d", binary.BigEndian.Uint64(v), format)
+	v := meta.Get(keyFormat)
+	if v == nil {
+		return meta.Put(keyFormat, Number8(packing.Format))
 	}
-	return meta.Put(keyFormat, Number8(format))
+	if err := packing.CheckFormat("the file", binary.BigEndian.Uint64(v)); err != nil {
+		return fmt.Errorf("%w: start the procfleet that wrote it, or give another data folder", err)
+	}
+	return nil
 }
 
 // Add creates the buckets of a store and purges its expired data from now on. Call it
@@ -130,11 +131,6 @@ func (db *DB) Add(p Part) error {
 	err := db.bolt.Update(func(t *bbolt.Tx) error {
 		for _, name := range p.Buckets {
 			if _, err := t.CreateBucketIfNotExists(name); err != nil {
-				return err
-			}
-		}
-		for _, name := range p.Obsolete {
-			if err := t.DeleteBucket(name); err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
 				return err
 			}
 		}

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
 	"go.etcd.io/bbolt"
 
+	"github.com/procfleet/procfleet/internal/packing"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -120,18 +122,21 @@ func TestAFileInUseIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFileOfALaterFormatIsRefused(t *testing.T) {
+func TestAFileOfAnotherFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tasks.db")
 	s, err := Open(path, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	later := func(t *Tx) error { return t.Bucket(BucketMeta).Put(keyFormat, Number8(format+1)) }
+	later := func(t *Tx) error { return t.Bucket(BucketMeta).Put(keyFormat, Number8(packing.Format+1)) }
 	if err := errors.Join(Change(t.Context(), s, later), s.Close()); err != nil {
 		t.Fatal(err)
 	}
+	want := "has format 2, this procfleet reads format 1: start the procfleet that wrote it, or give another data folder"
 	if s, err := Open(path, Options{}); err == nil {
-		t.Error("a file of a later format was opened", s.Close())
+		t.Error("a file of another format was opened", s.Close())
+	} else if !strings.HasSuffix(err.Error(), want) || errors.Is(err, taskstore.ErrUnavailable) {
+		t.Errorf("error %q does not end with %q", err, want)
 	}
 }

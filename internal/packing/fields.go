@@ -5,6 +5,7 @@ package packing
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"time"
@@ -15,6 +16,19 @@ import (
 // ErrDamaged means that packed bytes cannot be parsed.
 var ErrDamaged = errors.New("pack: stored bytes are cut short or damaged")
 
+// Format is the version of the packed records, which is their first byte, and of the
+// layouts of the stores.
+const Format = 1
+
+// CheckFormat returns an error that names both versions if what was found has another
+// version than [Format].
+func CheckFormat[N byte | uint64](what string, found N) error {
+	if found == Format {
+		return nil
+	}
+	return fmt.Errorf("%s has format %d, this procfleet reads format %d", what, found, Format)
+}
+
 // Fields writes or reads the fields of a value in sequence. The same calls serve both
 // directions, so that writer and reader cannot diverge. New fields may only be added at
 // the end: missing fields at the end are read as zero.
@@ -23,6 +37,21 @@ type Fields struct {
 	Out     []byte
 	In      string // the input is a string, so that texts can share its memory
 	Err     error
+}
+
+// Writing returns the fields of a new record. size is its expected number of bytes.
+func Writing(size int) *Fields { return &Fields{Out: append(make([]byte, 0, size), Format)} }
+
+// Reading returns the fields of a record that begins like those of [Writing]. The texts
+// that are read share the memory of data.
+func Reading(data string) (*Fields, error) {
+	if data == "" {
+		return nil, ErrDamaged
+	}
+	if err := CheckFormat("a stored record", data[0]); err != nil {
+		return nil, err
+	}
+	return &Fields{Reading: true, In: data[1:]}, nil
 }
 
 // Uint writes or reads an unsigned number.

@@ -35,3 +35,32 @@ func TestServerThatEvictsIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestDataOfAnotherFormatIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	opt := redisconn.Options{URL: server.URL(), Patience: time.Hour, Log: testenv.Log(t)}
+	for range 2 { // the first connection stores the format
+		c, err := redisconn.Open(t.Context(), opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for format, want := range map[string]string{
+		"2": "its data has format 2, this procfleet reads format 1: start the procfleet that wrote it, or give another Redis",
+		"x": `its format is "x"`,
+	} {
+		if err := server.Client(t).Set(t.Context(), "pf:{index}:format", format, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		c, err := redisconn.Open(t.Context(), opt)
+		if err == nil {
+			t.Error("data of format "+format+" was opened", c.Close())
+		} else if errors.Is(err, taskstore.ErrUnavailable) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("error %q does not end with %q", err, want)
+		}
+	}
+}

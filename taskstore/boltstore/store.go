@@ -34,9 +34,7 @@ type Store struct {
 func New(db *boltdb.DB, opt Options) (*Store, error) {
 	s := &Store{db: db, opt: opt}
 	err := db.Add(boltdb.Part{
-		Buckets: buckets(),
-		// Announcements in the format of earlier versions; agents announce themselves again.
-		Obsolete: [][]byte{[]byte("agents")},
+		Buckets:  buckets(),
 		IsAnswer: isAnswer,
 		Purge:    []boltdb.PurgeStep{purgeTasks, s.purgeHosts},
 	})

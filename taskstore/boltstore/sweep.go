@@ -161,9 +161,7 @@ func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int,
 	})
 }
 
-// Published sets EventPublished of a finished task. A release that does not know the
-// field drops it when it writes the record. That release, or a later one, then
-// publishes the event again with the same id.
+// Published sets EventPublished of a finished task.
 func (s *Store) Published(ctx context.Context, id procfleet.TaskID) error {
 	return change(ctx, s, func(t *tx) error {
 		r, err := t.task(id)

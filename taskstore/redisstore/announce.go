@@ -29,9 +29,8 @@ import (
 // KEYS[8] other claimants
 // ARGV[1] presence time-to-live of an announcement, in microseconds
 // ARGV[2] further microseconds for which a host without presence is remembered
-// ARGV[3..] for each announcement: address, "leaving" or "", claimant key, claimant key
-// without the incarnation (16 letters each, the first 8 identify the instance), agent
-// id, packed announcement
+// ARGV[3..] for each announcement: address, "leaving" or "", claimant key (16 letters, the
+// first 8 identify the instance), agent id, packed announcement
 // Returns the addresses of hosts to forget; see [Store.forget].
 var announceScript = redis.NewScript(redisconn.LuaNow + `
 local time, ttl, memory, sub = now(), tonumber(ARGV[1]), tonumber(ARGV[2]), string.sub
@@ -103,26 +102,25 @@ local function retire(addr, entry, ends)
 end
 
 -- the living claimants but for one, by when they were heard of, and whether
--- that one lives and another was heard of after it. The bare one is the same
--- agent as a worker wrote it that knows no incarnations.
-local function living(entry, claimant, bare)
+-- that one lives and another was heard of after it
+local function living(entry, claimant)
   local list, found = {}, nil
   local function look(other, ends)
     if not alive(ends) then return end
-    if other == claimant then found = #list elseif other ~= bare then list[#list + 1] = other .. ends end
+    if other == claimant then found = #list else list[#list + 1] = other .. ends end
   end
   for at = 66, rest(entry) - 1, 32 do look(sub(entry, at, at + 15), sub(entry, at + 16, at + 31)) end
   look(sub(entry, 33, 48), sub(entry, 1, 16))
   return list, found and found < #list
 end
 
-local function leave(addr, entry, claimant, bare)
+local function leave(addr, entry, claimant)
   if not entry then return end
-  local list, last = living(entry, claimant, bare), sub(entry, 33, 48)
+  local list, last = living(entry, claimant), sub(entry, 33, 48)
   local conflict = #list > 1 and sub(entry, 49, 64) or none
   local ends = sub(entry, 1, 16)
   if alive(ends) then
-    if last == claimant or last == bare then
+    if last == claimant then
       ends = stamp(time)
       retire(addr, entry, ends)
     else
@@ -133,25 +131,25 @@ local function leave(addr, entry, claimant, bare)
 end
 
 -- what is known of the host's claimants now: the head after the first stamp
-local function hearOf(entry, claimant, bare)
+local function hearOf(entry, claimant)
   if not entry or not alive(sub(entry, 1, 16) + memory) then return stamp(time) .. claimant .. none .. '0' end
   local last = sub(entry, 33, 48)
   if last == claimant then return sub(entry, 17, rest(entry) - 1) end
-  local list, turns = living(entry, claimant, bare)
+  local list, turns = living(entry, claimant)
   local conflict = turns and sub(list[#list], 17) or sub(entry, 49, 64)
   if #list > 8 then table.remove(list, 1) end
   local since = sub(last, 1, 8) == sub(claimant, 1, 8) and sub(entry, 17, 32) or stamp(time)
   return since .. claimant .. conflict .. #list .. table.concat(list)
 end
 
-local function hear(addr, entry, claimant, bare, id, packed)
+local function hear(addr, entry, claimant, id, packed)
   if entry and agentOf(entry) ~= id then unresolve(addr, agentOf(entry)) end
   if id ~= '' then
     claim(addr, id)
     if not entry or agentOf(entry) ~= id then unbind(addr, id) end
   end
   local ends = stamp(time + ttl)
-  redis.call('HSET', KEYS[1], addr, ends .. hearOf(entry, claimant, bare) .. string.format('%05d', #id) .. id .. packed)
+  redis.call('HSET', KEYS[1], addr, ends .. hearOf(entry, claimant) .. string.format('%05d', #id) .. id .. packed)
   -- not by what the entry says: a clock that was ahead may have retired a host
   -- whose entry counts again
   if redis.call('ZADD', KEYS[2], ends, addr) == 1 then
@@ -160,13 +158,13 @@ local function hear(addr, entry, claimant, bare, id, packed)
   end
 end
 
-for i = 3, #ARGV, 6 do
+for i = 3, #ARGV, 5 do
   local addr = ARGV[i]
   local entry = redis.call('HGET', KEYS[1], addr)
   if ARGV[i + 1] == 'leaving' then
-    leave(addr, entry, ARGV[i + 2], ARGV[i + 3])
+    leave(addr, entry, ARGV[i + 2])
   else
-    hear(addr, entry, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+    hear(addr, entry, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
   end
 end
 
@@ -224,7 +222,7 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 		if a.Leaving {
 			leaving = "leaving"
 		}
-		c.Args = append(c.Args, a.Host.Addr.String(), leaving, claimantKey(a), instanceKey(a.Instance), a.AgentID, packAnnouncement(a))
+		c.Args = append(c.Args, a.Host.Addr.String(), leaving, claimantKey(a), a.AgentID, packAnnouncement(a))
 	}
 	if len(byCloud) == 0 {
 		return nil
@@ -244,18 +242,11 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 	return nil
 }
 
-// claimantKey identifies an agent process: the first half is a hash of the instance id,
-// the second half of the incarnation. Without an incarnation it is instanceKey.
+// claimantKey identifies an agent process in the fixed width that the head of an entry
+// has for it: the first half is a hash of the instance id, the second half of the
+// incarnation.
 func claimantKey(a *taskstore.Announcement) string {
-	if a.Incarnation == "" {
-		return instanceKey(a.Instance)
-	}
-	return instanceKey(a.Instance)[:redisconn.StampWidth/2] + instanceKey(a.Incarnation)[:redisconn.StampWidth/2]
-}
-
-// instanceKey hashes an instance id to the fixed width that the head of an entry has
-// for it.
-func instanceKey(instance string) string {
-	sum := sha256.Sum256([]byte(instance))
-	return hex.EncodeToString(sum[:8])
+	instance, incarnation := sha256.Sum256([]byte(a.Instance)), sha256.Sum256([]byte(a.Incarnation))
+	const half = redisconn.StampWidth / 4
+	return hex.EncodeToString(instance[:half]) + hex.EncodeToString(incarnation[:half])
 }

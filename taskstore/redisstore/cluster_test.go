@@ -76,7 +76,7 @@ func TestTaskOfAClusterThatForgetsItsEndAfterItWasNotifiedIsVisitedAgain(t *test
 		if err := s.Notified(t.Context(), task.ID); err != nil {
 			t.Fatal(err)
 		}
-		return task, "pf:{index}:told:" + strconv.Itoa(taskstore.Shard(task.Number)), strconv.FormatInt(int64(task.Number), 10)
+		return task, "pf:{index}:notified:" + strconv.Itoa(taskstore.Shard(task.Number)), strconv.FormatInt(int64(task.Number), 10)
 	}
 	over, told, member := notify()
 	if visits := due(taskstore.Shard(over.Number)); len(visits) > 0 {

@@ -29,11 +29,12 @@
 //
 // Keys that belong to several tasks, and to agents:
 //
+//	{index}:format             the version of the layout
 //	{index}:clock              the last number that was allotted
 //	{index}:tasks              sorted set of task numbers, for lists
 //	{index}:expiries           sorted set of the same numbers, by expiry
 //	{index}:sweep:<shard>      sorted set of numbers, by the next visit of the sweep
-//	{index}:told:<shard>       only in a cluster: sorted set of numbers, by the time at which
+//	{index}:notified:<shard>   only in a cluster: sorted set of numbers, by the time at which
 //	                           the completion of their tasks was notified
 //	{index}:servers            only in a cluster: hash from shard to a hash of the masters' run ids
 //	request:<hash>             idempotency key of an application: the number of its task
@@ -49,7 +50,7 @@
 //	{presence:<cloud>}:names   hash from address to the list of its bound agent ids
 //	bound                      set of cloud areas that have bound agent ids
 //
-// Bound agent ids and the clock never expire. Every other key gets its expiry in the
+// Bound agent ids, the format and the clock never expire. Every other key gets its expiry in the
 // script that creates it: the keys of a task expire with the task, an index expires with
 // its last task or up to a minute later, and presence keys expire with the last
 // remembered agent. A script that finds no head writes nothing, so an expired task never

@@ -87,7 +87,7 @@ func use(t *testing.T, s taskstore.Store) procfleet.Task {
 	return task
 }
 
-func TestEveryKeyButTheClockExpires(t *testing.T) {
+func TestEveryKeyButTheClockAndTheFormatExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	task := use(t, open(t, redisconn.Options{URL: server.URL(), Prefix: "fleet:"}))
@@ -104,7 +104,7 @@ func TestEveryKeyButTheClockExpires(t *testing.T) {
 		if !strings.HasPrefix(key, "fleet:") {
 			t.Errorf("key %s is without the prefix", key)
 		}
-		if ttl < 0 != (key == "fleet:{index}:clock") {
+		if ttl < 0 != (key == "fleet:{index}:clock" || key == "fleet:{index}:format") {
 			t.Errorf("key %s ends in %v", key, ttl)
 		}
 		if at := time.Now().Add(ttl); strings.Contains(key, string(task.ID)) && at.Sub(task.ExpiresAt).Abs() > time.Minute {

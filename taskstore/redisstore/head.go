@@ -17,11 +17,7 @@ import (
 
 // directoryField holds the first item of each chunk, see [directory], and bodyField the
 // hash of the request's body. publishedField records that the finished event was
-// published. It is a separate field, not a value of "notify", because workers of the
-// previous release read only "notify": they ignore the new field, publish the event
-// again with the same id, call the callback, and clear "notify". A task without
-// publishedField has an event to publish, so no event is lost if such a worker records
-// the end of the task.
+// published.
 const (
 	publishedField   = "published"
 	directoryField   = "directory"

@@ -40,7 +40,7 @@ func (k keyspace) sweep(shard int) string {
 }
 
 func (k keyspace) notified(shard int) string {
-	return k.prefix + "{index}:told:" + strconv.Itoa(shard)
+	return k.prefix + "{index}:notified:" + strconv.Itoa(shard)
 }
 
 func (k keyspace) servers() string { return k.prefix + "{index}:servers" }

@@ -1,16 +1,14 @@
 package redisstore
 
 import (
-	"encoding/binary"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/packing"
 	"github.com/procfleet/procfleet/internal/redisconn"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -20,7 +18,7 @@ import (
 //
 //	until | since | claimant | conflict until | n | n × (other claimant | its until)
 //
-// A claimant is an agent instance, or an incarnation of one (see [claimantKey]).
+// A claimant is an incarnation of an agent instance (see [claimantKey]).
 // "until" is the end of its presence. The other claimants are live claimants whose
 // announcements precede the last one, in order, at most eight. A conflict begins when
 // one of them announces itself again after another live claimant has. The head is
@@ -76,79 +74,51 @@ func readEntry(host procfleet.Host, entry string, now time.Time) (taskstore.Pres
 }
 
 // packAnnouncement packs the part of an announcement that is not in the head of the
-// entry: texts, each preceded by its length, then numbers. The store reads it for every
-// host of every task, so parsing copies nothing. The labels follow the architecture, after a
-// zero byte: programs of releases without labels read them as part of it.
+// entry.
 func packAnnouncement(a *taskstore.Announcement) []byte {
-	var out []byte
-	for _, text := range []string{a.Instance, a.Version, a.OS, a.Arch + packLabels(a.Labels)} {
-		out = binary.AppendUvarint(out, uint64(len(text)))
-		out = append(out, text...)
-	}
-	started := int64(0)
-	if !a.StartedAt.IsZero() {
-		started = a.StartedAt.UnixNano()
-	}
-	out = binary.AppendVarint(out, started)
-	out = binary.AppendVarint(out, int64(a.Supervised))
-	for _, part := range []float64{a.CPU, a.Memory} {
-		out = binary.LittleEndian.AppendUint64(out, math.Float64bits(part))
-	}
-	return append(out, a.Incarnation...)
+	f := packing.Writing(128)
+	announcementFields(f, a)
+	return f.Out
 }
 
-// readAnnouncement parses what packAnnouncement returns. The texts share the memory of
-// packed.
+// readAnnouncement parses what packAnnouncement returns. The store reads it for every
+// host of every task, so the texts share the memory of packed.
 func readAnnouncement(packed string, a *taskstore.Announcement) error {
-	for _, text := range []*string{&a.Instance, &a.Version, &a.OS, &a.Arch} {
-		n, size := binary.Uvarint([]byte(packed[:min(len(packed), binary.MaxVarintLen64)]))
-		if size <= 0 || n > uint64(len(packed)-size) {
-			return redisconn.ErrDamaged
-		}
-		*text, packed = packed[size:size+int(n)], packed[size+int(n):]
+	f, err := packing.Reading(packed)
+	if err != nil {
+		return err
 	}
-	a.Arch, a.Labels = readLabels(a.Arch)
-	started, size := binary.Varint([]byte(packed))
-	if size <= 0 {
-		return redisconn.ErrDamaged
-	}
-	packed = packed[size:]
-	supervised, size := binary.Varint([]byte(packed))
-	if size <= 0 {
-		return redisconn.ErrDamaged
-	}
-	if load := []byte(packed[size:]); len(load) >= 16 { // workers before 0.3 do not write the load
-		a.CPU = math.Float64frombits(binary.LittleEndian.Uint64(load))
-		a.Memory = math.Float64frombits(binary.LittleEndian.Uint64(load[8:]))
-		a.Incarnation = packed[size+16:]
-	}
-	if started != 0 {
-		a.StartedAt = time.Unix(0, started).UTC()
-	}
-	a.Supervised = int(supervised)
-	return nil
+	announcementFields(f, a)
+	return f.Err
 }
 
-const labelSeparator = "\x00"
-
-func packLabels(labels map[string]string) string {
-	var out strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		out.WriteString(labelSeparator + key + "=" + labels[key])
+func announcementFields(f *packing.Fields, a *taskstore.Announcement) {
+	for _, text := range []*string{&a.Instance, &a.Incarnation, &a.Version, &a.OS, &a.Arch} {
+		packing.Text(f, text)
 	}
-	return out.String()
+	f.Time(&a.StartedAt)
+	packing.Num(f, &a.Supervised)
+	f.Float(&a.CPU)
+	f.Float(&a.Memory)
+	labelFields(f, &a.Labels)
 }
 
-// readLabels splits an architecture from the labels that packLabels appended.
-func readLabels(packed string) (arch string, labels map[string]string) {
-	arch, rest, found := strings.Cut(packed, labelSeparator)
-	if !found {
-		return arch, nil
+// labelFields writes or reads labels as alternating keys and values.
+func labelFields(f *packing.Fields, labels *map[string]string) {
+	pairs := make([]string, 0, 2*len(*labels))
+	for _, key := range slices.Sorted(maps.Keys(*labels)) {
+		pairs = append(pairs, key, (*labels)[key])
 	}
-	labels = make(map[string]string, 1+strings.Count(rest, labelSeparator))
-	for pair := range strings.SplitSeq(rest, labelSeparator) {
-		key, value, _ := strings.Cut(pair, "=")
-		labels[key] = value
+	f.Texts(&pairs)
+	if !f.Reading || len(pairs) == 0 {
+		return
 	}
-	return arch, labels
+	if len(pairs)%2 == 1 {
+		f.Fail()
+		return
+	}
+	*labels = make(map[string]string, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		(*labels)[pairs[i]] = pairs[i+1]
+	}
 }

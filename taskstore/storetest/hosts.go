@@ -59,7 +59,7 @@ func incarnation(h procfleet.Host, instance, name string) taskstore.Announcement
 
 func restartIsNoConflict(ctx context.Context, t T, s Subject) {
 	h := host(0, 1)
-	announce(ctx, t, s, announcement(h, "i")) // sent by an older release without incarnations
+	announce(ctx, t, s, incarnation(h, "i", "0"))
 	first := presence(ctx, t, s, h)
 	for _, name := range []string{"1", "2", "3"} { // each is killed, so that it does not announce Leaving
 		announce(ctx, t, s, incarnation(h, "i", name), incarnation(h, "i", name))

@@ -83,15 +83,6 @@ func FuzzReadGroups(f *testing.F) {
 	})
 }
 
-// TestASpecStoredWithoutAStopGraceKillsNothing: releases before the field wrote such specs.
-func TestASpecStoredWithoutAStopGraceKillsNothing(t *testing.T) {
-	t.Parallel()
-	spec, err := ReadSpec([]byte(`{"proc_name":"web","control":{},"alive":{"type":"resident","op_timeout":"1m0s","stop_check":"5s"}}`))
-	if err != nil || spec.Alive.StopGrace != 0 {
-		t.Fatalf("stop grace is %s, error %v", spec.Alive.StopGrace, err)
-	}
-}
-
 func FuzzReadSpec(f *testing.F) {
 	spec := procfleet.DefaultSpec()
 	text, err := Spec(&spec)

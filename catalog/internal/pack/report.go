@@ -9,12 +9,9 @@ import (
 	"github.com/procfleet/procfleet/internal/packing"
 )
 
-const reportVersion = 1
-
 // Report packs a report without its host.
 func Report(r *catalog.Report) []byte {
-	f := &packing.Fields{Out: make([]byte, 0, 64+160*len(r.Processes))}
-	f.Out = append(f.Out, reportVersion)
+	f := packing.Writing(64 + 160*len(r.Processes))
 	reportFields(f, r)
 	return f.Out
 }
@@ -23,10 +20,10 @@ func Report(r *catalog.Report) []byte {
 // data.
 func ReadReport(host procfleet.Host, data string) (catalog.Report, error) {
 	r := catalog.Report{Host: host}
-	if data == "" || data[0] != reportVersion {
-		return catalog.Report{}, packing.ErrDamaged
+	f, err := packing.Reading(data)
+	if err != nil {
+		return catalog.Report{}, err
 	}
-	f := &packing.Fields{Reading: true, In: data[1:]}
 	reportFields(f, &r)
 	if f.Err != nil {
 		return catalog.Report{}, f.Err

@@ -5,8 +5,6 @@ import (
 	"github.com/procfleet/procfleet/internal/packing"
 )
 
-const templateVersion = 1
-
 // packedAttributes lists the attributes in the order in which their values are packed.
 // New attributes may only be added at the end.
 var packedAttributes = [...]catalog.Attribute{
@@ -19,8 +17,7 @@ var packedAttributes = [...]catalog.Attribute{
 
 // Template packs a template.
 func Template(t *catalog.Template) []byte {
-	f := &packing.Fields{Out: make([]byte, 0, 256)}
-	f.Out = append(f.Out, templateVersion)
+	f := packing.Writing(256)
 	templateFields(f, t)
 	return f.Out
 }
@@ -28,11 +25,11 @@ func Template(t *catalog.Template) []byte {
 // ReadTemplate parses the output of [Template]. The texts of the template share the
 // memory of data.
 func ReadTemplate(data string) (*catalog.Template, error) {
-	if data == "" || data[0] != templateVersion {
-		return nil, packing.ErrDamaged
+	f, err := packing.Reading(data)
+	if err != nil {
+		return nil, err
 	}
 	t := &catalog.Template{Values: make(map[catalog.Attribute]catalog.Value, len(packedAttributes))}
-	f := &packing.Fields{Reading: true, In: data[1:]}
 	templateFields(f, t)
 	if f.Err != nil {
 		return nil, f.Err
@@ -86,38 +83,29 @@ func valueFields(f *packing.Fields, v *catalog.Value) {
 	}
 }
 
-// Versions of packed topologies. Releases that do not know labels of modules read the first.
-const (
-	withoutLabels = 1
-	withLabels    = 2
-)
-
 // Topology packs a topology without its version. A host with an IPv4 address takes 6
 // bytes.
 func Topology(t *catalog.Topology) []byte {
-	version := byte(withoutLabels)
-	if t.Labeled() {
-		version = withLabels
-	}
-	f := &packing.Fields{Out: []byte{version}}
-	topologyFields(f, t, version)
+	f := packing.Writing(256)
+	topologyFields(f, t)
 	return f.Out
 }
 
 // ReadTopology parses the output of [Topology]. The names share the memory of data.
 func ReadTopology(version int64, data string) (*catalog.Topology, error) {
-	if data == "" || data[0] != withoutLabels && data[0] != withLabels {
-		return nil, packing.ErrDamaged
+	f, err := packing.Reading(data)
+	if err != nil {
+		return nil, err
 	}
-	f, t := &packing.Fields{Reading: true, In: data[1:]}, &catalog.Topology{Version: version}
-	topologyFields(f, t, data[0])
+	t := &catalog.Topology{Version: version}
+	topologyFields(f, t)
 	if f.Err != nil {
 		return nil, f.Err
 	}
 	return t, nil
 }
 
-func topologyFields(f *packing.Fields, t *catalog.Topology, version byte) {
+func topologyFields(f *packing.Fields, t *catalog.Topology) {
 	f.Bool(&t.AutoRegister)
 	packing.List(f, &t.Sets)
 	for i := range t.Sets {
@@ -126,9 +114,6 @@ func topologyFields(f *packing.Fields, t *catalog.Topology, version byte) {
 		packing.List(f, &s.Modules)
 		for j := range s.Modules {
 			moduleFields(f, &s.Modules[j])
-			if version == withLabels {
-				f.Texts(&s.Modules[j].Labels)
-			}
 		}
 	}
 }
@@ -140,4 +125,5 @@ func moduleFields(f *packing.Fields, m *catalog.Module) {
 	for k := range m.Hosts {
 		f.Host(&m.Hosts[k])
 	}
+	f.Texts(&m.Labels)
 }

@@ -4,18 +4,18 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/packing"
 )
 
-// The layout of a packed chunk, whose first byte is chunkVersion:
+// The layout of a packed chunk:
 //
-//	version | fields: specs as JSON, cloud area, first, n | n × end of item | items
+//	format | fields: specs as JSON, cloud area, first, n | n × end of item | items
 //
 // With the ends of the items, one item can be read without the others: a page of
 // results contains a few items of many chunks.
-const chunkVersion = 1
 
 // Chunk packs a chunk.
 func Chunk(c *procfleet.Chunk) ([]byte, error) {
@@ -23,20 +23,16 @@ func Chunk(c *procfleet.Chunk) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pack: specs of a chunk: %w", err)
 	}
-	head := packing.Fields{}
+	head := packing.Writing(len(specs) + 16)
 	raw, cloud, first, n := string(specs), c.Cloud, c.First, len(c.Items)
-	chunkFields(&head, &raw, &cloud, &first, &n)
+	chunkFields(head, &raw, &cloud, &first, &n)
 	ends := make([]byte, 0, 4*len(c.Items))
 	items := packing.Fields{}
 	for i := range c.Items {
 		itemFields(&items, &c.Items[i])
 		ends = binary.LittleEndian.AppendUint32(ends, uint32(len(items.Out)))
 	}
-	out := make([]byte, 0, 1+len(head.Out)+len(ends)+len(items.Out))
-	out = append(out, chunkVersion)
-	out = append(out, head.Out...)
-	out = append(out, ends...)
-	return append(out, items.Out...), nil
+	return slices.Concat(head.Out, ends, items.Out), nil
 }
 
 func chunkFields(f *packing.Fields, specs *string, cloud *procfleet.CloudArea, first, n *int) {
@@ -82,10 +78,10 @@ type View struct {
 
 // OpenChunk opens a packed chunk. The items read from it share the memory of data.
 func OpenChunk(data string) (*View, error) {
-	if data == "" || data[0] != chunkVersion {
-		return nil, packing.ErrDamaged
+	f, err := packing.Reading(data)
+	if err != nil {
+		return nil, err
 	}
-	f := &packing.Fields{Reading: true, In: data[1:]}
 	var v View
 	var specs string
 	chunkFields(f, &specs, &v.Cloud, &v.First, &v.n)

@@ -8,12 +8,9 @@ import (
 	"github.com/procfleet/procfleet/internal/packing"
 )
 
-const resultVersion = 1
-
 // Result packs a result. Apply [Bound] first.
 func Result(r *procfleet.Result) []byte {
-	f := &packing.Fields{Out: make([]byte, 0, 256+len(r.Message))}
-	f.Out = append(f.Out, resultVersion)
+	f := packing.Writing(256 + len(r.Message))
 	resultFields(f, r)
 	return f.Out
 }
@@ -22,10 +19,10 @@ func Result(r *procfleet.Result) []byte {
 // data.
 func ReadResult(data string) (procfleet.Result, error) {
 	var r procfleet.Result
-	if data == "" || data[0] != resultVersion {
-		return r, packing.ErrDamaged
+	f, err := packing.Reading(data)
+	if err != nil {
+		return r, err
 	}
-	f := &packing.Fields{Reading: true, In: data[1:]}
 	resultFields(f, &r)
 	return r, f.Err
 }
