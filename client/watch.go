@@ -175,8 +175,8 @@ func (w *watch) read(ctx context.Context, server address) (received bool, err er
 	}
 }
 
-// handle yields the task of an event. It ignores events with unknown names, which later
-// releases may send.
+// handle yields the task of an event. It ignores events with unknown names, so that the
+// API can get further ones.
 func (w *watch) handle(e event) error {
 	switch e.name {
 	case "snapshot", "progress", "end":

@@ -109,7 +109,7 @@ func TestWatchSeesTheEnd(t *testing.T) {
 			want: []int{0, 4, 10}, calls: 1,
 		},
 		"over before it began": {first: finish, want: []int{10}, calls: 1},
-		"events of a later version": {
+		"an event with an unknown name": {
 			first: func(w http.ResponseWriter, r *http.Request) {
 				send(w, "weather", "1", "rain")
 				send(w, "snapshot", "2", running(1))

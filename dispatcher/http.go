@@ -235,7 +235,7 @@ func (a *api) documentation(mux *http.ServeMux, dialects []dialect.Dialect) {
 }
 
 // document serves a document that is generated once. Caches must revalidate it, because
-// an upgrade of the dispatcher may change it.
+// another build may describe another API.
 func (a *api) document(
 	mux *http.ServeMux, pattern, contentType string, described func() (*openapi.API, error), render func(*openapi.API) ([]byte, error),
 ) {

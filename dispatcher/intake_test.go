@@ -812,7 +812,7 @@ func TestAMessageWithoutAKeyConflictsWithNothing(t *testing.T) {
 	decode := native.accept.Decode
 	native.accept.Decode = func(r *dialect.Request) (procfleet.Submission, error) {
 		sub, err := decode(r)
-		sub.Business = fmt.Sprint(reads.Load()) // as a newer dispatcher may, after an upgrade
+		sub.Business = fmt.Sprint(reads.Load()) // as another build may decode it
 		return sub, err
 	}
 	in.acceptCalls[nativeCall] = native

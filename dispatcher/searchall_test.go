@@ -28,8 +28,7 @@ func catalogued(t *testing.T, store catalog.Templates, n int) {
 	}
 }
 
-// A search without a limit returns all processes. In an earlier release it returned only the first
-// 200.
+// A search without a limit returns all processes.
 func TestASearchWithoutALimitAnswersEveryProcess(t *testing.T) {
 	t.Parallel()
 	const all = 2*catalog.MaxTemplatePage + 100

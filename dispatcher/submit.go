@@ -194,7 +194,7 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	hash := t.hash
 	if hash == "" && t.key != "" && !t.sole {
 		var err error
-		if hash, err = bodyHash(sub); err != nil { // of the submission as it was sent: agents may move between hosts, and registrations may change
+		if hash, err = bodyHash(&sub); err != nil { // of the submission as it was sent: agents may move between hosts, and registrations may change
 			return drafted{}, err
 		}
 	}
@@ -264,14 +264,8 @@ func refuses(err error) bool {
 }
 
 // bodyHash returns a digest of a submission that does not depend on the form of its
-// body. Credentials are not part of a submission. Omitted members count as their
-// defaults, as in older dispatchers, which may have created the task of a repeated
-// request.
-func bodyHash(sub procfleet.Submission) (string, error) {
-	sub.Operations = slices.Clone(sub.Operations)
-	for i := range sub.Operations {
-		sub.Operations[i].Over = nil
-	}
+// body. Credentials are not part of a submission.
+func bodyHash(sub *procfleet.Submission) (string, error) {
 	text, err := json.Marshal(sub)
 	if err != nil {
 		return "", fmt.Errorf("encode the submission: %w", err)

@@ -139,7 +139,7 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// cached permits caches to store files: the files of another release have another address, see [fileVersion].
+// cached permits caches to store files: a changed file has another address, see [fileVersion].
 func cached(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/") || r.URL.Path == "" {

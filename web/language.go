@@ -55,7 +55,7 @@ func (l *language) text(key string, args ...any) (string, error) {
 }
 
 // has returns the text of a word of the API, such as a state, or the word itself if the language has no
-// text for it: servers of a later release have further words.
+// text for it.
 func (l *language) has(kind string, word any) string {
 	if text, ok := l.texts[kind+"."+fmt.Sprint(word)]; ok {
 		return text

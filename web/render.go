@@ -154,7 +154,7 @@ func commands(c procfleet.Control) [][2]string {
 }
 
 // fileVersion changes with the files in static. It is a part of their addresses, so that browsers load
-// the files of a new release.
+// changed files.
 var fileVersion = func() string {
 	sum := sha256.New()
 	_ = fs.WalkDir(static, ".", func(path string, d fs.DirEntry, err error) error {

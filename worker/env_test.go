@@ -330,7 +330,7 @@ func (e *env) publish(id procfleet.TaskID, h procfleet.Host, results ...agentpro
 func resultsOf(id procfleet.TaskID, h procfleet.Host, results ...agentproto.Result) *agentproto.Results {
 	return &agentproto.Results{
 		Header: agentproto.Header{Type: agentproto.TypeResults, ID: uuid.NewString()},
-		Task: string(id), Host: h.String(), Results: results,
+		Task:   string(id), Host: h.String(), Results: results,
 	}
 }
 

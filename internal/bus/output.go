@@ -51,8 +51,6 @@ func (b *Bus) Output(ctx context.Context, q OutputQuery) (OutputPage, error) {
 		return OutputPage{}, err
 	case reply.Refused != "":
 		return OutputPage{}, fmt.Errorf("%w: the agent of host %s refused: %.200q", ErrUnavailable, q.Host, reply.Message)
-	case q.Log && !reply.LogPath:
-		return OutputPage{Problem: "the agent is of an earlier release, which does not read log files: upgrade it"}, nil
 	}
 	return OutputPage{File: reply.File, Data: reply.Data, Next: reply.Next, More: reply.More, Lost: reply.Lost, Problem: reply.Message}, nil
 }

@@ -4,8 +4,8 @@
 // enrolled without contact to a broker, and no broker has a list of hosts.
 //
 // An [Authority] is a folder of keys. Permissions are not in the users' own tokens
-// but in the accounts, one set per [Role]: if a release needs another subject, it
-// changes the account ([Open]) and no user.
+// but in the accounts, one set per [Role]: another subject changes the account ([Open])
+// and no user.
 //
 // A host's user is derived from a secret of the authority, the host and its
 // generation (see package fleetkey). Enrolling a host again yields the same user,
@@ -14,9 +14,7 @@
 package natsauth
 
 import (
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -53,7 +51,7 @@ const (
 type Authority struct {
 	dir                       string
 	operator, system, account nkeys.KeyPair
-	producers                 nkeys.KeyPair // derived from hosts, so that older authorities have it too
+	producers                 nkeys.KeyPair
 	signing                   map[Role]nkeys.KeyPair
 	hosts                     []byte // secret from which the users of hosts are derived
 
@@ -63,11 +61,12 @@ type Authority struct {
 // authorityFile is the stored form of an authority: YAML in a private file. Keys are
 // nkeys seeds.
 type authorityFile struct {
-	Operator string          `json:"operator"`
-	System   string          `json:"system"`
-	Account  string          `json:"account"`
-	Signing  map[Role]string `json:"signing"`
-	Hosts    string          `json:"hosts"` // base64 of 32 random bytes
+	Operator  string          `json:"operator"`
+	System    string          `json:"system"`
+	Account   string          `json:"account"`
+	Producers string          `json:"producers"`
+	Signing   map[Role]string `json:"signing"`
+	Hosts     string          `json:"hosts"` // base64 of 32 random bytes
 	// The tokens of the operator and the system account never change.
 	OperatorToken string `json:"operator_token"`
 	SystemToken   string `json:"system_token"`
@@ -112,9 +111,8 @@ func OpenOrCreate(dir string) (*Authority, error) {
 	return a, err
 }
 
-// Open opens the authority in dir. If the permissions of this release differ from
-// those in the stored accounts, it updates the accounts. The errors contain no
-// secret.
+// Open opens the authority in dir. If the permissions of this build differ from those in
+// the stored accounts, it updates the accounts. The errors contain no secret.
 func Open(dir string) (*Authority, error) {
 	path := filepath.Join(dir, keysFile)
 	text, _, err := datafile.ReadPrivate(path, maxKeysFile)
@@ -148,7 +146,7 @@ func newAuthorityFile() (*authorityFile, error) {
 	if file.OperatorToken, file.SystemToken, err = tokens(operator, system); err != nil {
 		return nil, err
 	}
-	seeds := make([]string, 1+len(scoped))
+	seeds := make([]string, 2+len(scoped))
 	for i := range seeds {
 		pair, err := nkeys.CreateAccount()
 		if err != nil {
@@ -156,9 +154,9 @@ func newAuthorityFile() (*authorityFile, error) {
 		}
 		seeds[i] = seed(pair)
 	}
-	file.Account = seeds[0]
+	file.Account, file.Producers = seeds[0], seeds[1]
 	for i, role := range scoped {
-		file.Signing[role] = seeds[1+i]
+		file.Signing[role] = seeds[2+i]
 	}
 	secret := make([]byte, secretSize)
 	_, _ = rand.Read(secret) // never fails: it would crash the process
@@ -189,6 +187,9 @@ func (a *Authority) read(file *authorityFile) (err error) {
 	if a.account, err = openSeed("account", file.Account, nkeys.PrefixByteAccount); err != nil {
 		return err
 	}
+	if a.producers, err = openSeed("producers", file.Producers, nkeys.PrefixByteAccount); err != nil {
+		return err
+	}
 	a.signing = map[Role]nkeys.KeyPair{}
 	for _, role := range scoped {
 		if a.signing[role], err = openSeed("signing."+string(role), file.Signing[role], nkeys.PrefixByteAccount); err != nil {
@@ -200,12 +201,7 @@ func (a *Authority) read(file *authorityFile) (err error) {
 	if err != nil || len(a.hosts) != secretSize {
 		return fmt.Errorf("hosts: it is not the base64 of %d bytes", secretSize)
 	}
-	raw, err := hkdf.Expand(sha256.New, a.hosts, "procfleet NATS account of producers v1", secretSize)
-	if err != nil {
-		return err
-	}
-	a.producers, err = nkeys.FromRawSeed(nkeys.PrefixByteAccount, raw)
-	return err
+	return nil
 }
 
 func openSeed(name, text string, kind nkeys.PrefixByte) (nkeys.KeyPair, error) {

@@ -39,7 +39,7 @@ func (a *Authority) Broker() (*Broker, error) {
 }
 
 // Changing returns the public keys of the accounts whose tokens change with
-// revocations and releases, in the order in which brokers must receive the tokens:
+// revocations and permissions, in the order in which brokers must receive the tokens:
 // an account that exports a subject before the accounts that import it.
 func (b *Broker) Changing() []string {
 	changing := []string{b.Account}

@@ -88,7 +88,7 @@ func (a *Authority) UsersCalled(name string) ([]string, error) {
 	}
 	if len(users) == 0 {
 		slices.Sort(names)
-		return nil, fmt.Errorf("no user of this authority is named %q; known users: %s. Name users of older releases by their credentials",
+		return nil, fmt.Errorf("no user of this authority is named %q; known users: %s. Name any other user by its credentials",
 			name, strings.Join(slices.Compact(names), ", "))
 	}
 	return users, nil

@@ -119,7 +119,7 @@ func TestMissingFieldsAreRefused(t *testing.T) {
 }
 
 // The streams of a server without authentication must be in the authority's account after the server has
-// received an authority, as at an upgrade of `up`.
+// received an authority, as when `up` is started without --allow-unauthenticated for the first time.
 func TestStreamsOfAnOpenServerAreThoseOfItsAuthority(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

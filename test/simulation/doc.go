@@ -4,7 +4,7 @@
 // checker of test/cluster checks the history, with the same load and the same
 // rules.
 //
-//	go test ./test/simulation                                   # 20 seconds of histories, and the earlier defects
+//	go test ./test/simulation                                   # 20 seconds of histories, and the deliberate defects
 //	go test ./test/simulation -run TestHistories -seed 17 -v    # one of them; add -roles for the logs of all roles
 //	make simulate SEEDS=100000                                  # the long form, one process for each processor
 //
@@ -47,10 +47,10 @@
 // messages come from the correct clock as well; the agent measures durations
 // with its host's clocks.
 //
-// # Earlier defects
+// # Deliberate defects
 //
 // A simulation that finds nothing may be ineffective. The tests in
-// broken_test.go reintroduce earlier defects of procfleet: they change messages
+// broken_test.go cause defects deliberately: they change messages
 // in transit, replies of the store, or limits of a worker, and run the same
 // random histories until one violates a rule:
 //

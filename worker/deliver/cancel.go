@@ -244,14 +244,6 @@ func (c *cancellation) handle(r *agentlink.Reply) {
 	}
 	message := fleetkey.Message{Purpose: agentproto.TypeCancelReply, Answers: c.batch.ReplySubject(r.Host, r.Try), Body: r.Data}
 	var reply agentproto.CancelReply
-	switch kind, _ := agentproto.PeekType(r.Data); kind {
-	case agentproto.TypeCancelReply:
-	case agentproto.TypeReply:
-		h.cause = "the agent does not know cancels: upgrade it"
-		return
-	default:
-		return
-	}
 	if err := c.cfg.Auth.Verify(r.Header, h.host, &message); err != nil {
 		h.cause = "the reply of the agent was not verified: " + err.Error()
 		return
