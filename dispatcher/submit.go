@@ -88,7 +88,7 @@ func newSubmitter(store Store, queue Queue, cfg Config) *submitter {
 type terms struct {
 	key string // the idempotency key, or ""
 	// sole means that the key belongs to one message. A redelivery of the message then
-	// counts as a repeat even if a newer dispatcher decodes the message differently.
+	// counts as a repeat even if another build decodes the message differently.
 	sole bool
 	// hash, if not empty, is the digest of the request, in place of that of the submission.
 	hash     string

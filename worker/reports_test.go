@@ -50,7 +50,7 @@ func TestReportsAreStored(t *testing.T) {
 	e.report(1, number,
 		agentproto.ManagedProcess{Key: "shop:web", Namespace: "shop", Name: "web", ProcName: "java", Desired: agentproto.DesiredUp, Status: status},
 		agentproto.ManagedProcess{Key: "/opt/x", ProcName: "x", Desired: agentproto.DesiredDown},
-		agentproto.ManagedProcess{Key: "/opt/y", ProcName: "y", Desired: "a word of a later version"},
+		agentproto.ManagedProcess{Key: "/opt/y", ProcName: "y", Desired: "unknown"},
 		agentproto.ManagedProcess{ProcName: "without a key"},
 		agentproto.ManagedProcess{Key: "shop:", Namespace: "shop", ProcName: "without a name"},
 		agentproto.ManagedProcess{Key: long},

@@ -160,13 +160,3 @@ func survivable(first Node, nodes []Node) []Node {
 
 // vital reports whether only one node of a kind may be faulty at a time.
 func vital(k Kind) bool { return k == NATS || k == Redis || k == Sentinel }
-
-// Rolling returns an upgrade: every node is restarted with SIGTERM, in the given
-// order.
-func Rolling(nodes []Node) Schedule {
-	var s Schedule
-	for _, n := range nodes {
-		s.Steps = append(s.Steps, Step{NodeFaults: []NodeFault{{Restart, n}}})
-	}
-	return s
-}

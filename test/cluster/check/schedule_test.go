@@ -105,18 +105,3 @@ func TestScheduleHasEveryFault(t *testing.T) {
 		t.Errorf("%d of 500 steps have two faults", pairs)
 	}
 }
-
-func TestRollingRestartsEachNodeOnce(t *testing.T) {
-	t.Parallel()
-	nodes := []Node{{"nats-1", NATS}, {"redis-1", Redis}, {"agent-1", Agent}}
-	var rolled []Node
-	for _, step := range Rolling(nodes).Steps {
-		if len(step.NodeFaults) != 1 || step.NodeFaults[0].Fault != Restart {
-			t.Fatalf("%s is not the restart of one node", step)
-		}
-		rolled = append(rolled, step.NodeFaults[0].Node)
-	}
-	if !slices.Equal(rolled, nodes) {
-		t.Errorf("restarted %v, want %v", rolled, nodes)
-	}
-}
