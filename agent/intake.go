@@ -146,7 +146,7 @@ func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 		case agentproto.TypeSettingsChanged:
 			in.settings.changed()
 		default:
-			in.refuse(msg, agentproto.RefusedUndecodable, fmt.Sprintf("message type %q is unknown to this agent", kind))
+			in.refuse(msg, agentproto.RefusedUndecodable, fmt.Sprintf("message type %q is unknown to this agent, whose protocol has version 1, such as %q: install servers and agents of one release", kind, agentproto.TypeCommand))
 		}
 	}
 	if commands = in.inTime(ctx, commands); len(commands) > 0 {

@@ -118,9 +118,9 @@ func (s *session) otherAgent(ctx context.Context, limit time.Duration) (other *a
 	if _, err := s.request(ctx, s.cfg.subject(), &request, agentproto.TypeResendReply, &reply); err != nil {
 		return nil, errors.Is(err, nats.ErrNoResponders) // otherwise the subscriber is busy, or the connection is lost
 	}
-	own := reply.Instance == s.instance && (reply.Incarnation == s.incarnation || reply.Incarnation == "" && s.announcer.subscribed.Load())
-	if reply.Instance == "" || own {
+	other = &agentproto.AgentProcess{Instance: reply.Instance, Incarnation: reply.Incarnation}
+	if reply.Instance == "" || *other == (agentproto.AgentProcess{Instance: s.instance, Incarnation: s.incarnation}) {
 		return nil, false
 	}
-	return &agentproto.AgentProcess{Instance: reply.Instance, Incarnation: reply.Incarnation}, false
+	return other, false
 }

@@ -35,7 +35,7 @@ func (in *intake) output(msg *nats.Msg) {
 		}
 		in.respond(msg, &agentproto.OutputReply{
 			Header: newHeader(agentproto.TypeOutputReply), Instance: in.instance, Incarnation: in.incarnation,
-			File: page.File, Data: page.Data, Next: page.Next, More: page.More, Lost: page.Lost, Message: page.Problem, LogPath: request.LogPath,
+			File: page.File, Data: page.Data, Next: page.Next, More: page.More, Lost: page.Lost, Message: page.Problem,
 		})
 	})
 }

@@ -32,8 +32,7 @@ type announcer struct {
 	// subscribed is true once the agent has subscribed to commands, ready once NATS has
 	// confirmed the subscription.
 	subscribed, ready atomic.Bool
-	reportReceipts    func(bool) // called with the reply's ReportReceipts
-	refusedID         string     // servers' reason for refusing the agent id; "" = accepted
+	refusedID         string // servers' reason for refusing the agent id; "" = accepted
 }
 
 // announceOther announces a conflict between this agent and another live agent of the host.
@@ -126,7 +125,6 @@ func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) *ag
 		return nil
 	}
 	a.clock.observe(took, reply.ServerTime)
-	a.reportReceipts(reply.ReportReceipts)
 	if reply.AgentIDRefused != a.refusedID {
 		if a.refusedID = reply.AgentIDRefused; a.refusedID != "" {
 			a.log.Error(a.refusedID)
@@ -141,7 +139,6 @@ func (a *announcer) presence() *agentproto.Presence {
 		Header: a.header(),
 		Host:   a.host, AgentID: a.agentID, Instance: a.instance, Incarnation: a.incarnation, Version: a.cfg.Version,
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: a.labels, StartedAt: a.startedAt,
-		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeCancel, agentproto.TypeOutput, agentproto.TypeSettingsChanged},
 		Supervised: a.engine.Supervised(), CPU: load.CPU, Memory: load.Memory,
 	}
 }

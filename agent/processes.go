@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,7 +32,6 @@ type processReporter struct {
 	conn     *nats.Conn
 	engine   Engine
 	interval time.Duration
-	receipts atomic.Bool // workers send receipts for reports
 
 	changed   chan struct{} // holds a token when a report is due
 	awaited   chan struct{} // holds a token when results wait for a report
@@ -49,10 +47,10 @@ type processReporter struct {
 func (p *processReporter) change() { signal(p.changed) }
 
 // beforeResult calls deliver once a report with the present states is stored, at the latest
-// after receiptTimeout; at once if reports have no receipts. It does not block.
+// after receiptTimeout; at once without a connection. It does not block.
 func (p *processReporter) beforeResult(deliver func()) {
 	p.mu.Lock()
-	wait := p.running && p.receipts.Load() && p.conn.IsConnected()
+	wait := p.running && p.conn.IsConnected()
 	if wait {
 		p.results = append(p.results, deliver)
 	}
@@ -128,7 +126,7 @@ func (p *processReporter) report(ctx context.Context) {
 	}
 	results := p.takeResults()
 	if p.conn.IsConnected() {
-		if err := p.send(ctx, len(results) > 0 && p.receipts.Load()); err != nil && ctx.Err() == nil {
+		if err := p.send(ctx, len(results) > 0); err != nil && ctx.Err() == nil {
 			p.log.WithError(err).Warn("process report failed, next report follows")
 		}
 	}
@@ -141,7 +139,7 @@ func (p *processReporter) report(ctx context.Context) {
 func (p *processReporter) send(ctx context.Context, receipt bool) error {
 	all := p.engine.Processes()
 	p.processes = len(all)
-	m, data, err := p.encode(all, receipt)
+	m, data, err := p.encode(all)
 	if err != nil {
 		return err
 	}
@@ -172,11 +170,11 @@ func (p *processReporter) deliver() {
 
 // encode returns an encoded report of as many processes as one message can have, beginning
 // with the first.
-func (p *processReporter) encode(all []agentproto.ManagedProcess, receipt bool) (*agentproto.Processes, []byte, error) {
+func (p *processReporter) encode(all []agentproto.ManagedProcess) (*agentproto.Processes, []byte, error) {
 	p.number = max(p.number+1, p.clock.now().UnixMicro())
 	r := &agentproto.Processes{
 		Header: newHeader(agentproto.TypeProcesses),
-		Host:   p.host, AgentID: p.agentID, Instance: p.instance, Number: p.number, Processes: all, Receipt: receipt,
+		Host:   p.host, AgentID: p.agentID, Instance: p.instance, Number: p.number, Processes: all,
 	}
 	limit := agentproto.MaxMessageBytes
 	if server := int(p.conn.MaxPayload()); server > 0 {

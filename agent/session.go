@@ -73,7 +73,7 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 	s.settings = &settingsClient{
 		requester: requests, conn: a.cfg.Conn, engine: s.engine, file: filepath.Join(data.dir, "settings.json"), due: make(chan struct{}, 1),
 	}
-	s.announcer = &announcer{requester: requests, conn: a.cfg.Conn, cfg: &s.cfg, engine: s.engine, startedAt: time.Now().UTC(), labels: hostLabels(s.cfg.Labels), reportReceipts: s.processes.receipts.Store}
+	s.announcer = &announcer{requester: requests, conn: a.cfg.Conn, cfg: &s.cfg, engine: s.engine, startedAt: time.Now().UTC(), labels: hostLabels(s.cfg.Labels)}
 	s.intake = &intake{
 		requester: requests, ledger: ledger, engine: s.engine, reporter: s.reporter, prompt: prompt, settings: s.settings,
 		sync: s.announcer.sync, resume: sync.OnceFunc(s.engine.Resume), crash: a.cfg.Crash,

@@ -32,7 +32,7 @@ type CancelItem struct {
 type CancelReply struct {
 	Header
 	Instance    string      `json:"instance"`
-	Incarnation string      `json:"incarnation,omitempty"`
+	Incarnation string      `json:"incarnation"`
 	Refused     string      `json:"refused,omitempty"` // values as in [Reply.Refused]
 	Message     string      `json:"message,omitempty"`
 	Items       CancelItems `json:"items,omitempty"`

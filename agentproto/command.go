@@ -80,8 +80,7 @@ type Spec struct {
 	ProcName  string `json:"proc_name"`
 	// ArgsPattern distinguishes the process from others of the same program: a
 	// regular expression (RE2) that must match a part of the command line, the
-	// arguments joined by single spaces. Empty matches every process. Agents
-	// without this field ignore it.
+	// arguments joined by single spaces. Empty matches every process.
 	ArgsPattern string `json:"args_pattern,omitempty"`
 	SetupPath   string `json:"setup_path,omitempty"`
 	PidPath     string `json:"pid_path,omitempty"`
@@ -117,7 +116,7 @@ type Spec struct {
 	CPULimit          float64 `json:"cpu_limit,omitzero"` // percent of the host
 	MemoryLimit       float64 `json:"memory_limit,omitzero"`
 	// StopGraceMS is the time after which a stop kills the processes that still
-	// run; 0 never. Agents without this field ignore it: their stop fails.
+	// run; 0 never.
 	StopGraceMS int64 `json:"stop_grace_ms,omitzero"`
 }
 
@@ -127,7 +126,7 @@ type Reply struct {
 	Header
 	Instance string `json:"instance"`
 	// Incarnation identifies the agent process that replies.
-	Incarnation string `json:"incarnation,omitempty"`
+	Incarnation string `json:"incarnation"`
 	// Refused is one word for the cause if the whole command was refused.
 	Refused string     `json:"refused,omitempty"`
 	Message string     `json:"message,omitempty"`

@@ -1,22 +1,20 @@
 // Package agentproto is the wire protocol between workers and agents: message
 // types, their encoding, and every subject that agents use. It imports no other
-// package of procfleet: servers work with agents of older releases, so these
-// types change by the rules below, independently of the server's types.
+// package of procfleet, so that a change of the server's types does not change the
+// messages.
 //
-// # Compatibility
+// # Encoding
 //
-//  1. The major version is in the message type ("procfleet.agent.v1.command").
-//     Within v1 only optional fields are added; no field is renamed, reused or
-//     changed to another unit.
+//  1. The protocol's version is in the message type ("procfleet.agent.v1.command").
+//     A message of another version is refused.
 //  2. Unknown fields are ignored. An unknown action is rejected with code 832;
 //     the agent neither guesses nor drops it.
-//  3. Enumerations are strings; codes are only added, never removed.
+//  3. Enumerations are strings.
 //  4. Durations are integer milliseconds with the unit in the name; times are
 //     RFC 3339 in UTC.
-//  5. A presence message announces the agent's version and message types.
-//  6. A v2 adds new type strings; v1 and v2 are served together for at least one
-//     release. Recorded messages of every release are stored in testdata, and
-//     every later release must decode them.
+//
+// Recorded messages are in testdata; a change that would read them differently
+// fails a test.
 //
 // # Delivery
 //

@@ -26,8 +26,7 @@ type Event struct {
 	Message   string `json:"message"` // human-readable sentence
 	// Details are the values behind Message; the names depend on Kind.
 	Details map[string]any `json:"details,omitempty"`
-	// Receipt requests a [Receipt]. False means an older version of the agent, which
-	// expects the acknowledgement of a JetStream stream.
+	// Receipt requests a [Receipt].
 	Receipt bool `json:"receipt,omitzero"`
 }
 

@@ -21,7 +21,7 @@ type Output struct {
 type OutputReply struct {
 	Header
 	Instance    string `json:"instance"`
-	Incarnation string `json:"incarnation,omitempty"`
+	Incarnation string `json:"incarnation"`
 	Refused     string `json:"refused,omitempty"` // values as in [Reply.Refused]
 	// Message explains Refused, or why File is empty.
 	Message string `json:"message,omitempty"`
@@ -32,8 +32,6 @@ type OutputReply struct {
 	Next int64  `json:"next,omitzero"`  // offset after Data
 	More bool   `json:"more,omitzero"`  // there is more after Data already
 	Lost bool   `json:"lost,omitzero"`  // output between the request's position and Data is gone
-	// LogPath repeats that of the request. Agents of earlier releases do not set it.
-	LogPath bool `json:"log_path,omitzero"`
 }
 
 // MaxOutputPage is the maximum size of [OutputReply.Data], in bytes.

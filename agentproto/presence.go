@@ -15,7 +15,7 @@ type Presence struct {
 	Instance string `json:"instance"` // random id, created with the data folder
 	// Incarnation is random for each agent process. Two live incarnations of one
 	// instance are a conflict: the data folder was copied.
-	Incarnation string `json:"incarnation,omitempty"`
+	Incarnation string `json:"incarnation"`
 
 	Version string `json:"version"`
 	OS      string `json:"os,omitempty"`
@@ -24,13 +24,11 @@ type Presence struct {
 	// addition to the fields above: kernel.
 	Labels map[string]string `json:"labels,omitempty"`
 	// StartedAt is the start time of this agent process.
-	StartedAt time.Time `json:"started_at"`
-	// Types are the message types that the agent can decode.
-	Types      []string `json:"types,omitempty"`
-	Supervised int      `json:"supervised"` // number of supervised processes
-	Leaving    bool     `json:"leaving,omitzero"`
+	StartedAt  time.Time `json:"started_at"`
+	Supervised int       `json:"supervised"` // number of supervised processes
+	Leaving    bool      `json:"leaving,omitzero"`
 	// Other is another live agent of this host that has just replied: the two
-	// agents are in conflict from now on. Older servers ignore this field.
+	// agents are in conflict from now on.
 	Other *AgentProcess `json:"other,omitempty"`
 	// CPU and Memory are the used share of the whole host, in percent.
 	CPU    float64 `json:"cpu,omitzero"`
@@ -40,7 +38,7 @@ type Presence struct {
 // AgentProcess identifies one process of an agent.
 type AgentProcess struct {
 	Instance    string `json:"instance"`
-	Incarnation string `json:"incarnation,omitempty"` // empty for agents that send no incarnation
+	Incarnation string `json:"incarnation"`
 }
 
 // PresenceReply contains the server's time. The agent computes the offset of its
@@ -52,16 +50,15 @@ type PresenceReply struct {
 	// old or in the future: the agent repeats it with ServerTime.
 	Again bool `json:"again,omitzero"`
 	// AgentIDRefused is the cause if the worker rejected the announced agent id
-	// and stored the rest of the announcement. Older servers omit this field.
+	// and stored the rest of the announcement.
 	AgentIDRefused string `json:"agent_id_refused,omitempty"`
-	// ReportReceipts reports that workers reply to [Processes] with a [Receipt]. Older
-	// servers omit this field.
-	ReportReceipts bool `json:"report_receipts,omitzero"`
 }
 
 // Processes reports every process that an agent manages, after each change and
 // at intervals. Agents publish it on [ProcessesSubject]. A lost report needs no
-// repetition: the next report is complete again.
+// repetition: the next report is complete again. If results wait for the report, the
+// agent sends it as a request, and a worker replies with a [Receipt] once the report
+// is stored, so that no query is older than a result.
 type Processes struct {
 	Header
 	Host     string `json:"host"` // "<cloud area>:<ip>"
@@ -73,9 +70,6 @@ type Processes struct {
 	Processes ManagedProcesses `json:"processes"`
 	// Omitted is the number of processes that did not fit into one message.
 	Omitted int `json:"omitted,omitzero"`
-	// Receipt requests a [Receipt] once the report is stored. The agent sends results only
-	// then, so that no query is older than a result.
-	Receipt bool `json:"receipt,omitzero"`
 }
 
 // ManagedProcess is the state of one process.

@@ -15,8 +15,7 @@ type Results struct {
 	Host     string     `json:"host"`
 	Instance string     `json:"instance"`
 	Results  ResultList `json:"results"`
-	// Receipt requests a [Receipt]. False means an older version of the agent, which
-	// expects the acknowledgement of a JetStream stream.
+	// Receipt requests a [Receipt].
 	Receipt bool `json:"receipt,omitzero"`
 }
 
@@ -212,7 +211,7 @@ type ResendReply struct {
 	Header
 	Instance string `json:"instance"`
 	// Incarnation identifies the agent process that replies.
-	Incarnation string `json:"incarnation,omitempty"`
+	Incarnation string `json:"incarnation"`
 
 	Refused string `json:"refused,omitempty"` // values as in [Reply.Refused]
 	Message string `json:"message,omitempty"`

@@ -50,7 +50,7 @@ func TestExpensiveAgentMessages(t *testing.T) {
 	for _, kind := range []struct{ subject, kind, list string }{
 		{"procfleet.result.s.0", "results", "results"},
 		{"procfleet.result.b.0", "results", "results"},
-		{"procfleet.presence.0", "presence", "types"},
+		{"procfleet.presence.0", "presence", "labels"},
 		{"procfleet.processes.0", "processes", "processes"},
 		{"procfleet.settings.0", "settings", "freezes"},
 	} {

@@ -146,7 +146,7 @@ func (p *presence) answer(r *received, again bool) {
 	now := p.link.Clock.Now().UTC()
 	data, err := agentproto.Encode(&agentproto.PresenceReply{
 		Header:     agentproto.Header{Type: agentproto.TypePresenceReply, ID: r.reply, Sent: now},
-		ServerTime: now, Again: again, AgentIDRefused: r.refusedID, ReportReceipts: true,
+		ServerTime: now, Again: again, AgentIDRefused: r.refusedID,
 	})
 	if err == nil {
 		err = p.link.Reply(r.reply, r.announcement.Host, &fleetkey.Message{Purpose: agentproto.TypePresenceReply, Answers: r.id, Body: data})

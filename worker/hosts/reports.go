@@ -55,11 +55,7 @@ func (r *reports) add(batch []receivedReport, msg *nats.Msg) []receivedReport {
 			s.AgentID = ""
 		}
 	}
-	received := receivedReport{Report: report, id: message.ID}
-	if message.Receipt {
-		received.reply = msg.Reply
-	}
-	return append(batch, received)
+	return append(batch, receivedReport{Report: report, id: message.ID, reply: msg.Reply})
 }
 
 // decodeReport decodes a report and omits processes without a valid identity.

@@ -98,6 +98,5 @@ func (f *Fleet) presence(a *agent) ([]byte, error) {
 		Version:  "simulated",
 		OS:       runtime.GOOS, Arch: runtime.GOARCH,
 		StartedAt: f.started,
-		Types:     []string{agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeCancel},
 	})
 }

@@ -132,7 +132,7 @@ func (r results) next() (*nats.Msg, agentproto.Results) {
 	if err := agentproto.Decode(msg.Data, agentproto.TypeResults, &got); err != nil {
 		r.t.Fatal(err)
 	}
-	if !got.Receipt {
+	if !agentproto.ToAgent(msg.Reply) {
 		r.t.Errorf("the results request no receipt: %s", msg.Data)
 	}
 	return msg, got
