@@ -226,3 +226,19 @@ func TestEveryCheckNoticesABrokenStore(t *testing.T) {
 		}
 	}
 }
+
+// The contract test of boltstore has the heavy checks.
+func TestASoundStorePasses(t *testing.T) {
+	t.Parallel()
+	for _, c := range storetest.Checks() {
+		if c.Heavy || !c.Runnable(storetest.Subject{Advance: func(time.Duration) {}}) {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			h := harness(sound) // with a clock of its own
+			h.Reopen, h.Orphan, h.Delay, h.Patience = nil, nil, nil, 0
+			c.Fn(t.Context(), t, h.Subject(t))
+		})
+	}
+}
