@@ -257,7 +257,6 @@ func (e *events) remove(id string, lost int) {
 // bounded returns the event to send, with the number of events dropped before it. It omits
 // details that are too large or cannot be encoded. A repeated request has the same event id.
 func bounded(event agentproto.Event, lost int) (*agentproto.Event, error) {
-	event.Receipt = true
 	if lost > 0 {
 		event.Details = maps.Clone(event.Details)
 		if event.Details == nil {

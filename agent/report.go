@@ -254,7 +254,7 @@ func (r *reporter) collect(ids []journal.ID) (results []agentproto.Result, cover
 // requestReceipt sends results of one task and returns the receipt.
 func (r *reporter) requestReceipt(ctx context.Context, lane string, key groupKey, results []agentproto.Result) (*agentproto.Receipt, error) {
 	m := &agentproto.Results{
-		Header: newHeader(agentproto.TypeResults), Task: key.task, Host: r.host, Instance: r.instance, Results: results, Receipt: true,
+		Header: newHeader(agentproto.TypeResults), Task: key.task, Host: r.host, Instance: r.instance, Results: results,
 	}
 	var receipt agentproto.Receipt
 	_, err := r.request(tracecontext.FromText(ctx, key.trace), agentproto.ResultSubject(lane, r.cloud), m, agentproto.TypeReceipt, &receipt)

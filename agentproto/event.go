@@ -26,8 +26,6 @@ type Event struct {
 	Message   string `json:"message"` // human-readable sentence
 	// Details are the values behind Message; the names depend on Kind.
 	Details map[string]any `json:"details,omitempty"`
-	// Receipt requests a [Receipt].
-	Receipt bool `json:"receipt,omitzero"`
 }
 
 // Kinds of events about a process.

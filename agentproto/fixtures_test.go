@@ -85,7 +85,7 @@ func samples(tb testing.TB) []Message {
 			Header: header(TypeReply), Instance: instance, Incarnation: "INC", Refused: RefusedExpired, Message: "accept_before has passed",
 			Items: []ReplyItem{{Item: 3}, {Item: 4, Result: &result}},
 		},
-		&Results{Header: header(TypeResults), Task: task, Host: "0:10.0.0.1", Instance: instance, Results: []Result{result}, Receipt: true},
+		&Results{Header: header(TypeResults), Task: task, Host: "0:10.0.0.1", Instance: instance, Results: []Result{result}},
 		&Receipt{Header: header(TypeReceipt), Task: task, Stored: []int{4}, Rejected: []int{5}, Event: "7d5fa1f6-8f0e-4a53-9f43-1b2f0a4f3a11", RetryAfterMS: 1500},
 		&Resend{Header: header(TypeResend), Task: task, Lane: "b", Host: "3:fd00::1", Instance: instance, Items: []int{1, 2, 3}},
 		&ResendReply{
@@ -120,7 +120,7 @@ func samples(tb testing.TB) []Message {
 		&Event{
 			Header: header(TypeEvent), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, At: at, Kind: EventLimitExceeded,
 			Key: "shop:web", Namespace: "shop", Name: "web", ProcName: "java", PID: 4711, Message: "memory of 31 % is over the limit of 25 %",
-			Details: map[string]any{"metric": "memory", "value": 31.25, "limit": 25.0}, Receipt: true,
+			Details: map[string]any{"metric": "memory", "value": 31.25, "limit": 25.0},
 		},
 		&SettingsRequest{Header: header(TypeSettingsRequest), Host: "0:10.0.0.1", Instance: instance},
 		&SettingsReply{

@@ -15,8 +15,6 @@ type Results struct {
 	Host     string     `json:"host"`
 	Instance string     `json:"instance"`
 	Results  ResultList `json:"results"`
-	// Receipt requests a [Receipt].
-	Receipt bool `json:"receipt,omitzero"`
 }
 
 // Result is the final outcome of one command item.

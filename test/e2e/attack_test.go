@@ -244,7 +244,7 @@ func TestAttackerOnTheBrokerCannotForgeAnOutcome(t *testing.T) {
 
 	now := time.Now().UTC()
 	forge := func(from string) []byte {
-		return encode(t, &agentproto.Results{Header: header(agentproto.TypeResults), Task: id, Host: from, Instance: "i", Receipt: true, Results: []agentproto.Result{{
+		return encode(t, &agentproto.Results{Header: header(agentproto.TypeResults), Task: id, Host: from, Instance: "i", Results: []agentproto.Result{{
 			Item: 0, Code: agentproto.CodeFailed, Reason: agentproto.ReasonCommandFailed, Message: "forged", AcceptedAt: now, FinishedAt: now,
 		}}})
 	}
@@ -303,7 +303,7 @@ func TestAttackerOnTheBrokerCannotActAsAHost(t *testing.T) {
 	const forged, replayed = "0:10.99.0.77", "0:10.99.0.78"
 	event := func(host, message string) []byte {
 		return encode(t, &agentproto.Event{
-			Header: header(agentproto.TypeEvent), Host: host, Instance: "i", Kind: agentproto.EventUnsafeHost, Message: message, Receipt: true,
+			Header: header(agentproto.TypeEvent), Host: host, Instance: "i", Kind: agentproto.EventUnsafeHost, Message: message,
 		})
 	}
 	untrue, unsigned := event(forged, "forged event"), encode(t, &agentproto.Presence{Header: header(agentproto.TypePresence), Host: forged, Instance: "i"})

@@ -37,7 +37,7 @@ func appendResults(b []byte, h agentproto.Header, o *outcome) []byte {
 	for i, item := range o.command.Items {
 		b = appendResult(append(b, comma(i)...), item, verdict, o.accepted, o.at)
 	}
-	return append(b, `],"receipt":true}`...)
+	return append(b, `]}`...)
 }
 
 // Encoded outcomes of results.

@@ -55,7 +55,7 @@ func TestResultsByHandAreWhatAgentprotoReads(t *testing.T) {
 	var items []commandItem
 	want := agentproto.Results{
 		Header: agentproto.Header{Type: agentproto.TypeResults, ID: "sim1", Sent: now},
-		Task:   "GSETASK:20260102030405:6", Host: "0:10.0.0.1", Instance: "sim-1-2", Receipt: true,
+		Task:   "GSETASK:20260102030405:6", Host: "0:10.0.0.1", Instance: "sim-1-2",
 	}
 	for i, action := range []string{
 		agentproto.ActionStart, agentproto.ActionStop, agentproto.ActionStatus, agentproto.ActionSupervise,
