@@ -157,7 +157,7 @@ func TestAFullQueueRejectsCallers(t *testing.T) {
 // and run nothing twice.
 func TestAgentsKeepResults(t *testing.T) {
 	t.Parallel()
-	const hosts, each = 3, 20
+	const hosts, each = 3, 8
 	f := newFleet(t, hosts)
 	_, c := f.dispatcher("", "--submissions=false", "--slack", "10m")
 	worker := f.worker("")
@@ -167,7 +167,7 @@ func TestAgentsKeepResults(t *testing.T) {
 		what         string
 		begin, after func()
 	}{
-		{"workers", func() { worker.Signal(syscall.SIGTERM); worker.Wait(t, startTimeout) }, func() { worker = f.worker("") }},
+		{"workers", func() { stop(t, worker) }, func() { worker = f.worker("") }},
 		{"replies", func() { worker.Freeze(t) }, func() { worker.Signal(syscall.SIGCONT) }},
 		{"store", func() { f.redis.Freeze(t) }, func() { f.redis.Thaw(t) }},
 	} {

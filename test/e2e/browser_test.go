@@ -141,14 +141,18 @@ func (b *browser) poll(condition string, every time.Duration) {
 	}
 }
 
-// click clicks an element by script: a mouse would miss an element that moves because the page changes.
+// click waits for an element and clicks it by script: a mouse would miss an element that moves because
+// the page changes.
 func (b *browser) click(selector string) {
 	b.t.Helper()
+	b.waitFor(fmt.Sprintf("document.querySelector(%q)", selector))
 	eval[bool](b, fmt.Sprintf("document.querySelector(%q).click(), true", selector))
 }
 
+// fill waits for a field and sets its value.
 func (b *browser) fill(selector, text string) {
 	b.t.Helper()
+	b.waitFor(fmt.Sprintf("document.querySelector(%q)", selector))
 	eval[bool](b, fmt.Sprintf("document.querySelector(%q).value = %q, true", selector, text))
 }
 
