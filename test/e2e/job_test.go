@@ -102,7 +102,6 @@ func (c *jobClient) instance(e jobEntry) (pid int, isAuto bool) {
 // argument.
 func (p proc) scripted(t *testing.T) map[string]any {
 	t.Helper()
-	t.Helper()
 	const start = `echo ran >> starts; "./$1" 3600 & echo $! > "$1.pid"`
 	const stop = `kill $(cat "$1.pid")`
 	for name, text := range map[string]string{
@@ -133,7 +132,6 @@ func (p proc) inPlace() map[string]any {
 // kill ends the process like a crash, and returns its previous pid.
 func (p proc) kill(t *testing.T) int {
 	t.Helper()
-	t.Helper()
 	pid := p.pid()
 	if pid == 0 {
 		t.Fatalf("%s does not run", p.name)
@@ -145,7 +143,6 @@ func (p proc) kill(t *testing.T) int {
 }
 
 func (p proc) waitRestarted(t *testing.T, before int) {
-	t.Helper()
 	t.Helper()
 	testenv.Eventually(t, finishTimeout, func() bool { pid := p.pid(); return pid != 0 && pid != before }, p.name+" runs again")
 }
