@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,12 +47,13 @@ func TestTheConsoleShowsABigTask(t *testing.T) {
 	}
 	id := c.submit(map[string]any{
 		"operations": operations, "timeout": "10m",
-		"rollout": map[string]any{"max_concurrency": hosts / 5, "ramp": []any{"10%", "50%"}},
+		"rollout": map[string]any{"max_concurrency": hosts / 5, "ramp": []any{"50%"}, "stage": map[string]any{"gates": []string{"manual"}}},
 	})
 	b.open("tasks/" + id)
 	b.waitText("#items", grouped(hosts*per))
 	b.waitFor("document.getElementById('count-succeeded')")
 
+	c.waitHeld(id, "approval") // half of the hosts remain, however fast the first ones are
 	c.control(id, "pause")
 	b.waitFor("document.getElementById('hold') && !document.getElementById('count-delivered')") // results in flight would take the sweep
 	dispatcher.Kill()
@@ -66,6 +68,9 @@ func TestTheConsoleShowsABigTask(t *testing.T) {
 	f.broker.Start()
 	overview.waitFor("!document.querySelector('.concerns').innerText.includes('cannot accept')")
 	c.control(id, "resume")
+	if status := c.approve(id, 1); status != http.StatusOK {
+		t.Fatalf("approval: %d", status)
+	}
 
 	b.waitText("h1", "finished")
 	end := c.wait(id)
