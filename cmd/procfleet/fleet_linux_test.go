@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,33 +15,53 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestAListThatFollowsAResultIsNotOlder: "op start --wait" succeeded, and "process list" did
-// not know the process for more than a second.
-func TestAListThatFollowsAResultIsNotOlder(t *testing.T) {
+// TestOneSystem runs commands that do not disturb each other on one system.
+func TestOneSystem(t *testing.T) {
 	t.Parallel()
 	s := up(t, t.TempDir())
-	s.procfleet(0, "registration", "add", "-f", sleeperSpec(t), "--host", "0:127.0.0.1")
+	for name, test := range map[string]func(t *testing.T, s *system){
+		"a list that follows a result is not older":               testListAfterResult,
+		"the status of a dead process says down":                  testStatusOfDeadProcess,
+		"the audit log is read over HTTP in words":                testAuditLog,
+		"hosts are labeled on the server":                         testLabels,
+		"failures of a task are grouped by message":               testFailures,
+		"a command calls the server of its context":               testContexts,
+		"a stop of many hosts asks for confirmation on terminals": testConfirmation,
+		"a repeated key is the same task":                         testRepeatedKey,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			of := *s
+			of.t = t
+			test(t, &of)
+		})
+	}
+}
+
+// testListAfterResult: "op start --wait" succeeded, and "process list" did
+// not know the process for more than a second.
+func testListAfterResult(t *testing.T, s *system) {
+	s.procfleet(0, "registration", "add", "-f", sleeperNamed(t, "listed"), "--host", "0:127.0.0.1")
+	stopped := regexp.MustCompile(`listed +yes +down, stopped on purpose`)
 	for range 5 {
-		s.procfleet(0, "start", "test/sleeper", "0:127.0.0.1")
-		if out := s.procfleet(0, "ps", "sleeper"); !strings.Contains(out, "  up  ") {
+		s.procfleet(0, "start", "test/listed", "0:127.0.0.1")
+		if out := s.procfleet(0, "ps", "listed"); !strings.Contains(out, "  up  ") {
 			t.Fatalf("after a start:\n%s", out)
 		}
-		s.procfleet(0, "stop", "test/sleeper")
-		if out := s.procfleet(0, "ps", "--state", "down", "-o", "name"); out != "0:127.0.0.1 test:sleeper\n" {
+		s.procfleet(0, "stop", "test/listed")
+		if out := s.procfleet(0, "ps", "listed", "--state", "down", "-o", "name"); out != "0:127.0.0.1 test:listed\n" {
 			t.Fatalf("after a stop:\n%s", out)
 		}
-		if out := s.procfleet(0, "process", "list", "--namespace", "test"); !strings.Contains(out, "down, stopped on purpose") {
+		if out := s.procfleet(0, "process", "list", "--namespace", "test"); !stopped.MatchString(out) {
 			t.Fatalf("after a stop:\n%s", out)
 		}
 	}
 }
 
-// TestTheStatusOfADeadProcessSaysDown: the query succeeds, and the table, the exit code and the
+// testStatusOfDeadProcess: the query succeeds, and the table, the exit code and the
 // JSON say that the process does not run.
-func TestTheStatusOfADeadProcessSaysDown(t *testing.T) {
-	t.Parallel()
-	s := up(t, t.TempDir())
-	spec := sleeperSpec(t)
+func testStatusOfDeadProcess(t *testing.T, s *system) {
+	spec := sleeperNamed(t, "dead")
 	if out := s.procfleet(exitProcessesDown, "op", "status", "--host", "0:127.0.0.1", "-f", spec, "--wait"); !strings.Contains(out, "succeeded  0  down\n0 up, 1 down\n") {
 		t.Errorf("op status:\n%s", out)
 	}
@@ -53,7 +74,7 @@ func TestTheStatusOfADeadProcessSaysDown(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	s.procfleet(0, "start", "-f", spec, "0:127.0.0.1")
-	if out := s.procfleet(0, "status", "test/sleeper"); !strings.Contains(out, "1 up, 0 down") {
+	if out := s.procfleet(0, "status", "test/dead"); !strings.Contains(out, "1 up, 0 down") {
 		t.Errorf("status of a process that runs:\n%s", out)
 	}
 }
@@ -102,16 +123,13 @@ func TestTheFleetIsListedFilteredAndWatched(t *testing.T) {
 	}
 }
 
-func TestTheAuditLogIsReadOverHTTPInWords(t *testing.T) {
-	t.Parallel()
-	s := up(t, t.TempDir())
-	s.procfleet(0, "start", "-f", sleeperSpec(t), "0:127.0.0.1")
-	id := strings.TrimSpace(s.procfleet(0, "tasks", "-o", "name"))
-	s.procfleet(0, "registration", "remove", "--namespace", "test", "--name", "sleeper", "--host", "0:127.0.0.1")
+func testAuditLog(t *testing.T, s *system) {
+	id := taskIn(t, s.procfleet(0, "start", "-f", sleeperNamed(t, "audited"), "0:127.0.0.1"))
+	s.procfleet(0, "registration", "remove", "--namespace", "test", "--name", "audited", "--host", "0:127.0.0.1")
 	out := s.procfleet(0, "audit", "--since", "1h")
 	for _, want := range []string{
-		"an unauthenticated caller from 127.0.0.1 submitted start of test:sleeper on 0:127.0.0.1 as task " + id,
-		"task " + id + " of an unauthenticated caller finished: 1 succeeded", "changed: unregister of test:sleeper on 0:127.0.0.1",
+		"an unauthenticated caller from 127.0.0.1 submitted start of test:audited on 0:127.0.0.1 as task " + id,
+		"task " + id + " of an unauthenticated caller finished: 1 succeeded", "changed: unregister of test:audited on 0:127.0.0.1",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the audit log does not say %q:\n%s", want, out)
@@ -196,9 +214,7 @@ func TestHostsThatNeverExistedAreNotRegisteredLater(t *testing.T) {
 	}
 }
 
-func TestHostsAreLabeledOnTheServer(t *testing.T) {
-	t.Parallel()
-	s := up(t, t.TempDir())
+func testLabels(t *testing.T, s *system) {
 	s.procfleet(0, "label", "0:127.0.0.1", "canary=yes", "rack=7")
 	if out := s.procfleet(0, "hosts", "-l", "canary=yes", "-o", "name"); out != "0:127.0.0.1\n" {
 		t.Errorf("hosts with the label: %q", out)
@@ -212,21 +228,16 @@ func TestHostsAreLabeledOnTheServer(t *testing.T) {
 	}
 }
 
-func TestFailuresOfATaskAreGroupedByMessage(t *testing.T) {
-	t.Parallel()
-	s := up(t, t.TempDir())
-	spec := sleeperSpec(t)
-	s.procfleet(exitHostsFailed, "start", "-f", spec, "0:10.0.0.1", "0:10.0.0.2", "0:10.0.0.3", "0:10.0.0.4", "0:127.0.0.1")
-	id := strings.TrimSpace(s.procfleet(0, "tasks", "-o", "name", "--limit", "1"))
+func testFailures(t *testing.T, s *system) {
+	spec := sleeperNamed(t, "failing")
+	id := taskIn(t, s.procfleet(exitHostsFailed, "start", "-f", spec, "0:10.0.0.1", "0:10.0.0.2", "0:10.0.0.3", "0:10.0.0.4", "0:127.0.0.1"))
 	out := s.procfleet(0, "task", "show", id)
 	if !strings.Contains(out, "4      unreachable") || !strings.Contains(out, "0:10.0.0.1 0:10.0.0.2 0:10.0.0.3 …") || strings.Count(out, "unreachable  1") != 1 {
 		t.Errorf("task show:\n%s", out)
 	}
 }
 
-func TestACommandCallsTheServerOfItsContext(t *testing.T) {
-	t.Parallel()
-	s := up(t, t.TempDir())
+func testContexts(t *testing.T, s *system) {
 	file := filepath.Join(t.TempDir(), "contexts.yaml")
 	run := func(want int, args ...string) string {
 		t.Helper()
@@ -264,11 +275,9 @@ func TestACommandCallsTheServerOfItsContext(t *testing.T) {
 	}
 }
 
-// TestAStopOfManyHostsIsAskedOnATerminal: a pipe is never asked.
-func TestAStopOfManyHostsIsAskedOnATerminal(t *testing.T) {
-	t.Parallel()
-	s := up(t, t.TempDir())
-	spec := sleeperSpec(t)
+// testConfirmation: a pipe is never asked.
+func testConfirmation(t *testing.T, s *system) {
+	spec := sleeperNamed(t, "asked")
 	hosts := filepath.Join(t.TempDir(), "hosts")
 	var text strings.Builder
 	for i := range askedAbove + 1 {

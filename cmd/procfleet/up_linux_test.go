@@ -59,13 +59,25 @@ func (s *system) procfleet(wantCode int, args ...string) (stdout string) {
 	return stdout
 }
 
+// taskIn returns the id of the task in the output of a command.
+func taskIn(t *testing.T, output string) string {
+	t.Helper()
+	id := regexp.MustCompile(`GSETASK:\d+:\d+`).FindString(output)
+	if id == "" {
+		t.Fatalf("no task in\n%s", output)
+	}
+	return id
+}
+
 // sleeperSpec writes the spec of a process of the test's own.
-func sleeperSpec(t *testing.T) string {
+func sleeperSpec(t *testing.T) string { return sleeperNamed(t, "sleeper") }
+
+func sleeperNamed(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
 	pidFile := filepath.Join(dir, "sleeper.pid")
 	spec := procfleet.DefaultSpec()
-	spec.Namespace, spec.Name, spec.ProcName = "test", "sleeper", "sleep"
+	spec.Namespace, spec.Name, spec.ProcName = "test", name, "sleep"
 	spec.SetupPath, spec.PidPath = dir, pidFile
 	spec.Control.Start = "sleep 3600 </dev/null >/dev/null 2>&1 & echo $! > " + pidFile
 	spec.Control.NoProfile = true
@@ -127,7 +139,7 @@ func TestUpOperatesARealProcess(t *testing.T) {
 	if !alive(pid) || !strings.Contains(out, fmt.Sprintf("up, pid %d, supervised", pid)) {
 		t.Errorf("pid %d, output\n%s", pid, out)
 	}
-	id := regexp.MustCompile(`GSETASK:\d+:\d+`).FindString(out)
+	id := taskIn(t, out)
 
 	var document struct {
 		Task    client.Task
@@ -161,9 +173,7 @@ func TestUpOperatesARealProcess(t *testing.T) {
 	}
 }
 
-func TestARepeatedKeyIsTheSameTask(t *testing.T) {
-	t.Parallel()
-	s := up(t, t.TempDir(), "--agent=false")
+func testRepeatedKey(t *testing.T, s *system) {
 	submit := func(action string, code int) string {
 		return s.procfleet(code, "op", action, "--host", "0:10.0.0.1", "-f", "testdata/spec.yaml", "--idempotency-key", "k", "--json")
 	}
