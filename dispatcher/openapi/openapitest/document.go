@@ -64,7 +64,12 @@ func Open(text []byte) (*Document, error) {
 	d.compiler.DefaultDraft(jsonschema.Draft2020)
 	d.compiler.AssertFormat()
 	d.compiler.AssertContent()
-	if err := errors.Join(d.compiler.AddResource(metaLocation, meta), d.compiler.AddResource(location, root)); err != nil {
+	// The compiler copies its bookkeeping of a resource for each schema that it meets in an unexpected
+	// place, as all schemas of an OpenAPI document are. As definitions of one schema it knows them all.
+	definitions := make(map[string]any)
+	collectSchemas(definitions, "", root)
+	schemas := map[string]any{"$defs": definitions}
+	if err := errors.Join(d.compiler.AddResource(metaLocation, meta), d.compiler.AddResource(location, schemas)); err != nil {
 		return nil, err
 	}
 	shape, err := d.compiler.Compile(metaLocation)
@@ -76,7 +81,12 @@ func Open(text []byte) (*Document, error) {
 	}
 	d.root, _ = root.(map[string]any)
 	d.readOperations()
-	return d, d.compileAll("", root)
+	var errs []error
+	for at := range definitions {
+		_, err := d.schema(at)
+		errs = append(errs, err)
+	}
+	return d, errors.Join(errs...)
 }
 
 // Operations returns all operations, sorted by path and method.
@@ -102,28 +112,53 @@ func (d *Document) readOperations() {
 	}
 }
 
-// compileAll compiles every schema below a JSON pointer.
-func (d *Document) compileAll(at string, value any) error {
-	var errs []error
+// collectSchemas adds every schema below a JSON pointer to found, by its pointer, with references among them.
+func collectSchemas(found map[string]any, at string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
 		for name, below := range value {
 			place := at + "/" + escape(name)
-			if name == "schema" || at == "/components/schemas" {
-				_, err := d.schema(place)
-				errs = append(errs, err)
-				continue
-			}
-			if name != "example" && name != "examples" {
-				errs = append(errs, d.compileAll(place, below))
+			switch {
+			case name == "schema" || at == "/components/schemas":
+				found[place] = definition(below)
+			case name != "example" && name != "examples":
+				collectSchemas(found, place, below)
 			}
 		}
 	case []any:
 		for i, below := range value {
-			errs = append(errs, d.compileAll(at+"/"+strconv.Itoa(i), below))
+			collectSchemas(found, at+"/"+strconv.Itoa(i), below)
 		}
 	}
-	return errors.Join(errs...)
+}
+
+// definition returns a copy of a schema whose references are to definitions.
+func definition(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		copied := make(map[string]any, len(value))
+		for name, below := range value {
+			if to, is := below.(string); is && name == "$ref" {
+				copied[name] = reference(strings.TrimPrefix(to, "#"))
+			} else {
+				copied[name] = definition(below)
+			}
+		}
+		return copied
+	case []any:
+		copied := make([]any, len(value))
+		for i, below := range value {
+			copied[i] = definition(below)
+		}
+		return copied
+	}
+	return value
+}
+
+// reference returns the reference to the definition that was at a JSON pointer of the document.
+func reference(at string) string {
+	place := url.URL{Fragment: "/$defs/" + escape(at)}
+	return "#" + place.EscapedFragment()
 }
 
 // schema compiles the schema at a JSON pointer, once.
@@ -133,8 +168,7 @@ func (d *Document) schema(at string) (*jsonschema.Schema, error) {
 	if known := d.compiled[at]; known != nil {
 		return known, nil
 	}
-	place := url.URL{Fragment: at}
-	s, err := d.compiler.Compile(location + "#" + place.EscapedFragment())
+	s, err := d.compiler.Compile(location + reference(at))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
