@@ -13,7 +13,6 @@ import (
 	"context"
 	"crypto/rand"
 	"embed"
-	"fmt"
 	"io/fs"
 	"net/http"
 	"strings"
@@ -67,17 +66,17 @@ func New(cfg Config) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	texts, err := languages()
+	own, err := content()
 	if err != nil {
 		return nil, err
 	}
 	c := &Console{
-		api: cfg.API, log: cfg.Log.WithField("component", "console"), sessions: sessions, texts: texts,
+		api: cfg.API, log: cfg.Log.WithField("component", "console"), sessions: sessions, texts: own.texts, failure: own.failure,
 		streams: make(chan struct{}, maxStreams),
 	}
 	c.surveys.console = c
 	c.life, c.end = context.WithCancel(context.Background())
-	c.handler, err = c.routes()
+	c.handler, err = c.routes(own.pages)
 	return c, err
 }
 
@@ -90,24 +89,18 @@ func (c *Console) Wait() { c.open.Wait() }
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }
 
 // routes returns the handler of all pages, buttons and files.
-func (c *Console) routes() (http.Handler, error) {
+func (c *Console) routes(pages []page) (http.Handler, error) {
 	files, err := fs.Sub(static, "static")
 	if err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	for _, p := range pages() {
-		if err := c.parse(&p); err != nil {
-			return nil, fmt.Errorf("page %s: %w", p.name, err)
-		}
-		mux.Handle("GET "+Prefix+p.path, c.page(&p))
+	for i := range pages {
+		p := &pages[i]
+		mux.Handle("GET "+Prefix+p.path, c.page(p))
 		if p.form != "" {
-			mux.Handle("POST "+Prefix+p.form, c.page(&p))
+			mux.Handle("POST "+Prefix+p.form, c.page(p))
 		}
-	}
-	c.failure = &page{name: "failure", still: true}
-	if err := c.parse(c.failure); err != nil {
-		return nil, fmt.Errorf("page of errors: %w", err)
 	}
 	for path, do := range buttons() {
 		mux.Handle("POST "+Prefix+path, c.button(do))

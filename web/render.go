@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -23,10 +24,35 @@ var templates embed.FS
 // rendered is the set of templates of a page in one language.
 type rendered = template.Template
 
+// embedded is what all consoles of a process show: the texts and the parsed pages.
+type embedded struct {
+	texts   []*language
+	pages   []page
+	failure *page // shows errors
+}
+
+// content parses the embedded files once in a process.
+var content = sync.OnceValues(func() (*embedded, error) {
+	texts, err := languages()
+	if err != nil {
+		return nil, err
+	}
+	e := &embedded{texts: texts, pages: pages(), failure: &page{name: "failure", still: true}}
+	for i := range e.pages {
+		if err := e.pages[i].parse(texts); err != nil {
+			return nil, fmt.Errorf("page %s: %w", e.pages[i].name, err)
+		}
+	}
+	if err := e.failure.parse(texts); err != nil {
+		return nil, fmt.Errorf("page of errors: %w", err)
+	}
+	return e, nil
+})
+
 // parse parses the templates of a page in all languages.
-func (c *Console) parse(p *page) error {
-	p.rendered = make(map[*language]*rendered, len(c.texts))
-	for _, l := range c.texts {
+func (p *page) parse(texts []*language) error {
+	p.rendered = make(map[*language]*rendered, len(texts))
+	for _, l := range texts {
 		set, err := template.New(p.name).Funcs(functions(l)).Option("missingkey=error").
 			ParseFS(templates, "templates/layout.html", "templates/parts.html", "templates/"+p.name+".html")
 		if err != nil {
