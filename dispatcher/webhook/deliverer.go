@@ -75,15 +75,21 @@ func Outcomes() []string {
 
 // Deliverer sends the events of tasks to all webhooks.
 type Deliverer struct {
-	cfg    Config
-	holder string // of the leases
+	cfg       Config
+	holder    string        // of the leases
+	readEvery time.Duration // interval at which the webhooks are read
+	leaseTTL  time.Duration
 }
 
 // NewDeliverer returns a deliverer that is inactive until [Deliverer.Run].
-func NewDeliverer(cfg Config) *Deliverer { return &Deliverer{cfg: cfg, holder: uuid.NewString()} }
+func NewDeliverer(cfg Config) *Deliverer {
+	return &Deliverer{cfg: cfg, holder: uuid.NewString(), readEvery: readEvery, leaseTTL: leaseTTL}
+}
 
-// readEvery is the interval at which the webhooks are read.
 const readEvery = 2 * time.Second
+
+// leaseRenewal is the interval at which leases are renewed, and requested.
+func (d *Deliverer) leaseRenewal() time.Duration { return d.leaseTTL / 3 }
 
 // name identifies a webhook.
 type name struct{ application, name string }
@@ -100,7 +106,7 @@ func (d *Deliverer) Run(ctx context.Context) {
 	var deliveries sync.WaitGroup
 	defer deliveries.Wait()
 	known := map[name]*running{}
-	ticker := time.NewTicker(readEvery)
+	ticker := time.NewTicker(d.readEvery)
 	defer ticker.Stop()
 	for {
 		// An outage is logged by those who cannot serve requests; here the next round repeats the call.

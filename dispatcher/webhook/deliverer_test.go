@@ -209,7 +209,12 @@ type env struct {
 	feed  *testFeed
 	*receivers
 	failing atomic.Int64 // webhooks
+	slower  int          // factor of the intervals at which deliverers use the store; 0 means 1
 }
+
+// days makes deliverers use the store once in minutes: tests of days of retries would otherwise run
+// hundreds of thousands of reads and renewals.
+func (e *env) days() { e.slower = 60 }
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
@@ -227,6 +232,8 @@ func (e *env) run(store Store) (stop func()) {
 		},
 		Count: func(string) {}, Failing: func(change int64) { e.failing.Add(change) }, Log: log, Reached: func(string) {},
 	})
+	slower := time.Duration(max(1, e.slower))
+	d.readEvery, d.leaseTTL = d.readEvery*slower, d.leaseTTL*slower
 	ctx, cancel := context.WithCancel(e.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -289,6 +296,7 @@ func TestAFailingDeliveryIsRetriedFor72Hours(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnv(t)
+		e.days()
 		e.reply = func(_, event string) error {
 			if event == "T2/1" {
 				return errors.New("answered 500")
@@ -335,6 +343,7 @@ func TestAReceiverThatWasAwayForDaysGetsTheLast72Hours(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnv(t)
+		e.days()
 		away := true
 		e.reply = func(string, string) error {
 			if away {
@@ -365,6 +374,7 @@ func TestAReceiverThatIsGoneGetsNothingUntilItIsSetAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnv(t)
+		e.days()
 		e.reply = func(string, string) error { return errGone }
 		e.set("hook", unchanged)
 		stop := e.run(e.store)
@@ -378,7 +388,7 @@ func TestAReceiverThatIsGoneGetsNothingUntilItIsSetAgain(t *testing.T) {
 		e.reply = func(string, string) error { return nil }
 		e.mu.Unlock()
 		e.set("hook", unchanged)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 		e.want("hook", eventsFrom(1, 1))
 	})
 }
@@ -399,7 +409,7 @@ func TestADeadDispatchersWebhookIsTakenOver(t *testing.T) {
 		e.want("hook", eventsFrom(1, 50)) // the second one waits
 		close(killed)
 		e.feed.add(50)
-		time.Sleep(leaseTTL + leaseRenewal + readEvery)
+		time.Sleep(leaseTTL + leaseTTL/3 + readEvery)
 		got := e.of("hook")
 		slices.Sort(got)
 		if got = slices.Compact(got); len(got) != 100 {

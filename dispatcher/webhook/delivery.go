@@ -16,8 +16,7 @@ import (
 
 const (
 	leaseTTL     = 15 * time.Second
-	leaseRenewal = leaseTTL / 3
-	storeTimeout = leaseRenewal
+	storeTimeout = leaseTTL / 3
 	// saveEvery is the interval at which the position is stored while events are accepted.
 	saveEvery = time.Second
 	// retryUnavailable is the pause while the store or the stream is unavailable.
@@ -55,14 +54,14 @@ func (d *Deliverer) deliver(ctx context.Context, w catalog.Webhook) {
 			one := &delivery{Deliverer: d, webhook: w, log: d.cfg.Log.WithFields(logrus.Fields{"webhook": w.Name, "application": w.Application})}
 			one.hold(ctx, lease)
 		}
-		pause(ctx, leaseRenewal)
+		pause(ctx, d.leaseRenewal())
 	}
 }
 
 func (d *Deliverer) lease(ctx context.Context, lease string) bool {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	held, err := d.cfg.Store.Lease(ctx, lease, d.holder, leaseTTL)
+	held, err := d.cfg.Store.Lease(ctx, lease, d.holder, d.leaseTTL)
 	return held && err == nil
 }
 
@@ -91,9 +90,9 @@ func (d *delivery) hold(ctx context.Context, lease string) {
 // renew renews the lease, and stores the position of events that were accepted since. It ends the
 // delivery if the lease may have ended.
 func (d *delivery) renew(ctx context.Context, lease string, lose context.CancelCauseFunc) {
-	ticker := time.NewTicker(leaseRenewal)
+	ticker := time.NewTicker(d.leaseRenewal())
 	defer ticker.Stop()
-	until := time.Now().Add(leaseTTL)
+	until := time.Now().Add(d.leaseTTL)
 	for {
 		select {
 		case <-ctx.Done():
@@ -102,10 +101,10 @@ func (d *delivery) renew(ctx context.Context, lease string, lose context.CancelC
 		}
 		begin := time.Now()
 		if d.lease(ctx, lease) {
-			until = begin.Add(leaseTTL)
+			until = begin.Add(d.leaseTTL)
 			_ = d.save(ctx) // repeated with the next renewal
 		}
-		if time.Now().Add(leaseRenewal).After(until) {
+		if time.Now().Add(d.leaseRenewal()).After(until) {
 			lose(errLost)
 			return
 		}
