@@ -316,21 +316,25 @@ func TestAReceiverThatHangsDelaysNeitherEventsNorOtherReceivers(t *testing.T) {
 // clock.
 func TestACallbackIsGivenUpThoughTheClockSteppedBack(t *testing.T) {
 	t.Parallel()
-	var calls atomic.Int32
+	const lasts = 500 * time.Millisecond
+	called := make(chan time.Time, 1) // when the first call came
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		calls.Add(1)
+		select {
+		case called <- time.Now():
+		default:
+		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer server.Close()
-	e := start(t, func(c *worker.Config) { c.Timing.CallbackFor = 500 * time.Millisecond })
+	e := start(t, func(c *worker.Config) { c.Timing.CallbackFor = lasts })
 	id := e.sameShard(func(f *fakeTask) {
 		f.task.State, f.task.NotifyPending, f.task.Callback = procfleet.TaskFinished, true, server.URL
 		f.task.FinishedAt = time.Now().Add(24 * time.Hour)
 		f.task.ExpiresAt = f.task.FinishedAt.Add(24 * time.Hour)
 	})
 	e.eventually(func() bool { return e.store.settled(id) }, "the callback is given up")
-	if calls.Load() < 2 {
-		t.Error("the callback was given up at its first failure")
+	if after := time.Since(<-called); after < lasts {
+		t.Errorf("the callback was given up after %v, want at least %v", after, lasts)
 	}
 }
 
