@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/argon2"
+
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -39,7 +41,7 @@ import (
 func appsFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "apps.yaml")
-	hash := apps.Hash("s3cret")
+	hash := cheapHash("s3cret")
 	err := apps.Update(path, func(f *apps.File) error {
 		for _, a := range []struct {
 			code, businesses, actions string
@@ -61,6 +63,14 @@ func appsFile(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// cheapHash returns a hash of a secret that takes next to no time and memory to verify. A hash of the
+// usual cost takes 19 MiB each time.
+func cheapHash(secret string) string {
+	salt := []byte("somesalt")
+	key := argon2.IDKey([]byte(secret), salt, 1, 8, 1, 32)
+	return "$argon2id$v=19$m=8,t=1,p=1$" + base64.RawStdEncoding.EncodeToString(salt) + "$" + base64.RawStdEncoding.EncodeToString(key)
 }
 
 func guarded(t *testing.T) Config {
@@ -464,7 +474,7 @@ func TestEveryCallRefusesAnApplicationThatMayNothingOfIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = apps.Update(cfg.AppsFile, func(f *apps.File) error {
-			f.Put(apps.Application{Code: action, Secret: apps.Hash("s3cret"), Businesses: apps.NoLimit(), Actions: only, SkipUserAuth: true})
+			f.Put(apps.Application{Code: action, Secret: cheapHash("s3cret"), Businesses: apps.NoLimit(), Actions: only, SkipUserAuth: true})
 			return nil
 		})
 		if err != nil {
@@ -717,7 +727,7 @@ func TestAnApplicationThatIsRemovedHearsNoMoreOfTasksThatItWatches(t *testing.T)
 	watchers["reader"].wantEnd()
 	err = apps.Update(cfg.AppsFile, func(f *apps.File) error {
 		for _, a := range f.Applications() {
-			a.Secret = apps.Hash("new")
+			a.Secret = cheapHash("new")
 			f.Put(a)
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -19,7 +20,13 @@ import (
 // openStore returns an empty store that ends with the test.
 func openStore(tb testing.TB) *stores.Bolt {
 	tb.Helper()
-	store, err := stores.OpenBolt(filepath.Join(tb.TempDir(), "store"), boltdb.Options{})
+	return openStoreAt(tb, time.Now)
+}
+
+// openStoreAt is openStore with another clock than the machine's.
+func openStoreAt(tb testing.TB, clock func() time.Time) *stores.Bolt {
+	tb.Helper()
+	store, err := stores.OpenBolt(filepath.Join(tb.TempDir(), "store"), boltdb.Options{Clock: clock})
 	if err != nil {
 		tb.Fatal(err)
 	}

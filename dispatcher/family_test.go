@@ -55,10 +55,14 @@ func TestEveryFamilyOfPathsLeadsToTheSameGSECalls(t *testing.T) {
 	results = append(results, "GET /procapi/v1/proc/operate",
 		"POST /api/c/compapi/v2/gse/get_proc_operate_result", "POST /c/compapi/v2/gse/get_proc_operate_result")
 	for call, body := range made {
-		for _, way := range waysTo(call, backend[call]) {
+		for n, way := range waysTo(call, backend[call]) {
 			for _, slash := range []string{"", "/"} {
 				id := ask(way+slash, body)["task_id"]
-				for _, result := range results {
+				polls := results
+				if n > 0 { // one task has shown each path of results
+					polls = results[n%len(results):][:1]
+				}
+				for _, result := range polls {
 					found := slices.Collect(maps.Keys(ask(result+slash, fmt.Sprintf(`{"task_id":%q}`, id))))
 					if !slices.Equal(found, []string{"0:10.0.0.1:ns:web"}) {
 						t.Errorf("%s of a task of %s has the keys %q", result+slash, way+slash, found)

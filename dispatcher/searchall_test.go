@@ -28,7 +28,7 @@ func catalogued(t *testing.T, store catalog.Templates, n int) {
 	}
 }
 
-// A search without a limit returns all processes.
+// A search without a limit returns all processes, of more than one page of the store.
 func TestASearchWithoutALimitAnswersEveryProcess(t *testing.T) {
 	t.Parallel()
 	const all = 2*catalog.MaxTemplatePage + 100
@@ -36,17 +36,17 @@ func TestASearchWithoutALimitAnswersEveryProcess(t *testing.T) {
 	catalogued(t, store, all)
 	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for body, want := range map[string]struct{ first, rows, count int }{
-		`{}`:                             {0, all, all},
-		`{"page":{}}`:                    {0, all, all},
-		`{"page":null}`:                  {0, all, all},
-		`{"page":{"limit":0}}`:           {0, all, all},
-		`{"page":{"start":150}}`:         {150, all - 150, all},
-		`{"page":{"start":2050}}`:        {2050, 50, all},
-		`{"page":{"start":9000}}`:        {0, 0, all},
-		`{"page":{"limit":200}}`:         {0, 200, all},
-		`{"page":{"start":3,"limit":2}}`: {3, 2, all},
-		`{"page":{"sort":"bk_process_name"},"fields":["bk_process_name"]}`: {0, all, all},
-		`{"condition":{"bk_process_name":"p00"}}`:                          {0, 100, 100},
+		`{}`:                      {0, all, all},
+		`{"page":{"start":2050}}`: {2050, 50, all},
+		`{"page":{"start":2090},"fields":["bk_process_name"]}`:                       {2090, 10, all},
+		`{"page":{"start":9000}}`:                                                    {0, 0, all},
+		`{"page":{"limit":200}}`:                                                     {0, 200, all},
+		`{"page":{"start":3,"limit":2}}`:                                             {3, 2, all},
+		`{"page":{"sort":"bk_process_name","limit":0},"fields":["bk_process_name"]}`: {0, all, all},
+		`{"page":{},"condition":{"bk_process_name":"p00"}}`:                          {0, 100, 100},
+		`{"page":null,"condition":{"bk_process_name":"p00"}}`:                        {0, 100, 100},
+		`{"page":{"limit":0,"start":30},"condition":{"bk_process_name":"p00"}}`:      {30, 70, 100},
+		`{"condition":{"bk_process_name":"p00"}}`:                                    {0, 100, 100},
 	} {
 		a := d.cmdb(200, 0, http.MethodPost, "search/0/2", body)
 		var found struct {

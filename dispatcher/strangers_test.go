@@ -42,7 +42,7 @@ func (b *countedBody) Read(p []byte) (int, error) {
 // authenticated callers meanwhile, and close the connections.
 func TestHalfSentBodiesOfStrangersTakeLittle(t *testing.T) {
 	t.Parallel()
-	const strangers, room = 400, 4 << 20
+	const strangers, room = 48, 2 << 20
 	cfg := guarded(t)
 	cfg.Limits.UnauthenticatedBodies = room
 	dispatcher, err := New(cfg, openStore(t), &fakeQueue{})

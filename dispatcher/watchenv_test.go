@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +25,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if !testenv.IsLong() {
+		_ = flag.Set("rapid.checks", "30") // cases of each property; rapid prints the seed of a failure, and the command line prevails
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		testenv.CleanUp()
 		os.Exit(code)
