@@ -40,10 +40,10 @@ RUN = go run $(GOTESTSUM) --format-icons text --hide-summary skipped --jsonfile 
 NOSUBTESTS := grep -v -E '^(PASS|SKIP) [^ ]*Test[^ ]*/'
 
 test/packages:
-	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 20m -p 3 -parallel 6
+	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 20m -p 2 -parallel 4
 
 test/systems:
-	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -timeout 20m -p 2 -parallel 6 | $(NOSUBTESTS)
+	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -timeout 20m -p 2 -parallel 5 | $(NOSUBTESTS)
 
 test/programs:
 	@rm -rf $(PROCFLEET_TEST_PROGRAMS) && mkdir -p $(PROCFLEET_TEST_PROGRAMS)

@@ -28,9 +28,6 @@ func TestMain(m *testing.M) {
 	case keeperName:
 		os.Exit(keeper(os.Args[1:]))
 	}
-	if err := flag.Set("test.parallel", "8"); err != nil { // the tests wait most of the time
-		panic(err)
-	}
 	goleak.VerifyTestMain(m)
 }
 
