@@ -56,7 +56,7 @@ test/slow: test/setup test/programs ## run all tests and write the seconds of ea
 	@go run ./test/internal/slow -in CONTRIBUTING.md -compile $$(cat bin/compile.seconds) bin/packages.json bin/systems.json
 
 # What takes too long for each change. Memory limits and virtual time have no use for the race detector.
-test/long: export PROCFLEET_LONG := 1
+test/long: export PROCFLEET_TEST_LONG := 1
 test/long: test/long/packages test/long/systems simulate churn console-hour fault-matrix cross/all ## all that `make test` and CI cut, except the cluster scenarios (make cluster-test): hours
 
 test/long/packages: test/setup test/programs
@@ -113,7 +113,7 @@ churn: ## 200 programs that are started, stopped and killed at random for two mi
 	go test -count 1 -v -run '^TestChurn$$' ./test/faults -churn.for 2m
 
 console-hour: test/setup ## a page of the console about 100,000 items, with the changes of an hour: 3,600
-	PROCFLEET_LONG=1 go test -count 1 -v -run '^TestTheConsoleShowsABigTask$$' ./test/e2e -console.changes 3600
+	PROCFLEET_TEST_LONG=1 go test -count 1 -v -run '^TestTheConsoleShowsABigTask$$' ./test/e2e -console.changes 3600
 
 bench: build ## every benchmark of the system against the floor of this machine, in a few minutes
 	bin/procfleet-bench accept --start --hosts 1,10000

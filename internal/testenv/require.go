@@ -17,7 +17,7 @@ func Required(name string) bool {
 }
 
 // Long skips a test that takes too long for each change, unless the environment variable
-// PROCFLEET_LONG is set, as `make test/long` does. what describes what the test adds to
+// PROCFLEET_TEST_LONG is set, as `make test/long` does. what describes what the test adds to
 // the tests that always run.
 func Long(tb testing.TB, what string) {
 	tb.Helper()
@@ -27,7 +27,7 @@ func Long(tb testing.TB, what string) {
 }
 
 // IsLong reports whether tests have the time of `make test/long`.
-func IsLong() bool { return os.Getenv("PROCFLEET_LONG") != "" }
+func IsLong() bool { return os.Getenv("PROCFLEET_TEST_LONG") != "" }
 
 // Missing ends a test whose prerequisite name is missing. If name is [Required], the test
 // fails, otherwise it is skipped. format and args describe what is missing.

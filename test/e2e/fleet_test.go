@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 // withoutProfile executes this program again with empty login profiles of root, if it may: start commands
 // run in login shells, and a developer's profile may take seconds or wait for locks of its own.
 func withoutProfile() {
-	const marker = "PROCFLEET_E2E_WITHOUT_PROFILE"
+	const marker = "PROCFLEET_TEST_WITHOUT_PROFILE"
 	const script = `
 if unshare --mount true 2>/dev/null; then
 	exec unshare --mount sh -c 'for f in ~root/.bash_profile ~root/.bash_login ~root/.profile; do
