@@ -41,6 +41,7 @@ func TestOneSystem(t *testing.T) {
 // testListAfterResult: "op start --wait" succeeded, and "process list" did
 // not know the process for more than a second.
 func testListAfterResult(t *testing.T, s *system) {
+	t.Helper()
 	s.procfleet(0, "registration", "add", "-f", sleeperNamed(t, "listed"), "--host", "0:127.0.0.1")
 	stopped := regexp.MustCompile(`listed +yes +down, stopped on purpose`)
 	for range 5 {
@@ -61,6 +62,7 @@ func testListAfterResult(t *testing.T, s *system) {
 // testStatusOfDeadProcess: the query succeeds, and the table, the exit code and the
 // JSON say that the process does not run.
 func testStatusOfDeadProcess(t *testing.T, s *system) {
+	t.Helper()
 	spec := sleeperNamed(t, "dead")
 	if out := s.procfleet(exitProcessesDown, "op", "status", "--host", "0:127.0.0.1", "-f", spec, "--wait"); !strings.Contains(out, "succeeded  0  down\n0 up, 1 down\n") {
 		t.Errorf("op status:\n%s", out)
@@ -124,6 +126,7 @@ func TestTheFleetIsListedFilteredAndWatched(t *testing.T) {
 }
 
 func testAuditLog(t *testing.T, s *system) {
+	t.Helper()
 	id := taskIn(t, s.procfleet(0, "start", "-f", sleeperNamed(t, "audited"), "0:127.0.0.1"))
 	s.procfleet(0, "registration", "remove", "--namespace", "test", "--name", "audited", "--host", "0:127.0.0.1")
 	out := s.procfleet(0, "audit", "--since", "1h")
@@ -215,6 +218,7 @@ func TestHostsThatNeverExistedAreNotRegisteredLater(t *testing.T) {
 }
 
 func testLabels(t *testing.T, s *system) {
+	t.Helper()
 	s.procfleet(0, "label", "0:127.0.0.1", "canary=yes", "rack=7")
 	if out := s.procfleet(0, "hosts", "-l", "canary=yes", "-o", "name"); out != "0:127.0.0.1\n" {
 		t.Errorf("hosts with the label: %q", out)
@@ -229,6 +233,7 @@ func testLabels(t *testing.T, s *system) {
 }
 
 func testFailures(t *testing.T, s *system) {
+	t.Helper()
 	spec := sleeperNamed(t, "failing")
 	id := taskIn(t, s.procfleet(exitHostsFailed, "start", "-f", spec, "0:10.0.0.1", "0:10.0.0.2", "0:10.0.0.3", "0:10.0.0.4", "0:127.0.0.1"))
 	out := s.procfleet(0, "task", "show", id)
@@ -238,6 +243,7 @@ func testFailures(t *testing.T, s *system) {
 }
 
 func testContexts(t *testing.T, s *system) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "contexts.yaml")
 	run := func(want int, args ...string) string {
 		t.Helper()
@@ -277,6 +283,7 @@ func testContexts(t *testing.T, s *system) {
 
 // testConfirmation: a pipe is never asked.
 func testConfirmation(t *testing.T, s *system) {
+	t.Helper()
 	spec := sleeperNamed(t, "asked")
 	hosts := filepath.Join(t.TempDir(), "hosts")
 	var text strings.Builder

@@ -174,6 +174,7 @@ func TestUpOperatesARealProcess(t *testing.T) {
 }
 
 func testRepeatedKey(t *testing.T, s *system) {
+	t.Helper()
 	submit := func(action string, code int) string {
 		return s.procfleet(code, "op", action, "--host", "0:10.0.0.1", "-f", "testdata/spec.yaml", "--idempotency-key", "k", "--json")
 	}

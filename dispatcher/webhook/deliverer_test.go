@@ -232,8 +232,9 @@ func (e *env) run(store Store) (stop func()) {
 		},
 		Count: func(string) {}, Failing: func(change int64) { e.failing.Add(change) }, Log: log, Reached: func(string) {},
 	})
-	slower := time.Duration(max(1, e.slower))
-	d.readEvery, d.leaseTTL = d.readEvery*slower, d.leaseTTL*slower
+	for _, interval := range []*time.Duration{&d.readEvery, &d.leaseTTL} {
+		*interval *= time.Duration(max(1, e.slower))
+	}
 	ctx, cancel := context.WithCancel(e.Context())
 	ended := make(chan struct{})
 	go func() {

@@ -116,7 +116,7 @@ var allowed = map[string][]string{
 	"test/cluster/check":              {"", "client"}, // knows the API and nothing behind it
 	"test/internal/images":            {"internal/testenv", "internal/testenv/redistest"},
 	"test/internal/page":              {},
-	"test/internal/slow":              {},
+	"test/internal/slow":              {"test/internal/page"},
 	"test/compose":                    {},
 	"test/cluster":                    {},
 	"test/simulation":                 {},

@@ -14,50 +14,47 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/procfleet/procfleet/test/internal/page"
 )
 
 const (
 	module   = "github.com/procfleet/procfleet/"
 	packages = 20 // rows of packages
 	tests    = 30 // rows of tests
-)
-
-// Markers of the section that -in replaces.
-const (
-	begin = "<!-- written by make test/slow -->\n"
-	end   = "<!-- end -->\n"
+	section  = "slowest tests"
 )
 
 func main() {
-	page := flag.String("in", "", "page whose section is replaced; default: standard output")
+	file := flag.String("in", "", "document whose section is replaced; default: standard output")
 	compile := flag.Int("compile", 0, "seconds of compiling and linking all tests")
 	flag.Parse()
-	if err := run(flag.Args(), *compile, *page); err != nil {
+	if err := run(flag.Args(), *compile, *file); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // this is main
+		os.Exit(1)
 	}
 }
 
-func run(files []string, compile int, page string) error {
+func run(logs []string, compile int, file string) error {
 	var all []timed
-	for _, name := range files {
-		file, err := os.Open(name) //nolint:gosec // the developer names the file
+	for _, name := range logs {
+		log, err := os.Open(name)
 		if err != nil {
 			return err
 		}
-		ended, err := read(file)
-		file.Close()
+		ended, err := read(log)
+		log.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		all = append(all, ended...)
 	}
 	table := render(all, compile)
-	if page == "" {
-		fmt.Print(table) //nolint:forbidigo // this is main
+	if file == "" {
+		fmt.Print(table)
 		return nil
 	}
-	return replace(page, table)
+	return page.Write(file, section, table)
 }
 
 // timed is a package, or a test of it, that ended.
@@ -119,18 +116,4 @@ func render(all []timed, compile int) string {
 		}
 	}
 	return b.String()
-}
-
-// replace writes the table between the markers of a page.
-func replace(page, table string) error {
-	text, err := os.ReadFile(page) //nolint:gosec // the developer names the file
-	if err != nil {
-		return err
-	}
-	before, after, ok := strings.Cut(string(text), begin)
-	_, after, ok2 := strings.Cut(after, end)
-	if !ok || !ok2 {
-		return fmt.Errorf("%s: no section between %q and %q", page, strings.TrimSpace(begin), strings.TrimSpace(end))
-	}
-	return os.WriteFile(page, []byte(before+begin+table+end+after), 0o644) //nolint:gosec // a page of the repository
 }
