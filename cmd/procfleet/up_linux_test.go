@@ -70,7 +70,10 @@ func taskIn(t *testing.T, output string) string {
 }
 
 // sleeperSpec writes the spec of a process of the test's own.
-func sleeperSpec(t *testing.T) string { return sleeperNamed(t, "sleeper") }
+func sleeperSpec(t *testing.T) string {
+	t.Helper()
+	return sleeperNamed(t, "sleeper")
+}
 
 func sleeperNamed(t *testing.T, name string) string {
 	t.Helper()
