@@ -68,7 +68,7 @@ test/long/systems: test/setup
 	@$(MAKE) --no-print-directory test/programs PLAIN= RACE=-race PROCFLEET_TEST_PROGRAMS=$(CURDIR)/bin/race
 	@$(RUN) --format testname --packages "./test/e2e ./test/faults ./test/transport" -- -race -vet off -timeout 90m -p 1 -parallel 3 | $(NOSUBTESTS)
 	@$(MAKE) --no-print-directory test/programs
-	@$(RUN) --format testname --packages "./test/pressure ./test/simulation" -- -vet off -timeout 60m -p 1 | $(NOSUBTESTS)
+	@PROCFLEET_TEST_PROGRAMS=$(CURDIR)/bin/test $(RUN) --format testname --packages "./test/pressure ./test/simulation" -- -vet off -timeout 60m -p 1 | $(NOSUBTESTS)
 
 test/setup: ## install redis-server and chromium where they are missing (apt or brew)
 	@if command -v redis-server >/dev/null && command -v chromium >/dev/null; then :; \
