@@ -82,8 +82,9 @@ func TestFollowersMissNoEvent(t *testing.T) {
 		case 5:
 			followed.Kill()
 		case 10:
-			working.Kill()
+			working.Kill() // it may have finished all tasks so far
 			second.control(second.submit(simulated(20)), "pause")
+			tasks = append(tasks, second.submit(simulated(20)))
 			f.worker("worker.before-transition").Wait(t, finishTimeout)
 			f.worker("worker.before-notify").Wait(t, finishTimeout)
 			f.worker("")
