@@ -40,7 +40,7 @@ RUN = go run $(GOTESTSUM) --format-icons text --hide-summary skipped --jsonfile 
 NOSUBTESTS := grep -v -E '^(PASS|SKIP) [^ ]*Test[^ ]*/'
 
 test/packages:
-	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 20m -p 3 -parallel 4
+	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 20m -p 2 -parallel 4
 
 test/systems:
 	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -timeout 20m -p 2 -parallel 5 | $(NOSUBTESTS)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 // Names under which the test binary is copied. It then acts as a managed program (demo) or as
@@ -28,6 +30,7 @@ func TestMain(m *testing.M) {
 	case keeperName:
 		os.Exit(keeper(os.Args[1:]))
 	}
+	testenv.WithoutProfile()
 	goleak.VerifyTestMain(m)
 }
 

@@ -17,6 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 // scenarioVar makes the test binary play a managed program instead of testing.
@@ -29,6 +31,7 @@ const deadMan = 60 * time.Second
 func TestMain(m *testing.M) {
 	scenario, ok := os.LookupEnv(scenarioVar)
 	if !ok {
+		testenv.WithoutProfile()
 		goleak.VerifyTestMain(m)
 		return
 	}

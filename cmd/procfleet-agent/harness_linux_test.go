@@ -23,6 +23,7 @@ import (
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
+	testenv.WithoutProfile()
 	code := m.Run()
 	testenv.CleanUp()
 	os.Exit(code)

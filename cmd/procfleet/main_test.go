@@ -24,6 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	testenv.WithoutProfile()
 	code := m.Run()
 	testenv.CleanUp()
 	os.Exit(code)

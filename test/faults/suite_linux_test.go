@@ -8,6 +8,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	testenv.WithoutProfile()
 	defer testenv.CleanUp()
 	m.Run()
 }
