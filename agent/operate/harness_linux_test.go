@@ -170,7 +170,7 @@ func (g *rig) finished(op journal.Op, r agentproto.Result) {
 func (g *rig) spec(change ...func(*agentproto.Spec)) agentproto.Spec {
 	s := agentproto.Spec{
 		Key: g.dir, ProcName: demoName, SetupPath: g.dir, PidPath: filepath.Join(g.dir, "demo.pid"),
-		StartCmd: daemon("-pid demo.pid"), Account: g.account, NoProfile: true, Type: procspec.Resident, OpTimeoutMS: 5_000,
+		StartCmd: daemon("-pid demo.pid") + " " + pidWritten, Account: g.account, NoProfile: true, Type: procspec.Resident, OpTimeoutMS: 5_000,
 		StartCheckBeginMS: 200, StartCheckEndMS: 300, StopCheckMS: 5_000, StartRetries: 4, StartIntervalMS: 100,
 		// Without this, programs with the race detector take a second to exit.
 		Env: map[string]string{"GORACE": "atexit_sleep_ms=0"},
