@@ -220,7 +220,8 @@ func TestOutputIsBounded(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	program(t, s.dir, "app")
-	c := playing(s.command(t, "./app"), "spew="+strconv.Itoa(256<<20))
+	c := playing(s.command(t, "./app"), "spew="+strconv.Itoa(160<<20))
+	c.Timeout = deadMan
 	got := run(t, s, c)
 	if !got.OK() || len(got.Output) != OutputTail || !strings.HasSuffix(got.Output, "abcde\nthe end\n") {
 		t.Fatalf("got %+v with %d bytes of output", got, len(got.Output))
@@ -230,7 +231,7 @@ func TestOutputIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diskUsage(info) > 128<<20 {
-		t.Errorf("the file takes %d bytes after 256 MB of output", diskUsage(info))
+		t.Errorf("the file takes %d bytes after 160 MiB of output", diskUsage(info))
 	}
 }
 
