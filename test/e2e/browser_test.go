@@ -30,10 +30,7 @@ func newBrowser(t *testing.T, url string, more ...chromedp.ExecAllocatorOption) 
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	if err != nil {
-		if testenv.Required("chromium") {
-			t.Fatal("chromium is not installed: run `make test/setup`")
-		}
-		t.Skip("chromium is not installed: run `make test/setup`")
+		testenv.Missing(t, "chromium", "chromium is not installed: run `make test/setup`")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()),
 		chromedp.NoSandbox, // root cannot use the sandbox

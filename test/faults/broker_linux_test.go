@@ -119,7 +119,7 @@ func hostileTricks(host string) []func(net.Conn) {
 		says(strings.Replace(greeting, `1048576`, `-1,"connect_urls":["`+strings.Repeat("x", 1<<20)+`"],"nonce":7,"tls_required":"yes"`, 1)),
 		says(greeting, "-ERR '"+strings.Repeat("no ", 100_000)+"'\r\n"),
 		says(greeting, "+OK\r\n", "PONG\r\nPONG\r\nPONG\r\n", "MSG\r\n"),
-		answers(message("procfleet.agent.9.9-9-9-9", "4711", "r", "for nobody") + "BREAK\r\n"),
+		answers(message("procfleet.agent.9.9-9-9-9", "4711", "r", "no recipient") + "BREAK\r\n"),
 		answers(message("procfleet.>", "SID", "r", command+deep) + "BREAK\r\n"),
 		answers(message("a..b", "SID", "", command+`[`+strings.Repeat("{},", 300_000)+`{}]}`) + "BREAK\r\n"),
 		answers("HMSG s SID 12 12\r\nNATS/1.0 x\r\n\r\nHMSG s SID 99 1\r\n"),
