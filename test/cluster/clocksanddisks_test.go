@@ -20,19 +20,19 @@ const wrong = 30 * time.Minute
 // replicas of Redis.
 var clockAndDiskScenarios = []scenario{
 	{
-		name: "clocks of workers are wrong", story: "one 30 minutes ahead, one 30 minutes behind, for 30 s",
+		name: "clocks of workers are wrong", story: "30 minutes ahead and behind, for 30 s",
 		do: func(s *stage) error { return s.apart(long, "worker-1", "worker-2") },
 	},
 	{
-		name: "clocks of dispatchers are wrong", story: "one 30 minutes ahead, one 30 minutes behind, for 30 s",
+		name: "clocks of dispatchers are wrong", story: "30 minutes ahead and behind, for 30 s",
 		do: func(s *stage) error { return s.apart(long, "dispatcher-1", "dispatcher-2") },
 	},
 	{
-		name: "clocks of agents step", story: "during commands, on one host 30 minutes forward, on another 30 minutes back; 30 s later both step to the correct time",
+		name: "clocks of agents step", story: "during commands, 30 minutes forward and 30 minutes back; 30 s later both to the correct time",
 		do: func(s *stage) error { return s.apart(long, "agent-2", "agent-11") },
 	},
 	{
-		name: "hosts boot with wrong clocks", story: "two agents are killed with all processes of their hosts, and start 30 minutes ahead and 30 minutes behind; 12 s later the clocks step to the correct time",
+		name: "hosts boot with wrong clocks", story: "30 minutes ahead and 30 minutes behind; 12 s later the clocks step to the correct time",
 		do: func(s *stage) error {
 			return errors.Join(
 				s.begin((*fleet.Node).Kill, "agent-3", "agent-10"), s.apart(0, "agent-3", "agent-10"),
@@ -40,18 +40,18 @@ var clockAndDiskScenarios = []scenario{
 		},
 	},
 	{
-		name: "clocks of the NATS servers are wrong", story: "one 30 minutes ahead, one 30 minutes behind, for 30 s",
+		name: "clocks of the NATS servers are wrong", story: "30 minutes ahead and behind, for 30 s",
 		do: func(s *stage) error { return s.apart(long, "nats-1", "nats-2") },
 	},
 	{
-		name: "the clocks of Redis step forward and back", story: "on all Redis servers one minute forward, and 30 s later back",
+		name: "the clocks of Redis step forward and back", story: "one minute forward, and 30 s later back",
 		do: func(s *stage) error {
 			ahead := func(n *fleet.Node) error { return n.SetClock(time.Minute) }
 			return errors.Join(s.all(ahead, s.Nodes(fleet.Redis)...), s.hold(long))
 		},
 	},
 	{
-		name: "the disk of one NATS server is full", story: "of the leader of `PROCFLEET_OPS`, for 30 s; then space is freed, and the server is restarted",
+		name: "the disk of one NATS server is full", story: "the leader of `PROCFLEET_OPS`, for 30 s; then space is freed, and the server is restarted",
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).FillDisk, long) },
 	},
 	{
@@ -69,13 +69,13 @@ var clockAndDiskScenarios = []scenario{
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).FillDisk, "agent-4", "agent-9") },
 	},
 	{
-		name: "agents lose their data folders", cut: true, story: "two agents are killed with all processes of their hosts, and start as reinstalled agents",
+		name: "agents lose their data folders", cut: true, story: "two agents start as reinstalled agents",
 		do: func(s *stage) error {
 			return errors.Join(s.begin((*fleet.Node).Wipe, "agent-5", "agent-8"), s.hold(short/4), s.repair("agent-5", "agent-8"), s.hold(short))
 		},
 	},
 	{
-		name: "an agent is cloned", story: "a second agent runs with a copy of the data folder and the identity for 30 s; nothing changes on the host while both run",
+		name: "an agent is cloned", story: "a second agent runs with a copy of the data folder and the identity for 30 s",
 		do: func(s *stage) error {
 			remove, err := s.Clone(s.ctx, s.Node("agent-6"))
 			if err != nil {
@@ -85,16 +85,16 @@ var clockAndDiskScenarios = []scenario{
 		},
 	},
 	{
-		name: "a NATS server loses its data folder", story: "the leader of `PROCFLEET_OPS` is killed; it starts after 12 s and receives its streams from the other servers",
+		name: "a NATS server loses its data folder", story: "the leader of `PROCFLEET_OPS`; after 12 s it receives its streams from the other servers",
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Wipe, short) },
 	},
 	{
-		name: "a Redis replica loses its data folder", failsOver: true, story: "it is killed; it starts after 12 s and receives the data from the master",
+		name: "a Redis replica loses its data folder", failsOver: true, story: "after 12 s it receives the data from the master",
 		do: func(s *stage) error { return s.replica((*fleet.Node).Wipe, short) },
 	},
 	{
 		name: "the outdated one of two Redis replicas is promoted", failsOver: true,
-		story: "`--redis-wait-replicas 2`: one of two replicas is cut off from the master for 12 s; then the master is killed and the other replica is paused, so that the Sentinels promote the outdated one",
+		story: "`--redis-wait-replicas 2`: one of two replicas is cut off for 12 s; then the master is killed and the other replica is paused",
 		do:    (*stage).promoteTheWrongOne,
 	},
 }

@@ -47,7 +47,7 @@ var (
 	random = flag.Duration("random", 10*time.Minute, "duration of the random faults")
 	only   = flag.String("only", "", "regular expression for the names of scenarios to run (default: all)")
 	cut    = flag.Bool("cut", false, "few scenarios, and few random faults from a fixed seed")
-	write  = flag.String("write", "", "document that gets the table of outcomes")
+	write  = flag.String("write", "", "document that gets the list of outcomes")
 )
 
 // lightAgents is the number of simulated agents, for tasks of up to 5,000 items.

@@ -26,7 +26,7 @@ func withoutConfirmation(t *testing.T, with func() fleet.Images) []*outcome {
 	}
 	o := &outcome{
 		name:   name,
-		story:  "`--redis-wait-replicas 0`: the replica is cut off from the master; one task ends and another is accepted; the master is killed before the replica has received either",
+		story:  "`--redis-wait-replicas 0`: the replica is cut off; one task ends and another is accepted; the master is killed before the replica has received either",
 		result: "agents send the results again; the task is lost",
 	}
 	began := time.Now()

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +16,7 @@ import (
 	"github.com/procfleet/procfleet/test/internal/page"
 )
 
-// outcome is a row of the table of docs/reference/faults.md.
+// outcome is an item of the list of docs/reference/faults.md.
 type outcome struct {
 	name, story string
 	result      string       // of a passed scenario; default: pass
@@ -67,9 +66,16 @@ func (o *outcome) verdict() string {
 	return cmp.Or(o.result, "pass")
 }
 
-// row returns the row of the table.
-func (o *outcome) row() string {
-	return fmt.Sprintf("| %s | %s | %d | %d | %s |\n", o.name, o.story, o.under.Submissions, o.under.Items, o.verdict())
+// item returns the list item of a scenario. It omits the outcome of a scenario that passed.
+func (o *outcome) item() string {
+	item := "* " + o.name
+	if o.story != "" {
+		item += ": " + o.story
+	}
+	if o.failed || o.result != "" {
+		item += ". Outcome: " + o.verdict()
+	}
+	return item + "\n"
 }
 
 // logOutcomes logs the outcome and duration of every scenario.
@@ -82,31 +88,33 @@ func logOutcomes(t *testing.T, outcomes []*outcome) {
 	}
 }
 
-// source returns the line above the table, which names the commit and the duration.
+// source returns the line above the list, which names the commit, the duration and the load.
 func source(outcomes []*outcome) (string, error) {
 	commit, err := exec.Command("git", "log", "-1", "--format=%h of %cs").Output()
 	if err != nil {
 		return "", fmt.Errorf("get the commit from git: %w", err)
 	}
 	var took time.Duration
+	var under check.Totals
 	for _, o := range outcomes {
 		took += o.took
+		under.Submissions += o.under.Submissions
+		under.Items += o.under.Items
 	}
-	return fmt.Sprintf("From a run of commit %s, %.0f minutes without the start of the fleets.\n\n", bytes.TrimSpace(commit), took.Minutes()), nil
+	return fmt.Sprintf("From a run of commit %s: %.0f minutes without the start of the fleets, %d submissions, %d items. Scenarios without an outcome passed.\n\n",
+		bytes.TrimSpace(commit), took.Minutes(), under.Submissions, under.Items), nil
 }
 
-// writeOutcomes writes the table into its section of a document.
+// writeOutcomes writes the list into its section of a document.
 func writeOutcomes(document string, outcomes []*outcome) error {
-	from, err := source(outcomes)
+	text, err := source(outcomes)
 	if err != nil {
 		return err
 	}
-	var text strings.Builder
-	text.WriteString(from + "| scenario | details | submissions | items | outcome |\n| --- | --- | ---: | ---: | --- |\n")
 	for _, o := range outcomes {
 		if o.ran {
-			text.WriteString(o.row())
+			text += o.item()
 		}
 	}
-	return page.Write(document, "outcomes", text.String())
+	return page.Write(document, "outcomes", text)
 }

@@ -60,7 +60,7 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Kill, short) },
 	},
 	{
-		name: "all workers are paused", story: "all three for 30 s while agents send results; then they process the messages that arrived in their connections",
+		name: "all workers are paused", story: "all three for 30 s while agents send results",
 		do: func(s *stage) error {
 			return errors.Join(s.all((*fleet.Node).Pause, s.Nodes(fleet.Worker)...), s.hold(long))
 		},
@@ -74,23 +74,23 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.Nodes(fleet.NATS)...) },
 	},
 	{
-		name: "the Redis master is killed", cluster: "one of three, for 30 s; its replica is promoted; the old master returns as a replica",
-		story: "for 30 s; a Sentinel promotes the replica; the old master returns as its replica", failsOver: true,
+		name: "the Redis master is killed", cluster: "one of three, for 30 s; its replica is promoted",
+		story: "for 30 s; a Sentinel promotes the replica", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Kill, long) },
 	},
 	{
-		name: "the Redis master is paused and resumes", cluster: "one of three, for 30 s; its replica is promoted; the old master resumes and still considers itself a master",
-		cut: true, story: "for 30 s; a Sentinel promotes the replica; the old master resumes and still considers itself the master", failsOver: true,
+		name: "the Redis master is paused and resumes", cluster: "one of three, for 30 s; its replica is promoted; the old master still considers itself a master",
+		cut: true, story: "for 30 s; a Sentinel promotes the replica; the old master still considers itself the master", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Pause, long) },
 	},
 	{
-		name: "the Redis master is cut off from replica and Sentinels", story: "for 30 s, and stays connected to dispatchers and workers: there are two masters until the old one is demoted", failsOver: true,
+		name: "the Redis master is cut off from replica and Sentinels", story: "for 30 s; there are two masters until the old one is demoted", failsOver: true,
 		do: func(s *stage) error {
 			return s.master(func(m *fleet.Node) error { return m.Isolate(s.others(m, fleet.Redis, fleet.Sentinel)...) }, long)
 		},
 	},
 	{
-		name: "the Redis replica is killed", story: "for 12 s, in which no replica confirms writes", failsOver: true,
+		name: "the Redis replica is killed", story: "for 12 s; no replica confirms writes", failsOver: true,
 		do: func(s *stage) error { return s.replica((*fleet.Node).Kill, short) },
 	},
 	{
@@ -104,7 +104,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "a dispatcher is cut off from NATS", story: "from all NATS servers for 30 s, and stays connected to Redis",
+		name: "a dispatcher is cut off from NATS", story: "for 30 s",
 		do: func(s *stage) error { return s.isolate(long, "dispatcher-1", fleet.NATS) },
 	},
 	{
@@ -112,15 +112,15 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1") },
 	},
 	{
-		name: "a worker is paused beyond the acknowledgement timeout", cut: true, story: "for 30 s, three times the acknowledgement timeout of its messages; then it resumes chunks that other workers have processed",
+		name: "a worker is paused beyond the acknowledgement timeout", cut: true, story: "for 30 s; then it resumes chunks that other workers have processed",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "worker-1") },
 	},
 	{
-		name: "a worker is cut off from Redis", story: "from all Redis servers and Sentinels for 30 s, and stays connected to NATS",
+		name: "a worker is cut off from Redis", story: "for 30 s",
 		do: func(s *stage) error { return s.isolate(long, "worker-2", fleet.Redis, fleet.Sentinel) },
 	},
 	{
-		name: "a worker is cut off from NATS", story: "from all NATS servers for 30 s, and stays connected to Redis",
+		name: "a worker is cut off from NATS", story: "for 30 s",
 		do: func(s *stage) error { return s.isolate(long, "worker-3", fleet.NATS) },
 	},
 	{
@@ -146,7 +146,7 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "agent-2", "agent-11") },
 	},
 	{
-		name: "a cloud area is disconnected", story: "its leaf node, for 60 s, longer than the tasks' timeout: items of its hosts end with 117 or with their true result",
+		name: "a cloud area is disconnected", story: "for 60 s, longer than the tasks' timeout: items of its hosts end with 117 or with their true result",
 		do: func(s *stage) error { return s.during(2*long, (*fleet.Node).Cut, "leaf") },
 	},
 	{
@@ -154,11 +154,11 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "leaf") },
 	},
 	{
-		name: "Redis is slow", story: "100 to 300 ms for every packet of both servers, for 30 s",
+		name: "Redis is slow", story: "100 to 300 ms per packet, for 30 s",
 		do: func(s *stage) error { return s.during(long, slower(200*time.Millisecond), "redis-1", "redis-2") },
 	},
 	{
-		name: "the link to a cloud area is slow", story: "150 to 450 ms for every packet of the leaf node, for 30 s",
+		name: "the link to a cloud area is slow", story: "150 to 450 ms per packet, for 30 s",
 		do: func(s *stage) error { return s.during(long, slower(300*time.Millisecond), "leaf") },
 	},
 	{
@@ -181,21 +181,21 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "the fleet key is rotated", story: "add a second key, enroll all agents again, remove the old key, enroll all agents again; 6 s of load after each step",
+		name: "the fleet key is rotated", story: "a second key is added, all agents are enrolled again, the old key is removed, all agents are enrolled again",
 		do: func(s *stage) error { return s.inTurn(s.AddKey, s.Enroll, s.RemoveKey, s.Enroll) },
 	},
 	{
-		name: "the identities of two hosts are revoked", story: "a host of each area during commands: NATS disconnects their agents, and workers reject their signatures; they are enrolled again after 30 s",
+		name: "the identities of two hosts are revoked", story: "during commands; they are enrolled again after 30 s",
 		do: func(s *stage) error {
 			return errors.Join(s.Revoke(s.ctx, s.Node("agent-3"), s.Node("agent-10")), s.hold(long), s.Enroll(s.ctx))
 		},
 	},
 	{
-		name: "every node is restarted, one after the other", story: "Sentinels, Redis, NATS, leaf node, workers, dispatchers, agents; each must be ready before the next one is restarted", failsOver: true,
+		name: "every node is restarted, one after the other", story: "each must be ready before the next one is restarted", failsOver: true,
 		do: (*stage).restartInTurn,
 	},
 	{
-		name: "everything restarts at once", story: "all 26 nodes at the same time", failsOver: true,
+		name: "everything restarts at once", story: "all 26 nodes", failsOver: true,
 		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.FaultTargets()...) },
 	},
 }

@@ -1,6 +1,8 @@
 package main
 
-// fault is one row of the matrix.
+import "fmt"
+
+// fault is one fault of the matrix.
 type fault struct {
 	number int
 	text   string
@@ -9,6 +11,16 @@ type fault struct {
 	level string
 	// measured names the measurement that replaces a test; "" = there is a test.
 	measured string
+}
+
+// item returns the list item of the fault, without its outcome. It omits the level P, which
+// most faults have, and the level B, which the outcome implies.
+func (f fault) item() string {
+	level := ""
+	if f.level != "P" && f.level != "B" {
+		level = " (" + f.level + ")"
+	}
+	return fmt.Sprintf("* F%d%s: %s", f.number, level, f.text)
 }
 
 const benchmark = "`procfleet-bench supervise` measures it, see [benchmarks.md](../benchmarks.md)"
@@ -102,7 +114,7 @@ var faults = []fault{
 	{86, "two of three instances run", "P", ""},
 	{87, "two processes with one pid file", "P", ""},
 	{88, "1,000 idle supervised processes", "B", benchmark},
-	{89, "a host with 30,000 foreign processes", "B", "a test machine cannot run 30,000 processes; `BenchmarkTreesOfALargeHost` of agent/proc measures a scan of them"},
+	{89, "a host with 30,000 foreign processes", "B", "`BenchmarkTreesOfALargeHost` of agent/proc measures it"},
 	{90, "5,000 concurrent operations", "B", benchmark},
 	{91, "a kernel without pidfd", "P", ""},
 	{92, "control groups are version 1, hybrid, or read-only", "R, N", ""},

@@ -32,7 +32,7 @@ func run(in io.Reader, args []string) error {
 	if err != nil {
 		return err
 	}
-	text, err := table(outcomes)
+	text, err := list(outcomes)
 	if err != nil {
 		return err
 	}
@@ -95,25 +95,27 @@ func read(in io.Reader) (map[int]*outcome, error) {
 	return outcomes, lines.Err()
 }
 
-// table returns the text of the section.
-func table(outcomes map[int]*outcome) (string, error) {
+// list returns the text of the section.
+func list(outcomes map[int]*outcome) (string, error) {
 	var text strings.Builder
-	text.WriteString("| number | fault | level | outcome |\n| --- | --- | --- | --- |\n")
 	var wrong []error
 	for _, f := range faults {
-		o := outcomes[f.number]
-		result := "pass"
+		o, notRun := outcomes[f.number], ""
 		switch {
 		case f.measured != "":
-			result = "not run: " + f.measured
+			notRun = f.measured
 		case o == nil:
 			wrong = append(wrong, fmt.Errorf("no test for F%d", f.number))
 		case o.failed > 0:
 			wrong = append(wrong, fmt.Errorf("failed: F%d", f.number))
 		case o.passed == 0:
-			result = "not run: " + o.skipped
+			notRun = o.skipped
 		}
-		fmt.Fprintf(&text, "| F%d | %s | %s | %s |\n", f.number, f.text, f.level, result)
+		text.WriteString(f.item())
+		if notRun != "" {
+			text.WriteString(". Not run: " + notRun)
+		}
+		text.WriteString("\n")
 	}
 	return text.String(), errors.Join(wrong...)
 }
