@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func TestThePageOfCommandsIsTrue(t *testing.T) {
 	if !found || !closed {
 		t.Fatal("no place for the commands")
 	}
-	want := "| command | what it does | flags |\n| --- | --- | --- |\n" + commandRows(newRoot())
+	want := "| command | what it does | flags |\n| --- | --- | --- |\n" + commandRows(newRoot(), make(map[string]string))
 	if *update {
 		if err := os.WriteFile(commandPage, []byte(before+begin+want+end+after), 0o600); err != nil {
 			t.Fatal(err)
@@ -43,31 +44,48 @@ func TestThePageOfCommandsIsTrue(t *testing.T) {
 	}
 }
 
-// commandRows returns a table row for each runnable command below cmd.
-func commandRows(cmd *cobra.Command) string {
+// commandRows returns a table row for each command below cmd, except groups of commands.
+// named contains the first command with each list of flags.
+func commandRows(cmd *cobra.Command, named map[string]string) string {
 	var rows strings.Builder
 	for _, c := range cmd.Commands() {
 		if c.Hidden || slices.Contains(notOnCommandPage, c.Name()) {
 			continue
 		}
-		if c.Runnable() {
-			fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", strings.TrimSuffix(c.UseLine(), " [flags]"), c.Short, flagsOf(c))
+		if !isGroup(c) {
+			path := strings.TrimPrefix(c.CommandPath(), "procfleet ")
+			use := strings.TrimSuffix(strings.TrimPrefix(c.UseLine(), "procfleet "), " [flags]")
+			flags := flagsOf(c)
+			switch first := named[flags]; {
+			case first != "":
+				flags = "as `" + first + "`"
+			case strings.Count(flags, ",") > 4:
+				named[flags] = path
+			}
+			fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", use, c.Short, flags)
 		}
-		rows.WriteString(commandRows(c))
+		rows.WriteString(commandRows(c, named))
 	}
 	return rows.String()
 }
 
-// flagsOf returns the flags of a command for its row. For a role, such as worker, it returns a
-// link to the page of settings. It omits the flags for the connection to a dispatcher, which
-// are the same for all commands.
+// isGroup reports whether a command requires a subcommand, as the root command does.
+func isGroup(c *cobra.Command) bool {
+	return reflect.ValueOf(c.RunE).Pointer() == reflect.ValueOf(c.Root().RunE).Pointer()
+}
+
+// flagsOf returns the flags of a command and of its group for its row. For a role, such as
+// worker, it returns a link to the page of settings. It omits the flags for the connection to
+// a dispatcher, which are the same for all commands.
 func flagsOf(c *cobra.Command) string {
 	if slices.Contains(rolesOfPage, c.Name()) && c.Parent().Name() == "procfleet" {
 		return "[settings](configuration.md)"
 	}
 	var names []string
-	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if !slices.Contains([]string{"help", "token", "context", "output", "json"}, f.Name) && !strings.HasPrefix(f.Name, "server") {
+	c.InheritedFlags() // adds the parents' to c.Flags
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if c.Root().PersistentFlags().Lookup(f.Name) == nil &&
+			!slices.Contains([]string{"help", "token", "context", "output", "json"}, f.Name) && !strings.HasPrefix(f.Name, "server") {
 			names = append(names, "`--"+f.Name+"`")
 		}
 	})
