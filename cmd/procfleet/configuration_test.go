@@ -110,13 +110,19 @@ func TestThePageOfSettingsIsTrue(t *testing.T) {
 }
 
 // settingsTable returns one row per setting, with the roles that have it. A setting whose
-// default or meaning depends on the role has several rows.
+// default or meaning depends on the role has several rows. The TLS files of a connection or
+// listener share a row.
 func settingsTable(t *testing.T) string {
 	t.Helper()
 	type row struct{ name, byDefault, meaning string }
 	roles := map[row][]string{}
 	for _, role := range rolesOfPage {
-		settable(roleCommand(t, role), func(f *pflag.Flag) {
+		cmd, files := roleCommand(t, role), map[string][]string{}
+		settable(cmd, func(f *pflag.Flag) {
+			if of := tlsOf(cmd, f.Name); of != "" {
+				files[of] = append(files[of], f.Name)
+				return
+			}
 			byDefault := ""
 			if f.DefValue != "" {
 				byDefault = "`" + f.DefValue + "`"
@@ -124,6 +130,10 @@ func settingsTable(t *testing.T) string {
 			r := row{f.Name, byDefault, strings.ReplaceAll(f.Usage, "|", "\\|")}
 			roles[r] = append(roles[r], role)
 		})
+		for _, names := range files {
+			r := row{strings.Join(names, "`, `"), "", "PEM files for [TLS](../how-to/enable-tls.md)"}
+			roles[r] = append(roles[r], role)
+		}
 	}
 	rows := slices.SortedFunc(maps.Keys(roles), func(a, b row) int {
 		return ordered.Or(strings.Compare(a.name, b.name), slices.Index(rolesOfPage, roles[a][0])-slices.Index(rolesOfPage, roles[b][0]))
@@ -138,6 +148,17 @@ func settingsTable(t *testing.T) string {
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", r.name, of, r.byDefault, r.meaning)
 	}
 	return table.String()
+}
+
+// tlsOf returns the connection or listener of a flag that names a certificate or key file,
+// such as nats for nats-ca, or "" for other flags.
+func tlsOf(cmd *cobra.Command, name string) string {
+	for _, suffix := range []string{"-client-ca", "-ca", "-cert", "-key"} {
+		if of, found := strings.CutSuffix(name, suffix); found && cmd.Flags().Lookup(of+"-cert") != nil {
+			return of
+		}
+	}
+	return ""
 }
 
 // checkConfig returns exit code and output of --check-config.
