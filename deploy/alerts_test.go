@@ -34,9 +34,9 @@ func metricLabels(t *testing.T) map[string]string {
 	}
 	known := map[string]string{}
 	for line := range strings.Lines(string(text)) {
-		if cells := strings.Split(line, "|"); len(cells) == 7 {
+		if cells := strings.Split(line, "|"); len(cells) == 6 {
 			for _, name := range regexp.MustCompile("`(procfleet_[a-z_]+)`").FindAllStringSubmatch(cells[1], -1) {
-				known[name[1]] = cells[3]
+				known[name[1]] = cells[2]
 			}
 		}
 	}

@@ -31,7 +31,7 @@ var (
 	particular = regexp.MustCompile(`\d+[.-]\d+[.-]\d+|GSETASK|[0-9a-f]{16}|[/:]`)
 )
 
-// documentedMetrics parses the tables: name, type, labels, meaning, worry.
+// documentedMetrics parses the tables: name, labels, meaning, worry.
 func documentedMetrics(t *testing.T) map[string]documented {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(testenv.ModuleRoot(), "docs", "reference", "metrics.md"))
@@ -41,11 +41,11 @@ func documentedMetrics(t *testing.T) map[string]documented {
 	all := map[string]documented{}
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(line, "|")
-		if len(cells) != 7 {
+		if len(cells) != 6 {
 			continue
 		}
 		labels := map[string]bool{}
-		for _, l := range labelName.FindAllStringSubmatch(cells[3], -1) {
+		for _, l := range labelName.FindAllStringSubmatch(cells[2], -1) {
 			labels[l[1]] = true
 		}
 		for _, name := range metricName.FindAllStringSubmatch(cells[1], -1) {
