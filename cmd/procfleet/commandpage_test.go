@@ -19,7 +19,7 @@ const commandPage = "../../docs/reference/cli.md"
 var notOnCommandPage = []string{"help", "completion"}
 
 // TestThePageOfCommandsIsTrue compares the page with the command tree; with
-// -update it writes the table.
+// -update it writes the list.
 func TestThePageOfCommandsIsTrue(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(commandPage)
@@ -32,7 +32,7 @@ func TestThePageOfCommandsIsTrue(t *testing.T) {
 	if !found || !closed {
 		t.Fatal("no place for the commands")
 	}
-	want := "| command | what it does | flags |\n| --- | --- | --- |\n" + commandRows(newRoot(), make(map[string]string))
+	want := commandItems(newRoot(), make(map[string]string))
 	if *update {
 		if err := os.WriteFile(commandPage, []byte(before+begin+want+end+after), 0o600); err != nil {
 			t.Fatal(err)
@@ -40,14 +40,14 @@ func TestThePageOfCommandsIsTrue(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(want, table); diff != "" {
-		t.Errorf("write the table with go test ./cmd/procfleet -run ThePageOfCommands -update\n%s", diff)
+		t.Errorf("write the list with go test ./cmd/procfleet -run ThePageOfCommands -update\n%s", diff)
 	}
 }
 
-// commandRows returns a table row for each command below cmd, except groups of commands.
+// commandItems returns a list item for each command below cmd, except groups of commands.
 // named contains the first command with each list of flags.
-func commandRows(cmd *cobra.Command, named map[string]string) string {
-	var rows strings.Builder
+func commandItems(cmd *cobra.Command, named map[string]string) string {
+	var items strings.Builder
 	for _, c := range cmd.Commands() {
 		if c.Hidden || slices.Contains(notOnCommandPage, c.Name()) {
 			continue
@@ -62,11 +62,14 @@ func commandRows(cmd *cobra.Command, named map[string]string) string {
 			case strings.Count(flags, ",") > 4:
 				named[flags] = path
 			}
-			fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", use, c.Short, flags)
+			if flags != "" {
+				flags = " (" + flags + ")"
+			}
+			fmt.Fprintf(&items, "* `%s`: %s%s\n", use, c.Short, flags)
 		}
-		rows.WriteString(commandRows(c, named))
+		items.WriteString(commandItems(c, named))
 	}
-	return rows.String()
+	return items.String()
 }
 
 // isGroup reports whether a command requires a subcommand, as the root command does.
@@ -74,7 +77,7 @@ func isGroup(c *cobra.Command) bool {
 	return reflect.ValueOf(c.RunE).Pointer() == reflect.ValueOf(c.Root().RunE).Pointer()
 }
 
-// flagsOf returns the flags of a command and of its group for its row. For a role, such as
+// flagsOf returns the flags of a command and of its group for its item. For a role, such as
 // worker, it returns a link to the page of settings. It omits the flags for the connection to
 // a dispatcher, which are the same for all commands.
 func flagsOf(c *cobra.Command) string {

@@ -20,19 +20,19 @@ const wrong = 30 * time.Minute
 // replicas of Redis.
 var clockAndDiskScenarios = []scenario{
 	{
-		name: "clocks of workers are wrong", story: "30 minutes ahead and behind, for 30 s",
+		name: "clocks of workers are wrong", story: "30 minutes ahead and behind",
 		do: func(s *stage) error { return s.apart(long, "worker-1", "worker-2") },
 	},
 	{
-		name: "clocks of dispatchers are wrong", story: "30 minutes ahead and behind, for 30 s",
+		name: "clocks of dispatchers are wrong", story: "30 minutes ahead and behind",
 		do: func(s *stage) error { return s.apart(long, "dispatcher-1", "dispatcher-2") },
 	},
 	{
-		name: "clocks of agents step", story: "during commands, 30 minutes forward and 30 minutes back; 30 s later both to the correct time",
+		name: "clocks of agents step", story: "during commands, 30 minutes forward and back, then to the correct time",
 		do: func(s *stage) error { return s.apart(long, "agent-2", "agent-11") },
 	},
 	{
-		name: "hosts boot with wrong clocks", story: "30 minutes ahead and 30 minutes behind; 12 s later the clocks step to the correct time",
+		name: "hosts boot with wrong clocks", story: "30 minutes ahead and behind; 12 s later they step to the correct time",
 		do: func(s *stage) error {
 			return errors.Join(
 				s.begin((*fleet.Node).Kill, "agent-3", "agent-10"), s.apart(0, "agent-3", "agent-10"),
@@ -40,18 +40,18 @@ var clockAndDiskScenarios = []scenario{
 		},
 	},
 	{
-		name: "clocks of the NATS servers are wrong", story: "30 minutes ahead and behind, for 30 s",
+		name: "clocks of the NATS servers are wrong", story: "30 minutes ahead and behind",
 		do: func(s *stage) error { return s.apart(long, "nats-1", "nats-2") },
 	},
 	{
-		name: "the clocks of Redis step forward and back", story: "one minute forward, and 30 s later back",
+		name: "the clocks of Redis step forward and back", story: "by one minute",
 		do: func(s *stage) error {
 			ahead := func(n *fleet.Node) error { return n.SetClock(time.Minute) }
 			return errors.Join(s.all(ahead, s.Nodes(fleet.Redis)...), s.hold(long))
 		},
 	},
 	{
-		name: "the disk of one NATS server is full", story: "the leader of `PROCFLEET_OPS`, for 30 s; then space is freed, and the server is restarted",
+		name: "the disk of one NATS server is full", story: "the leader of `PROCFLEET_OPS`; then space is freed, and the server is restarted",
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).FillDisk, long) },
 	},
 	{
@@ -61,11 +61,11 @@ var clockAndDiskScenarios = []scenario{
 		},
 	},
 	{
-		name: "the disk of the Redis master is full", failsOver: true, story: "for 30 s; the master rejects writes",
+		name: "the disk of the Redis master is full", failsOver: true, story: "the master rejects writes",
 		do: func(s *stage) error { return s.master((*fleet.Node).FillDisk, long) },
 	},
 	{
-		name: "disks of hosts are full", cut: true, story: "of two agents, for 30 s",
+		name: "disks of hosts are full", cut: true, story: "of two agents",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).FillDisk, "agent-4", "agent-9") },
 	},
 	{
@@ -75,7 +75,7 @@ var clockAndDiskScenarios = []scenario{
 		},
 	},
 	{
-		name: "an agent is cloned", story: "a second agent runs with a copy of the data folder and the identity for 30 s",
+		name: "an agent is cloned", story: "a second agent runs with a copy of the data folder and the identity",
 		do: func(s *stage) error {
 			remove, err := s.Clone(s.ctx, s.Node("agent-6"))
 			if err != nil {

@@ -56,35 +56,35 @@ const (
 // scenarios run in this order on one fleet, which settles after each.
 var scenarios = []scenario{
 	{
-		name: "the leader of the operations stream is killed", cut: true, story: "the NATS server that leads `PROCFLEET_OPS`, for 12 s",
+		name: "the leader of the operations stream is killed", cut: true, story: "for 12 s",
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Kill, short) },
 	},
 	{
-		name: "all workers are paused", story: "all three for 30 s while agents send results",
+		name: "all workers are paused", story: "all three, while agents send results",
 		do: func(s *stage) error {
 			return errors.Join(s.all((*fleet.Node).Pause, s.Nodes(fleet.Worker)...), s.hold(long))
 		},
 	},
 	{
-		name: "a NATS server is cut off", story: "one of three, for 30 s",
-		do: func(s *stage) error { return s.during(long, (*fleet.Node).Cut, "nats-2") },
+		name: "a NATS server is cut off",
+		do:   func(s *stage) error { return s.during(long, (*fleet.Node).Cut, "nats-2") },
 	},
 	{
-		name: "all NATS servers restart at once", story: "all three at the same time",
-		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.Nodes(fleet.NATS)...) },
+		name: "all NATS servers restart at once",
+		do:   func(s *stage) error { return s.all((*fleet.Node).Restart, s.Nodes(fleet.NATS)...) },
 	},
 	{
-		name: "the Redis master is killed", cluster: "one of three, for 30 s; its replica is promoted",
-		story: "for 30 s; a Sentinel promotes the replica", failsOver: true,
+		name: "the Redis master is killed", cluster: "its replica is promoted",
+		story: "a Sentinel promotes the replica", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Kill, long) },
 	},
 	{
-		name: "the Redis master is paused and resumes", cluster: "one of three, for 30 s; its replica is promoted; the old master still considers itself a master",
-		cut: true, story: "for 30 s; a Sentinel promotes the replica; the old master still considers itself the master", failsOver: true,
+		name: "the Redis master is paused and resumes", cluster: "its replica is promoted; the old master still considers itself a master",
+		cut: true, story: "a Sentinel promotes the replica; the old master still considers itself the master", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Pause, long) },
 	},
 	{
-		name: "the Redis master is cut off from replica and Sentinels", story: "for 30 s; there are two masters until the old one is demoted", failsOver: true,
+		name: "the Redis master is cut off from replica and Sentinels", story: "there are two masters until the old one is demoted", failsOver: true,
 		do: func(s *stage) error {
 			return s.master(func(m *fleet.Node) error { return m.Isolate(s.others(m, fleet.Redis, fleet.Sentinel)...) }, long)
 		},
@@ -104,31 +104,31 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "a dispatcher is cut off from NATS", story: "for 30 s",
-		do: func(s *stage) error { return s.isolate(long, "dispatcher-1", fleet.NATS) },
+		name: "a dispatcher is cut off from NATS",
+		do:   func(s *stage) error { return s.isolate(long, "dispatcher-1", fleet.NATS) },
 	},
 	{
 		name: "a worker is killed", story: "for 12 s",
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1") },
 	},
 	{
-		name: "a worker is paused beyond the acknowledgement timeout", cut: true, story: "for 30 s; then it resumes chunks that other workers have processed",
+		name: "a worker is paused beyond the acknowledgement timeout", cut: true, story: "then it resumes chunks that other workers have processed",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "worker-1") },
 	},
 	{
-		name: "a worker is cut off from Redis", story: "for 30 s",
-		do: func(s *stage) error { return s.isolate(long, "worker-2", fleet.Redis, fleet.Sentinel) },
+		name: "a worker is cut off from Redis",
+		do:   func(s *stage) error { return s.isolate(long, "worker-2", fleet.Redis, fleet.Sentinel) },
 	},
 	{
-		name: "a worker is cut off from NATS", story: "for 30 s",
-		do: func(s *stage) error { return s.isolate(long, "worker-3", fleet.NATS) },
+		name: "a worker is cut off from NATS",
+		do:   func(s *stage) error { return s.isolate(long, "worker-3", fleet.NATS) },
 	},
 	{
 		name: "two workers are killed at once", story: "two of three, for 12 s",
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1", "worker-3") },
 	},
 	{
-		name: "agents are killed during commands", cut: true, story: "two agents in different areas, with all processes of their hosts, three times",
+		name: "agents are killed during commands", cut: true, story: "two agents, with all processes of their hosts, three times",
 		do: func(s *stage) error {
 			for range 3 {
 				if err := s.during(short/4, (*fleet.Node).Kill, "agent-1", "agent-12"); err != nil {
@@ -142,7 +142,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "agents are paused", story: "two hosts with all their processes, for 30 s",
+		name: "agents are paused", story: "two hosts with all their processes",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "agent-2", "agent-11") },
 	},
 	{
@@ -154,15 +154,15 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "leaf") },
 	},
 	{
-		name: "Redis is slow", story: "100 to 300 ms per packet, for 30 s",
+		name: "Redis is slow", story: "100 to 300 ms per packet",
 		do: func(s *stage) error { return s.during(long, slower(200*time.Millisecond), "redis-1", "redis-2") },
 	},
 	{
-		name: "the link to a cloud area is slow", story: "150 to 450 ms per packet, for 30 s",
+		name: "the link to a cloud area is slow", story: "150 to 450 ms per packet",
 		do: func(s *stage) error { return s.during(long, slower(300*time.Millisecond), "leaf") },
 	},
 	{
-		name: "a NATS server and the Redis master are killed at once", story: "the NATS server that leads `PROCFLEET_EVENTS`, and the master, for 30 s", failsOver: true,
+		name: "a NATS server and the Redis master are killed at once", story: "the NATS server leads `PROCFLEET_EVENTS`", failsOver: true,
 		do: func(s *stage) error {
 			return errors.Join(s.leader("PROCFLEET_EVENTS", (*fleet.Node).Kill, 0), s.master((*fleet.Node).Kill, long))
 		},
@@ -181,11 +181,11 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "the fleet key is rotated", story: "a second key is added, all agents are enrolled again, the old key is removed, all agents are enrolled again",
+		name: "the fleet key is rotated", story: "a second key is added and the old one removed; after each step all agents are enrolled again",
 		do: func(s *stage) error { return s.inTurn(s.AddKey, s.Enroll, s.RemoveKey, s.Enroll) },
 	},
 	{
-		name: "the identities of two hosts are revoked", story: "during commands; they are enrolled again after 30 s",
+		name: "the identities of two hosts are revoked", story: "during commands; they are enrolled again",
 		do: func(s *stage) error {
 			return errors.Join(s.Revoke(s.ctx, s.Node("agent-3"), s.Node("agent-10")), s.hold(long), s.Enroll(s.ctx))
 		},

@@ -1,8 +1,11 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
-// fault is one fault of the matrix.
+// fault is one fault of the matrix. Its text continues the title of its group.
 type fault struct {
 	number int
 	text   string
@@ -13,51 +16,79 @@ type fault struct {
 	measured string
 }
 
-// item returns the list item of the fault, without its outcome. It omits the level P, which
-// most faults have, and the level B, which the outcome implies.
-func (f fault) item() string {
-	level := ""
-	if f.level != "P" && f.level != "B" {
-		level = " (" + f.level + ")"
+// groups are the items of the list; each contains the faults up to the next group's first.
+var groups = []struct {
+	title string
+	first int
+}{
+	{"The pid file", 1},
+	{"Start", 12},
+	{"Stop and kill", 26},
+	{"Restart, reload, registration, wrong requests", 34},
+	{"The agent ends or the host boots", 40},
+	{"Journal and disk", 46},
+	{"Delivery, clocks, pauses", 51},
+	{"Unusual processes", 57},
+	{"Accounts, paths, scripts", 63},
+	{"Limits", 71},
+	{"Supervision", 79},
+	{"Many processes", 88},
+	{"Kernel, NATS, agent", 91},
+	{"Windows, versions, inheritance", 102},
+}
+
+// groupList returns the list of the faults without their outcomes.
+func groupList() string {
+	var text strings.Builder
+	for i, g := range groups {
+		last := len(faults)
+		if i+1 < len(groups) {
+			last = groups[i+1].first - 1
+		}
+		texts := make([]string, 0, last-g.first+1)
+		for _, f := range faults[g.first-1 : last] {
+			texts = append(texts, f.text)
+		}
+		fmt.Fprintf(&text, "* **%s** (F%d to F%d): %s\n", g.title, g.first, last, strings.Join(texts, "; "))
 	}
-	return fmt.Sprintf("* F%d%s: %s", f.number, level, f.text)
+	return text.String()
 }
 
 const benchmark = "`procfleet-bench supervise` measures it, see [benchmarks.md](../benchmarks.md)"
 
 var faults = []fault{
-	{1, "a stale pid file names another program", "P", ""},
+	{1, "stale, names another program", "P", ""},
 	{2, "the pid is reused by a program of the same name in another or an unknown folder", "P", ""},
 	{3, "the pid is reused between check and kill", "N", ""},
-	{4, "the pid file is deleted while the process lives", "P", ""},
-	{5, "the pid file is written late, within the start window", "P", ""},
-	{6, "process and pid file appear after the start window", "P", ""},
-	{7, "the pid file is empty, or contains no number or an invalid one: -1, 0, 1, above the maximum pid, the agent's pid", "P", ""},
-	{8, "the pid file has a byte order mark, CRLF, NULs, text after the pid, several lines", "U", ""},
-	{9, "the pid file is a FIFO, a directory, a loop of symbolic links, /dev/zero, or 2 GiB large", "P", ""},
-	{10, "an agent that is not root cannot read the pid file", "P", ""},
-	{11, "the pid file contains the id of a thread", "P", ""},
-	{12, "the start command hangs and starts no process", "P", ""},
-	{13, "the start command hangs while its daemon runs", "P", ""},
-	{14, "the start command is the program itself, in the foreground", "P", ""},
-	{15, "the daemon inherits the output of its start command and writes 10 MB", "P", ""},
-	{16, "the start command prints 1 GiB", "P", ""},
-	{17, "the output is binary, GBK, or invalid UTF-8", "U", ""},
+	{4, "deleted while the process lives", "P", ""},
+	{5, "written late, within the start window", "P", ""},
+	{6, "written after the start window, by a process that appears then", "P", ""},
+	{7, "empty, without a number, or with an invalid one: -1, 0, 1, above the maximum pid, the agent's pid", "P", ""},
+	{8, "with a byte order mark, CRLF, NULs, text after the pid, several lines", "U", ""},
+	{9, "a FIFO, a directory, a loop of symbolic links, /dev/zero, or 2 GiB large", "P", ""},
+	{10, "not readable by an agent that is not root", "P", ""},
+	{11, "contains the id of a thread", "P", ""},
+	{12, "the command hangs and starts no process", "P", ""},
+	{13, "it hangs while its daemon runs", "P", ""},
+	{14, "it is the program itself, in the foreground", "P", ""},
+	{15, "the daemon inherits its output and writes 10 MB", "P", ""},
+	{16, "it prints 1 GiB", "P", ""},
+	{17, "its output is binary, GBK, or invalid UTF-8", "U", ""},
 	{18, "the process dies within the start window", "P", ""},
-	{19, "the start command fails although its process runs", "P", ""},
+	{19, "the command fails although its process runs", "P", ""},
 	{20, "the process dies right after the start window", "P", ""},
 	{21, "the pid changes within the start window", "P", ""},
-	{22, "a start while the process runs", "P", ""},
-	{23, "a start during the delay before an automatic start", "P", ""},
-	{24, "two concurrent starts of one process", "P", ""},
+	{22, "the process runs already", "P", ""},
+	{23, "during the delay before an automatic start", "P", ""},
+	{24, "two at the same time", "P", ""},
 	{25, "concurrent starts, stops, restarts and kills in random order", "U, P", ""},
 	{26, "the process ignores SIGTERM", "P", ""},
-	{27, "the process survives SIGKILL", "R", ""},
-	{28, "the process becomes a fork bomb when it is stopped", "R", ""},
-	{29, "children outlive the process", "P", ""},
-	{30, "a stop while the process does not run", "P", ""},
-	{31, "a stop during the delay before an automatic start, or after the agent gave up the process", "P", ""},
-	{32, "the stop command fails although the process has ended", "P", ""},
+	{27, "it survives SIGKILL", "R", ""},
+	{28, "it becomes a fork bomb", "R", ""},
+	{29, "children outlive it", "P", ""},
+	{30, "it does not run", "P", ""},
+	{31, "during the delay before an automatic start, or after the agent gave up the process", "P", ""},
+	{32, "the command fails although the process has ended", "P", ""},
 	{33, "the process ends slowly", "P", ""},
 	{34, "the restart command leaves the old process running", "P", ""},
 	{35, "a restart of a process that does not run", "P", ""},
@@ -66,13 +97,13 @@ var faults = []fault{
 	{38, "a process is unregistered while unknown, and while running", "P", ""},
 	{39, "unknown operations and invalid specs", "P", ""},
 	{40, "the agent is killed at each point of an operation", "P", ""},
-	{41, "the agent is killed during a start, and the daemon starts in the meantime", "P", ""},
-	{42, "the agent is killed and started with 100 supervised processes", "P", ""},
-	{43, "10 of 100 supervised processes died while the agent did not run", "P", ""},
-	{44, "systemd restarts the agent, ending its main process alone or its whole control group", "R", ""},
-	{45, "the host was rebooted: pid files are stale, and other processes have their pids", "N", ""},
+	{41, "during a start whose daemon starts in the meantime", "P", ""},
+	{42, "with 100 supervised processes", "P", ""},
+	{43, "10 of them die while it does not run", "P", ""},
+	{44, "systemd restarts its main process alone or its whole control group", "R", ""},
+	{45, "after a boot pid files are stale, and other processes have their pids", "N", ""},
 	{46, "the journal is torn at any byte of its last record", "U", ""},
-	{47, "a bit of the journal is flipped", "U", ""},
+	{47, "a bit of it is flipped", "U", ""},
 	{48, "the disk is full", "P", ""},
 	{49, "the data folder is read-only, or is deleted while the agent runs", "P", ""},
 	{50, "an fsync of the journal fails", "U", ""},
@@ -83,15 +114,15 @@ var faults = []fault{
 	{55, "the host is suspended for ten minutes", "U", ""},
 	{56, "the agent is stopped for a while, as on a starved host", "P", ""},
 	{57, "the main process is a zombie", "P", ""},
-	{58, "the first process of the container reaps no children; the agent is the first process", "N", ""},
+	{58, "the first process of the container reaps no children, or is the agent", "N", ""},
 	{59, "the process is stopped by SIGSTOP", "P", ""},
-	{60, "the program's file is replaced while it runs", "P", ""},
+	{60, "its program file is replaced while it runs", "P", ""},
 	{61, "long names, names with spaces and parentheses, scripts, interpreters", "U, P", ""},
 	{62, "the process runs under another name", "P", ""},
 	{63, "/proc hides the processes of other accounts from an agent that is not root", "R, N", ""},
 	{64, "the account is missing, has no shell, or exists only in a directory service, which may not reply", "R", ""},
-	{65, "commands run under another account: ids, groups, environment, umask, folder", "R", ""},
-	{66, "a spec names another account, and the agent is not root", "P", ""},
+	{65, "ids, groups, environment, umask and folder under another account", "R", ""},
+	{66, "another account, and the agent is not root", "P", ""},
 	{67, "the setup path is missing, is a file, or is not accessible to the account", "P, R", ""},
 	{68, "scripts without an interpreter, with CRLF, not executable, being written", "P", ""},
 	{69, "the login profile prints, hangs, or exits", "P", ""},
@@ -99,13 +130,13 @@ var faults = []fault{
 	{71, "a busy thread exceeds a limit on CPU, on 16 CPUs and on one", "U, P", ""},
 	{72, "the usage has spikes, or oscillates around a limit", "U", ""},
 	{73, "a process leaks memory over its limit, again and again", "P", ""},
-	{74, "a small master process whose workers together exceed the limit", "P", ""},
+	{74, "the workers of a small master process together exceed the limit", "P", ""},
 	{75, "a process over its limit ignores its stop command", "P", ""},
 	{76, "a group exceeds its limit: selection of the member that the agent ends", "U", ""},
 	{77, "a limit is exceeded during an operation, or on a frozen host", "U", ""},
 	{78, "the kernel kills the process because memory is exhausted", "R", ""},
 	{79, "the process dies again and again", "U, P", ""},
-	{80, "500 supervised processes die at the same time", "P", ""},
+	{80, "500 processes die at the same time", "P", ""},
 	{81, "the host cannot create another process or file", "P", ""},
 	{82, "an operator starts the process by hand during the delay before its automatic start", "P", ""},
 	{83, "an operator replaces the process by hand", "P", ""},
@@ -114,7 +145,7 @@ var faults = []fault{
 	{86, "two of three instances run", "P", ""},
 	{87, "two processes with one pid file", "P", ""},
 	{88, "1,000 idle supervised processes", "B", benchmark},
-	{89, "a host with 30,000 foreign processes", "B", "`BenchmarkTreesOfALargeHost` of agent/proc measures it"},
+	{89, "30,000 foreign processes", "B", "`BenchmarkTreesOfALargeHost` of agent/proc measures it"},
 	{90, "5,000 concurrent operations", "B", benchmark},
 	{91, "a kernel without pidfd", "P", ""},
 	{92, "control groups are version 1, hybrid, or read-only", "R, N", ""},
@@ -127,7 +158,7 @@ var faults = []fault{
 	{99, "the version command and the health command hang", "P", ""},
 	{100, "a status during a long start", "P", ""},
 	{101, "a pid file written in another PID namespace", "N", ""},
-	{102, "Windows: batch files with spaces, &, ^ and %, PowerShell, output in another encoding; only the construction of the commands is tested, on Linux", "W", ""},
+	{102, "batch files with spaces, &, ^ and %, PowerShell, output in another encoding (only the construction of the commands is tested, on Linux)", "W", ""},
 	{103, "the journal has a newer format", "U", ""},
 	{104, "programs must not inherit settings of the agent", "R", ""},
 	{105, "the kernel denies pidfd or a change of groups", "N", ""},

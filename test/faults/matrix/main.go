@@ -97,7 +97,7 @@ func read(in io.Reader) (map[int]*outcome, error) {
 
 // list returns the text of the section.
 func list(outcomes map[int]*outcome) (string, error) {
-	var text strings.Builder
+	text := groupList()
 	var wrong []error
 	for _, f := range faults {
 		o, notRun := outcomes[f.number], ""
@@ -111,11 +111,9 @@ func list(outcomes map[int]*outcome) (string, error) {
 		case o.passed == 0:
 			notRun = o.skipped
 		}
-		text.WriteString(f.item())
 		if notRun != "" {
-			text.WriteString(". Not run: " + notRun)
+			text += fmt.Sprintf("* F%d was not run: %s\n", f.number, notRun)
 		}
-		text.WriteString("\n")
 	}
-	return text.String(), errors.Join(wrong...)
+	return text, errors.Join(wrong...)
 }

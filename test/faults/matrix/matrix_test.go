@@ -8,7 +8,7 @@ import (
 func TestMatrixNamesEveryFaultOnce(t *testing.T) {
 	t.Parallel()
 	for i, f := range faults {
-		if f.number != i+1 || f.text == "" || f.level == "" || strings.Contains(f.text, ". Not run: ") {
+		if f.number != i+1 || f.text == "" || f.level == "" {
 			t.Errorf("row %d is %+v", i, f)
 		}
 	}
