@@ -97,7 +97,8 @@ func read(in io.Reader) (map[int]*outcome, error) {
 
 // list returns the text of the section.
 func list(outcomes map[int]*outcome) (string, error) {
-	text := groupList()
+	var text strings.Builder
+	text.WriteString(groupList())
 	var wrong []error
 	for _, f := range faults {
 		o, notRun := outcomes[f.number], ""
@@ -112,8 +113,8 @@ func list(outcomes map[int]*outcome) (string, error) {
 			notRun = o.skipped
 		}
 		if notRun != "" {
-			text += fmt.Sprintf("* F%d was not run: %s\n", f.number, notRun)
+			fmt.Fprintf(&text, "* F%d was not run: %s\n", f.number, notRun)
 		}
 	}
-	return text, errors.Join(wrong...)
+	return text.String(), errors.Join(wrong...)
 }
