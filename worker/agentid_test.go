@@ -32,7 +32,7 @@ func TestAnAgentIDThatTheIdentityDoesNotHoldIsRefused(t *testing.T) {
 		t.Helper()
 		data := e.encode(&agentproto.Presence{
 			Header: agentproto.Header{Type: agentproto.TypePresence, ID: "announcement", Sent: time.Now().UTC()},
-			Host:   host(1).String(), AgentID: agentID, Instance: "i1",
+			Host:   host(1).String(), AgentID: agentID, Instance: "i1", Incarnation: "p1",
 		})
 		msg, err := e.Conn.RequestMsg(&nats.Msg{
 			Subject: agentproto.PresenceSubject(0), Data: data,

@@ -46,7 +46,7 @@ func (e *env) sendsTheTime() {
 	t := e.t
 	t.Helper()
 	data, err := agentproto.Encode(&agentproto.Presence{
-		Header: agentproto.Header{Type: agentproto.TypePresence}, Host: host(1).String(), Instance: "i1",
+		Header: agentproto.Header{Type: agentproto.TypePresence}, Host: host(1).String(), Instance: "i1", Incarnation: "p1",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -77,7 +77,7 @@ func TestAnnouncementsAreStoredAndAnswered(t *testing.T) {
 		t.Helper()
 		data, err := agentproto.Encode(&agentproto.Presence{
 			Header: agentproto.Header{Type: agentproto.TypePresence}, Host: host(1).String(),
-			AgentID: "a1", Instance: "i1", Version: "v1", Leaving: leaving, CPU: 12.5, Memory: 1e9,
+			AgentID: "a1", Instance: "i1", Incarnation: "p1", Version: "v1", Leaving: leaving, CPU: 12.5, Memory: 1e9,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -291,7 +291,7 @@ func (a *fakeAgent) handleResend(msg *nats.Msg) {
 	if reply == nil {
 		return
 	}
-	reply.Type = agentproto.TypeResendReply
+	reply.Type, reply.Instance = agentproto.TypeResendReply, a.instance
 	data, err := agentproto.Encode(reply)
 	answer := &nats.Msg{Data: data}
 	if a.sign != nil {

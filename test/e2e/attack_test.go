@@ -306,7 +306,7 @@ func TestAttackerOnTheBrokerCannotActAsAHost(t *testing.T) {
 			Header: header(agentproto.TypeEvent), Host: host, Instance: "i", Kind: agentproto.EventUnsafeHost, Message: message,
 		})
 	}
-	untrue, unsigned := event(forged, "forged event"), encode(t, &agentproto.Presence{Header: header(agentproto.TypePresence), Host: forged, Instance: "i"})
+	untrue, unsigned := event(forged, "forged event"), encode(t, &agentproto.Presence{Header: header(agentproto.TypePresence), Host: forged, Instance: "i", Incarnation: "p"})
 	if err := thief.conn.Publish(agentproto.PresenceSubject(0), unsigned); err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +337,7 @@ func TestAttackerOnTheBrokerCannotActAsAHost(t *testing.T) {
 	announce := func(sent time.Time) (again bool) {
 		t.Helper()
 		data := encode(t, &agentproto.Presence{
-			Header: agentproto.Header{Type: agentproto.TypePresence, ID: "recorded", Sent: sent.UTC()}, Host: replayed, Instance: "i",
+			Header: agentproto.Header{Type: agentproto.TypePresence, ID: "recorded", Sent: sent.UTC()}, Host: replayed, Instance: "i", Incarnation: "p",
 		})
 		msg, err := thief.conn.RequestMsg(&nats.Msg{
 			Subject: agentproto.PresenceSubject(0), Data: data, Header: signedBy(f.keys.ring(), replayed, agentproto.TypePresence, data),

@@ -11,10 +11,11 @@ import (
 )
 
 func FuzzDecodePresence(f *testing.F) {
+	f.Add([]byte(`{"type":"procfleet.agent.v1.presence","host":"0:10.0.0.1","instance":"i","incarnation":"p"}`), "procfleet.presence.0")
 	f.Add([]byte(`{"type":"procfleet.agent.v1.presence","host":"0:10.0.0.1","instance":"i"}`), "procfleet.presence.0")
 	f.Fuzz(func(t *testing.T, data []byte, subject string) {
 		_, a, err := decodePresence(data, subject)
-		if err == nil && (a.Host.IsZero() || a.Instance == "") {
+		if err == nil && (a.Host.IsZero() || a.Instance == "" || a.Incarnation == "") {
 			t.Errorf("announcement %+v got through", a)
 		}
 	})

@@ -88,11 +88,12 @@ func decodePresence(data []byte, subject string) (message agentproto.Presence, a
 		return message, taskstore.Announcement{}, err
 	}
 	const most = agentlink.MaxName
-	if message.Instance == "" || len(message.Instance) > most || len(message.Incarnation) > most || len(message.AgentID) > most {
-		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: instance, incarnation and agent id must be at most %d bytes, and there must be an instance", host, most)
+	valid := func(id string) bool { return id != "" && len(id) <= most }
+	if !valid(message.Instance) || !valid(message.Incarnation) || len(message.AgentID) > most {
+		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: instance and incarnation must have 1 to %d bytes, agent id at most %[2]d", host, most)
 	}
-	if o := message.Other; o != nil && (o.Instance == "" || len(o.Instance) > most || len(o.Incarnation) > most || message.Leaving) {
-		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: other must name an instance of at most %d bytes, and the agent must not be leaving", host, most)
+	if o := message.Other; o != nil && (!valid(o.Instance) || !valid(o.Incarnation) || message.Leaving) {
+		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: instance and incarnation of other must have 1 to %d bytes, and the agent must not be leaving", host, most)
 	}
 	labels, err := checkedLabels(message.Labels)
 	if err != nil {

@@ -19,11 +19,10 @@ type itemsOfHost struct {
 	items []int // indexes into the task
 }
 
-// announced reports whether agent, which replied, matches the presence read before the
-// request. Missing values match.
+// announced reports whether agent, which replied, is the agent process of the presence
+// read before the request.
 func announced(p *taskstore.Presence, agent agentproto.AgentProcess) bool {
-	same := func(a, b string) bool { return a == "" || b == "" || a == b }
-	return same(p.Instance, agent.Instance) && same(p.Incarnation, agent.Incarnation)
+	return p.Instance == agent.Instance && p.Incarnation == agent.Incarnation
 }
 
 // byHost groups items by host, in order of appearance.

@@ -88,7 +88,7 @@ func (l *link) fresh(c *command) bool {
 // answer is [link.accept] for a command in which some items are repeated or have an unknown
 // action.
 func (l *link) answer(a *agent, c command, now time.Time) (reply, error) {
-	r := agentproto.Reply{Header: l.header(agentproto.TypeReply), Instance: a.instance}
+	r := agentproto.Reply{Header: l.header(agentproto.TypeReply), Instance: a.instance, Incarnation: a.instance}
 	r.Items = make([]agentproto.ReplyItem, len(c.Items))
 	accepted := c
 	accepted.Items = nil
@@ -135,7 +135,7 @@ func (l *link) refusal(a *agent, c *command, now time.Time) string {
 // refuse returns a reply that rejects the command with the given id.
 func (l *link) refuse(a *agent, id, reason, message string) (reply, error) {
 	return encoded(&agentproto.Reply{
-		Header: l.header(agentproto.TypeReply), Instance: a.instance, Refused: reason, Message: message,
+		Header: l.header(agentproto.TypeReply), Instance: a.instance, Incarnation: a.instance, Refused: reason, Message: message,
 	}, id)
 }
 
@@ -146,7 +146,7 @@ func (l *link) resend(a *agent, data []byte) (reply, error) {
 		return reply{}, err
 	}
 	now := time.Now().UTC()
-	r := agentproto.ResendReply{Header: l.header(agentproto.TypeResendReply), Instance: a.instance}
+	r := agentproto.ResendReply{Header: l.header(agentproto.TypeResendReply), Instance: a.instance, Incarnation: a.instance}
 	again := outcome{command: &command{Task: request.Task, Lane: request.Lane}, agent: a, at: now}
 	for _, item := range request.Items {
 		at, known := l.memory.recall(request.Task, item)

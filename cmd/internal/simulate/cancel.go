@@ -15,7 +15,7 @@ func (l *link) cancel(a *agent, data []byte) (reply, error) {
 		return reply{}, err
 	}
 	now := time.Now().UTC()
-	r := agentproto.CancelReply{Header: l.header(agentproto.TypeCancelReply), Instance: a.instance}
+	r := agentproto.CancelReply{Header: l.header(agentproto.TypeCancelReply), Instance: a.instance, Incarnation: a.instance}
 	for _, item := range request.Items {
 		at, known := l.memory.recall(request.Task, item.Item)
 		d := agentproto.CancelDecision{Item: item.Item, Decision: agentproto.DecisionBegun}

@@ -12,10 +12,10 @@ import (
 // agentproto.Encode, because a simulated fleet shares the machine with the system under
 // test. A test compares the encodings with those of agentproto.
 
-// appendReply appends to b a [agentproto.Reply] that accepts every item. If results is set,
+// appendReply appends to b a [agentproto.Reply] that accepts every item. instance is the incarnation, too. If results is set,
 // the reply contains a successful result of every item.
 func appendReply(b []byte, h agentproto.Header, instance string, items []commandItem, results bool, now time.Time) []byte {
-	b = appendTexts(appendHeader(b, h), `,"instance":"`, instance, `","items":[`)
+	b = appendTexts(appendHeader(b, h), `,"instance":"`, instance, `","incarnation":"`, instance, `","items":[`)
 	for i, item := range items {
 		b = appendTexts(b, comma(i), `{"item":`)
 		b = strconv.AppendInt(b, int64(item.Item), 10)

@@ -18,7 +18,7 @@ func TestReplyByHandIsWhatAgentprotoReads(t *testing.T) {
 	t.Parallel()
 	want := agentproto.Reply{
 		Header:   agentproto.Header{Type: agentproto.TypeReply, ID: "sim1", Sent: now},
-		Instance: "sim-1-2", Items: []agentproto.ReplyItem{{Item: 3}, {Item: 70000}},
+		Instance: "sim-1-2", Incarnation: "sim-1-2", Items: []agentproto.ReplyItem{{Item: 3}, {Item: 70000}},
 	}
 	data := appendReply(nil, want.Header, want.Instance, []commandItem{{Item: 3}, {Item: 70000}}, false, now)
 	var got agentproto.Reply
@@ -34,7 +34,7 @@ func TestReplyWithResultsByHandIsWhatAgentprotoReads(t *testing.T) {
 	t.Parallel()
 	want := agentproto.Reply{
 		Header:   agentproto.Header{Type: agentproto.TypeReply, ID: "sim1", Sent: now},
-		Instance: "sim-1-2",
+		Instance: "sim-1-2", Incarnation: "sim-1-2",
 	}
 	items := []commandItem{{Item: 3, Action: agentproto.ActionStatus}, {Item: 70000, Action: agentproto.ActionStatus}}
 	for _, item := range items {

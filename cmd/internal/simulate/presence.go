@@ -92,11 +92,12 @@ func (f *Fleet) probe() bool {
 
 func (f *Fleet) presence(a *agent) ([]byte, error) {
 	return agentproto.Encode(&agentproto.Presence{
-		Header:   agentproto.Header{Type: agentproto.TypePresence, ID: a.instance, Sent: time.Now().UTC()},
-		Host:     a.host,
-		Instance: a.instance,
-		Version:  "simulated",
-		OS:       runtime.GOOS, Arch: runtime.GOARCH,
+		Header:      agentproto.Header{Type: agentproto.TypePresence, ID: a.instance, Sent: time.Now().UTC()},
+		Host:        a.host,
+		Instance:    a.instance,
+		Incarnation: a.instance,
+		Version:     "simulated",
+		OS:          runtime.GOOS, Arch: runtime.GOARCH,
 		StartedAt: f.started,
 	})
 }

@@ -143,7 +143,7 @@ func (f *Fleet) makeAgents() {
 type agent struct {
 	subject  string
 	host     string
-	instance string // unique per run, because each run starts with an empty memory
+	instance string // unique per run, because each run starts with an empty memory; also the incarnation
 	conn     *connection
 	keys     hostKeys
 	resume   map[string]time.Time // end of the pause that workers requested, by lane; accessed only by the link
