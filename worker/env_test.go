@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -291,7 +292,7 @@ func (a *fakeAgent) handleResend(msg *nats.Msg) {
 	if reply == nil {
 		return
 	}
-	reply.Type, reply.Instance = agentproto.TypeResendReply, a.instance
+	reply.Type, reply.Instance = agentproto.TypeResendReply, cmp.Or(reply.Instance, a.instance)
 	data, err := agentproto.Encode(reply)
 	answer := &nats.Msg{Data: data}
 	if a.sign != nil {

@@ -137,7 +137,9 @@ func TestItemsThatTheirAgentDoesNotKnowEnd(t *testing.T) {
 		t.Parallel()
 		e := start(t)
 		a := e.agent(host(1), accept)
-		a.resend = unknown
+		a.resend = func(r *agentproto.Resend) *agentproto.ResendReply {
+			return &agentproto.ResendReply{Instance: "new", Unknown: r.Items}
+		}
 		id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 		e.waitState(id, 0, procfleet.StateDelivered)
 		e.store.present(host(1), "new", sinceNow)
