@@ -83,7 +83,6 @@ func bodyTooLarge(limit int64) *dialect.Error {
 func (e *exchange) body(in *dialect.Request, unauthenticated bool) (err error) {
 	limit, length := e.api.cfg.Limits.Body, e.r.ContentLength
 	if length > limit {
-		e.skip(2 * limit)
 		return bodyTooLarge(limit)
 	}
 	if unauthenticated {
@@ -102,8 +101,6 @@ func (e *exchange) body(in *dialect.Request, unauthenticated bool) (err error) {
 	case err != nil:
 		return cutOff(err)
 	case n > limit:
-		e.release()
-		e.skip(2 * limit)
 		return bodyTooLarge(limit)
 	}
 	in.Body = body.Bytes()
@@ -118,8 +115,7 @@ func (e *exchange) move(in *dialect.Request) (err error) {
 	return err
 }
 
-// skip reads and discards up to most bytes of the body, because many clients read the
-// response only after they have sent the whole body.
+// skip reads and discards up to most bytes of the body.
 func (e *exchange) skip(most int64) {
 	if e.r.Header.Get("Expect") != "" {
 		return // the client sends the body only after a 100 Continue
@@ -227,8 +223,6 @@ func (e *exchange) readUnauthenticated(ctx context.Context) (body []byte, releas
 		body, err = appendUpTo(body, e.r.Body, int(step))
 		switch size := int64(len(body)); {
 		case size > limit:
-			release()
-			e.skip(2 * limit)
 			return nil, release, bodyTooLarge(limit)
 		case errors.Is(err, io.EOF) && (length < 0 || size == length):
 			return body, release, nil

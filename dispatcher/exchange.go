@@ -110,14 +110,16 @@ func (e *exchange) serve() {
 		err = e.authenticate(in)
 	}
 	if err != nil {
-		e.skip(2 * e.api.cfg.Limits.Body)
-		e.fail(err)
+		e.failEarly(err)
 		return
 	}
 	unauthenticated := inBody && e.api.authenticator.Enabled()
 	defer func() { e.release() }()
-	err = e.body(in, unauthenticated)
-	if err == nil && inBody {
+	if err = e.body(in, unauthenticated); err != nil {
+		e.failEarly(err)
+		return
+	}
+	if inBody {
 		err = e.authenticate(in)
 	}
 	if err == nil && unauthenticated {
@@ -201,6 +203,24 @@ func peer(r *http.Request) netip.Addr {
 	return at.Addr()
 }
 
+// failEarly sends an error before the body was read, and then discards the body: many clients
+// read the response only after they have sent the whole body. Without full duplex net/http would
+// reset the connection, and such a client would not know whether the request was accepted. With
+// it, the connection must be closed, because a part of the body may be left.
+func (e *exchange) failEarly(err error) {
+	e.release()
+	if e.r.ContentLength == 0 {
+		e.fail(err)
+		return
+	}
+	control := http.NewResponseController(e.w)
+	_ = control.EnableFullDuplex() // fails for writers without it, for example in tests
+	e.w.Header().Set("Connection", "close")
+	e.fail(err)
+	_ = control.Flush()
+	e.skip(2 * e.api.cfg.Limits.Body)
+}
+
 // fail sends an error in the dialect's form.
 func (e *exchange) fail(err error) {
 	f := e.api.failed(err, e.log(), e.id, e.start)
@@ -228,6 +248,7 @@ func (e *exchange) reply(reply dialect.Reply) {
 	if reply.ETag != "" {
 		e.w.Header().Set("ETag", reply.ETag)
 	}
+	e.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	e.header(reply.Status)
 	_, _ = e.w.Write(body) // the caller may have disconnected
 }

@@ -26,16 +26,39 @@ func (h *heldBytes) add(n int) {
 // countedBody adds the bytes that are read from it to held.
 type countedBody struct {
 	io.ReadCloser
-	held *heldBytes
-	own  int
+	held     *heldBytes
+	own      int
+	released bool
 }
 
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.own += n
-	b.held.add(n)
+	if !b.released {
+		b.own += n
+		b.held.add(n)
+	}
 	return n, err
 }
+
+func (b *countedBody) release() {
+	if !b.released {
+		b.released = true
+		b.held.add(-b.own)
+	}
+}
+
+// releasing releases a body when the response begins: the dispatcher discards the rest.
+type releasing struct {
+	http.ResponseWriter
+	body *countedBody
+}
+
+func (w *releasing) WriteHeader(status int) {
+	w.body.release()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *releasing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // In TestHalfSentBodiesOfStrangersTakeLittle callers with credentials in their bodies declare large
 // bodies, send a part, and then nothing. The dispatcher must bound the memory for these parts, serve
@@ -54,7 +77,8 @@ func TestHalfSentBodiesOfStrangersTakeLittle(t *testing.T) {
 		if r.Header.Get("X-Bkapi-Authorization") == "" {
 			body := &countedBody{ReadCloser: r.Body, held: &held}
 			r.Body = body
-			defer func() { held.add(-body.own) }()
+			w = &releasing{w, body}
+			defer body.release()
 		}
 		dispatcher.Handler().ServeHTTP(w, r)
 	}))
@@ -95,6 +119,28 @@ func TestHalfSentBodiesOfStrangersTakeLittle(t *testing.T) {
 	body := strings.Replace(gseBody(2, "10.0.0.1"), "{", `{"bk_app_code":"free","bk_app_secret":"s3cret","bk_username":"ann",`, 1)
 	if a := d.call(http.MethodPost, v2Path, strings.Repeat(" ", room/2)+body); a.body["result"] != true {
 		t.Errorf("a caller who names itself in its body, afterwards: %d %s", a.status, a.text)
+	}
+}
+
+// In TestACallerOfABusyDispatcherReceivesTheResponse a caller with credentials in its body begins to
+// read only after it has sent 20 MiB, more than the buffers of the connection hold, while the memory
+// for such bodies is used up.
+func TestACallerOfABusyDispatcherReceivesTheResponse(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	cfg.Limits.UnauthenticatedBodies = leastBody
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, conn)
+	const size = 20 << 20
+	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", v2Path, size, strings.Repeat(" ", size)); err != nil {
+		t.Errorf("the body was not read: %v", err)
+	}
+	if text, err := io.ReadAll(conn); err != nil || !strings.Contains(string(text), "nothing was done") || !strings.Contains(string(text), "Retry-After") {
+		t.Errorf("%v, response %q", err, text)
 	}
 }
 
