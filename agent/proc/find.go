@@ -66,10 +66,14 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 	if err != nil {
 		s.files = files{setup: filepath.Clean(t.SetupPath), err: err}
 	}
+	var probe Probe
 	if t.Instances > 1 {
-		return s.probeInstances()
+		probe = s.probeInstances()
+	} else {
+		probe = s.probe()
 	}
-	return s.probe()
+	probe.Blocked = probe.Verdict == Uncertain && errors.Is(s.files.err, errFileBlocked)
+	return probe
 }
 
 // search is the state of one Find.

@@ -118,6 +118,10 @@ type Probe struct {
 	// session of Target.Command: a command of this target started it.
 	Marked bool
 
+	// Blocked is true if the verdict is Uncertain because the file system of the pid file did
+	// not respond in time. The host may only be busy, so a later search may find out more.
+	Blocked bool
+
 	// StalePidFile is true if the pid file is readable and names no process of this
 	// target. See [MoveDeadPidFile].
 	StalePidFile bool

@@ -64,6 +64,7 @@ type Timing struct {
 	WindowPoll      time.Duration // pause between queries of a process that should start; default 250 ms
 	Settle          time.Duration // time for which a started process must keep its identity, or in which a successor or pid file must appear; default 1 s
 	ForegroundAfter time.Duration // least run time of a start command that is accepted as the process itself; default 5 s
+	BlockedWait     time.Duration // time after the start window in which a process is searched whose pid file could not be read; default 15 s
 	KillWait        time.Duration // time in which a killed process must end; default 5 s
 	ReloadWait      time.Duration // longest wait between a reload and the query of the process; default 2 s
 	KillGrace       time.Duration // time between SIGTERM and SIGKILL for a command that timed out; default 3 s

@@ -228,8 +228,11 @@ func (s startup) window(ctx, yield context.Context) Completion {
 			id = proc.Identity{}
 		}
 		now := time.Now()
-		found.add(id, now)
 		passed := now.Sub(opened)
+		blocked := s.probe.Blocked && passed < end+s.host.Timing.BlockedWait
+		if !blocked {
+			found.add(id, now)
+		}
 		switch {
 		case ctx.Err() != nil, yield.Err() != nil && !id.IsZero():
 			return interrupted()
@@ -237,6 +240,7 @@ func (s startup) window(ctx, yield context.Context) Completion {
 			return s.claimed()
 		case found.changes > maxPidChanges:
 			return checkFailed(fmt.Sprintf("post-check: pid changed more than %d times", maxPidChanges), s.tail())
+		case blocked: // the search observed nothing
 		case passed >= begin && !found.lost.IsZero() && now.Sub(found.lost) >= settle, passed >= end+2*settle,
 			passed >= end+settle && id.IsZero() && found.lost.IsZero():
 			return s.absent(found.appeared)
