@@ -132,6 +132,14 @@ func (i *inquiries) replaced(id proc.Identity, executable string) bool {
 	return was != "" && was != executable
 }
 
+// failed reports whether the latest inquiry about a process has ended without an answer.
+func (i *inquiries) failed(q inquiryKind, id proc.Identity) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	in := i.cache(id).latest[q]
+	return in != nil && !in.answer.at.IsZero() && !in.answer.ok
+}
+
 // known returns the cached answers about a process; "" = none.
 func (i *inquiries) known(id proc.Identity) (version, health string) {
 	i.mu.Lock()
@@ -174,12 +182,17 @@ func (i *inquiries) both(ctx context.Context, id proc.Identity, spec *agentproto
 
 // refreshVersion runs the version command of a process if it has not run since the process
 // started or since the command or the executable changed, or if Timing.VersionAge has passed
-// since. It does not wait, and reports whether it runs the command.
+// since; after a command that failed, Timing.AnswerAge. It does not wait, and reports whether it
+// runs the command.
 func (i *inquiries) refreshVersion(id proc.Identity, spec *agentproto.Spec) bool {
 	if spec.VersionCmd == "" || id.IsZero() {
 		return false
 	}
-	notBefore := time.Now().Add(-i.engine.cfg.Timing.VersionAge)
+	age := i.engine.cfg.Timing.VersionAge
+	if i.failed(versionInquiry, id) {
+		age = min(age, i.engine.cfg.Timing.AnswerAge)
+	}
+	notBefore := time.Now().Add(-age)
 	if i.replaced(id, executable(id)) {
 		notBefore = time.Now()
 	}

@@ -98,10 +98,10 @@ func TestAReportedVersionIsAskedForAgainWhenItIsOld(t *testing.T) {
 // successor retains its pid and start time.
 func TestAProcessThatRunsAnotherExecutableIsAskedForItsVersion(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newRig(t, func(c *Config) { c.Timing.AnswerAge = time.Second })
 	spec := g.spec(func(s *agentproto.Spec) {
 		s.StartCmd = daemon("-pid demo.pid -successor next/demo")
-		s.VersionCmd = "echo asked >>versions; readlink /proc/$(cat demo.pid)/exe"
+		s.VersionCmd = "readlink /proc/$(cat demo.pid)/exe && echo asked >>versions"
 	})
 	reported := func() (pid int, version string) {
 		for _, p := range g.engine.Processes() {
