@@ -35,7 +35,7 @@ func TestLogTellsWhatBecameOfAProcess(t *testing.T) {
 	log, hook := logtest.NewNullLogger()
 	g := newRig(t, func(c *Config) { c.Log = log })
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd = "echo >>starts; [ $(wc -l <starts) -gt 2 ] && exit 1; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
+		s.StartCmd = "echo >>starts; [ $(wc -l <starts) -gt 2 ] && exit 1; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null & " + pidLives
 		s.StartRetries = 2
 	})
 	pid := g.want("start", spec, 0, "").Status.PID

@@ -29,7 +29,7 @@ func TestWhatWasGivenUpIsTriedNowAndThen(t *testing.T) {
 	var emitted eventLog
 	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ProbeInterval = emitted.add, 200*time.Millisecond })
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd = "echo >>starts; [ ! -e broken ] || { echo out of order; exit 1; }; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
+		s.StartCmd = "echo >>starts; [ ! -e broken ] || { echo out of order; exit 1; }; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null & " + pidLives
 		s.StartRetries, s.StartIntervalMS = 1, 10
 	})
 	pid := g.want("start", spec, 0, "").Status.PID
@@ -75,7 +75,7 @@ func TestHostThatIsNotSetUpIsGivenUpAfterTwoAttempts(t *testing.T) {
 			t.Parallel()
 			var emitted eventLog
 			g := newRig(t, func(c *Config) { c.Emit = emitted.add })
-			g.script("start.sh", "echo >>starts; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &")
+			g.script("start.sh", "echo >>starts; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null & "+pidLives)
 			spec := g.spec(func(s *agentproto.Spec) { s.StartCmd, s.StartRetries, s.StartIntervalMS = "./start.sh", 50, 10 })
 			pid := g.want("start", spec, 0, "").Status.PID
 			breaks(t, g)

@@ -192,6 +192,10 @@ const term = pidWritten + "kill $(cat demo.pid)"
 // pidWritten waits for the pid file of the first demo.
 const pidWritten = "until [ -s demo.pid ]; do sleep 0.02; done; "
 
+// pidLives waits until the pid file names a live process: on a busy machine the demo may need longer
+// than the start window.
+const pidLives = "until kill -0 $(cat demo.pid) 2>/dev/null; do sleep 0.02; done"
+
 func (g *rig) starts() int {
 	text, err := os.ReadFile(filepath.Join(g.dir, "starts"))
 	if err != nil {

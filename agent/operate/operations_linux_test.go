@@ -140,7 +140,7 @@ func TestZombieCountsAsDead(t *testing.T) {
 	g := newRig(t)
 	install(t, g.dir, keeperName)
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd = "echo >>starts; setsid ./keeper -pid demo.pid >/dev/null 2>&1 </dev/null &"
+		s.StartCmd = "echo >>starts; setsid ./keeper -pid demo.pid >/dev/null 2>&1 </dev/null & " + pidLives
 		s.StartIntervalMS = 60_000
 	})
 	pid := g.want("start", spec, 0, "").Status.PID

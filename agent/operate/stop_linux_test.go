@@ -149,7 +149,7 @@ func TestChildrenThatSurviveTheMainProcess(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd = "echo >>starts; setsid sleep 100 >/dev/null 2>&1 & setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
+		s.StartCmd = "echo >>starts; setsid sleep 100 >/dev/null 2>&1 & setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null & " + pidLives
 	})
 	g.want("start", spec, 0, "")
 	r := g.want("stop", spec, 0, "")

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -311,6 +312,7 @@ func endMarked(t *testing.T) {
 	for _, p := range strays {
 		if p.PID != os.Getpid() {
 			_ = Signal(p.Identity, syscall.SIGKILL)
+			eventually(t, "a killed process ends", func() bool { _, err := statOf(p.Identity); return errors.Is(err, ErrGone) })
 		}
 	}
 }
