@@ -169,9 +169,10 @@ func (b *browser) doesNotGrow() {
 	change(20)
 	before := measure()
 	change(*consoleChanges / 2)
-	after := measure()
-	b.t.Logf("before %+v, after %d changes %+v", before, *consoleChanges, after)
-	if after.nodes > before.nodes+before.nodes/10+200 || after.listeners > before.listeners+10 || after.heap > 1.5*before.heap+1<<20 {
-		b.t.Errorf("the page grows: %+v, after %d changes %+v", before, *consoleChanges, after)
-	}
+	var after held
+	defer func() { b.t.Logf("before %+v, after %d changes %+v", before, *consoleChanges, after) }()
+	testenv.Eventually(b.t, finishTimeout, func() bool { // one collection does not find everything that a browser drops
+		after = measure()
+		return after.nodes <= before.nodes+before.nodes/10+200 && after.listeners <= before.listeners+10 && after.heap <= 1.5*before.heap+1<<20
+	}, "the page holds as much as before its changes")
 }
