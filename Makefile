@@ -29,7 +29,7 @@ build: ## build the three binaries into bin/
 run: ## the whole system on embedded defaults, at http://127.0.0.1:8080
 	go run ./cmd/procfleet up
 
-test: test/setup test/programs ## everything: install what the tests need, then all tests; a line for each package, and each test of a whole system
+test: test/setup test/programs test/compiled ## everything: install what the tests need, then all tests; a line for each package, and each test of a whole system
 	@$(MAKE) --no-print-directory -j 2 test/packages test/systems
 
 # Tests of packages have the race detector. Tests of whole systems mostly wait for other processes, so they run beside the
@@ -44,6 +44,11 @@ test/packages:
 
 test/systems:
 	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -timeout 20m -p 2 -parallel 5 | $(NOSUBTESTS)
+
+# With an empty build cache, compilers would otherwise take the processors from the tests of whole systems for minutes.
+test/compiled:
+	@go build -race ./...
+	@case $(PROCFLEET_REQUIRE) in *natscli*) cd test/natscli && $(PLAIN) go build -o /dev/null github.com/nats-io/natscli/nats ;; esac
 
 test/programs:
 	@rm -rf $(PROCFLEET_TEST_PROGRAMS) && mkdir -p $(PROCFLEET_TEST_PROGRAMS)
@@ -83,11 +88,11 @@ test/short: test/programs ## while you edit: every package without the race dete
 	$(PLAIN) go test -vet off -timeout 20m $(PACKAGES)
 	$(PLAIN) go test -vet off -timeout 20m ./test/e2e -run '^(TestTheExampleSpecWorks|TestUpKilledInTheMiddleOfATask|TestEveryCommandInTheDocumentationIsRunOrMarked)$$'
 
-compose-test: test/setup test/programs ## start docker-compose.yml from images built here, break it, and see it recover
+compose-test: test/setup test/programs test/compiled ## start docker-compose.yml from images built here, break it, and see it recover
 	$(PLAIN) go vet -tags compose ./test/compose
 	$(PLAIN) go test -vet off -tags compose -count 1 -timeout 10m ./test/compose
 
-cluster-test: test/setup test/programs ## break a whole fleet in containers and write its section of docs/reference/faults.md (needs root); ONLY=REGEXP runs scenarios by name
+cluster-test: test/setup test/programs test/compiled ## break a whole fleet in containers and write its section of docs/reference/faults.md (needs root); ONLY=REGEXP runs scenarios by name
 	$(PLAIN) go vet -tags cluster ./test/cluster
 	$(PLAIN) go test -vet off -tags cluster -count 1 -v -timeout 120m ./test/cluster $(if $(ONLY),-only '$(ONLY)',-write "$(CURDIR)/docs/reference/faults.md") $(if $(SEED),-seed $(SEED))
 
@@ -169,4 +174,4 @@ ci: ## what CI runs, with the seconds of each step at the end (needs docker and 
 clean: ## remove what build made
 	rm -rf bin
 
-.PHONY: help build run test test/packages test/systems test/programs test/slow test/long test/long/packages test/long/systems test/setup test/short compose-test cluster-test cluster-test/short simulate screenshots fault-matrix churn console-hour bench bench/go fuzz audit lint cross cross/all verify docker ci clean
+.PHONY: help build run test test/packages test/systems test/programs test/compiled test/slow test/long test/long/packages test/long/systems test/setup test/short compose-test cluster-test cluster-test/short simulate screenshots fault-matrix churn console-hour bench bench/go fuzz audit lint cross cross/all verify docker ci clean
