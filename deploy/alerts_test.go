@@ -34,9 +34,10 @@ func metricLabels(t *testing.T) map[string]string {
 	}
 	known := map[string]string{}
 	for line := range strings.Lines(string(text)) {
-		if cells := strings.Split(line, "|"); len(cells) == 6 {
-			for _, name := range regexp.MustCompile("`(procfleet_[a-z_]+)`").FindAllStringSubmatch(cells[1], -1) {
-				known[name[1]] = cells[2]
+		if head, _, _ := strings.Cut(line, ":"); strings.HasPrefix(head, "* `procfleet_") {
+			names, labels, _ := strings.Cut(head, " by ")
+			for _, name := range regexp.MustCompile("`(procfleet_[a-z_]+)`").FindAllStringSubmatch(names, -1) {
+				known[name[1]] = labels
 			}
 		}
 	}

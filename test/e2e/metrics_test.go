@@ -15,7 +15,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// documented is the row of a metric in docs/reference/metrics.md.
+// documented is the list item of a metric in docs/reference/metrics.md.
 type documented struct {
 	labels map[string]bool
 	always bool // exists after the first task
@@ -31,7 +31,7 @@ var (
 	particular = regexp.MustCompile(`\d+[.-]\d+[.-]\d+|GSETASK|[0-9a-f]{16}|[/:]`)
 )
 
-// documentedMetrics parses the tables: name, labels, meaning, worry.
+// documentedMetrics parses the list items: names, "by" labels, a colon and the meaning.
 func documentedMetrics(t *testing.T) map[string]documented {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(testenv.ModuleRoot(), "docs", "reference", "metrics.md"))
@@ -40,15 +40,16 @@ func documentedMetrics(t *testing.T) map[string]documented {
 	}
 	all := map[string]documented{}
 	for line := range strings.Lines(string(text)) {
-		cells := strings.Split(line, "|")
-		if len(cells) != 6 {
+		if !strings.HasPrefix(line, "* `procfleet_") {
 			continue
 		}
+		head, _, _ := strings.Cut(line, ":")
+		names, by, _ := strings.Cut(head, " by ")
 		labels := map[string]bool{}
-		for _, l := range labelName.FindAllStringSubmatch(cells[2], -1) {
+		for _, l := range labelName.FindAllStringSubmatch(by, -1) {
 			labels[l[1]] = true
 		}
-		for _, name := range metricName.FindAllStringSubmatch(cells[1], -1) {
+		for _, name := range metricName.FindAllStringSubmatch(names, -1) {
 			all[name[1]] = documented{labels, name[2] == ""}
 		}
 	}
