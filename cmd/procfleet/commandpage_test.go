@@ -79,7 +79,7 @@ func isGroup(c *cobra.Command) bool {
 
 // flagsOf returns the flags of a command and of its group for its item. For a role, such as
 // worker, it returns a link to the page of settings. It omits the flags for the connection to
-// a dispatcher, which are the same for all commands.
+// a dispatcher and for TLS with NATS, which are the same for all commands, and aliases.
 func flagsOf(c *cobra.Command) string {
 	if slices.Contains(rolesOfPage, c.Name()) && c.Parent().Name() == "procfleet" {
 		return "[settings](configuration.md)"
@@ -88,7 +88,7 @@ func flagsOf(c *cobra.Command) string {
 	c.InheritedFlags() // adds the parents' to c.Flags
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if c.Root().PersistentFlags().Lookup(f.Name) == nil &&
-			!slices.Contains([]string{"help", "token", "context", "output", "json"}, f.Name) && !strings.HasPrefix(f.Name, "server") {
+			!slices.Contains([]string{"help", "token", "context", "output", "json", "dry-run", "nats-ca", "nats-cert", "nats-key"}, f.Name) && !strings.HasPrefix(f.Name, "server") {
 			names = append(names, "`--"+f.Name+"`")
 		}
 	})

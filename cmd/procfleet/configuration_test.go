@@ -19,7 +19,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/reference/configuration.md anew")
+var update = flag.Bool("update", false, "write the lists of docs/reference/configuration.md and cli.md anew")
 
 const configurationPage = "../../docs/reference/configuration.md"
 
@@ -83,7 +83,7 @@ func TestEverySettingOfEveryRoleCanComeFromFileAndVariable(t *testing.T) {
 	}
 }
 
-// TestThePageOfSettingsIsTrue compares the table with the flags; with -update it
+// TestThePageOfSettingsIsTrue compares the list with the flags; with -update it
 // writes it.
 func TestThePageOfSettingsIsTrue(t *testing.T) {
 	t.Parallel()
@@ -93,29 +93,29 @@ func TestThePageOfSettingsIsTrue(t *testing.T) {
 	}
 	const begin, end = "<!-- settings -->\n", "<!-- end of settings -->\n"
 	before, rest, found := strings.Cut(string(data), begin)
-	table, after, closed := strings.Cut(rest, end)
+	list, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
 		t.Fatal("no place for the settings")
 	}
-	want := settingsTable(t)
+	want := settingsList(t)
 	if *update {
 		if err := os.WriteFile(configurationPage, []byte(before+begin+want+end+after), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if diff := cmp.Diff(want, table); diff != "" {
-		t.Errorf("write the table with go test ./cmd/procfleet -run ThePageOfSettings -update\n%s", diff)
+	if diff := cmp.Diff(want, list); diff != "" {
+		t.Errorf("write the list with go test ./cmd/procfleet -run ThePageOfSettings -update\n%s", diff)
 	}
 }
 
-// settingsTable returns one row per setting, with the roles that have it. A setting whose
-// default or meaning depends on the role has several rows. The TLS files of a connection or
-// listener share a row.
-func settingsTable(t *testing.T) string {
+// settingsList returns one item per setting, with the roles that have it, unless all have it,
+// and the default. A setting whose default or meaning depends on the role has several items.
+// The TLS files of a connection or listener share an item.
+func settingsList(t *testing.T) string {
 	t.Helper()
-	type row struct{ name, byDefault, meaning string }
-	roles := map[row][]string{}
+	type item struct{ name, byDefault, meaning string }
+	roles := map[item][]string{}
 	for _, role := range rolesOfPage {
 		cmd, files := roleCommand(t, role), map[string][]string{}
 		settable(cmd, func(f *pflag.Flag) {
@@ -124,30 +124,36 @@ func settingsTable(t *testing.T) string {
 				return
 			}
 			byDefault := ""
-			if f.DefValue != "" {
+			if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
 				byDefault = "`" + f.DefValue + "`"
 			}
-			r := row{f.Name, byDefault, strings.ReplaceAll(f.Usage, "|", "\\|")}
-			roles[r] = append(roles[r], role)
+			i := item{f.Name, byDefault, f.Usage}
+			roles[i] = append(roles[i], role)
 		})
 		for _, names := range files {
-			r := row{strings.Join(names, "`, `"), "", "PEM files for [TLS](../how-to/enable-tls.md)"}
-			roles[r] = append(roles[r], role)
+			i := item{strings.Join(names, "`, `"), "", "[TLS](../how-to/enable-tls.md)"}
+			roles[i] = append(roles[i], role)
 		}
 	}
-	rows := slices.SortedFunc(maps.Keys(roles), func(a, b row) int {
+	items := slices.SortedFunc(maps.Keys(roles), func(a, b item) int {
 		return ordered.Or(strings.Compare(a.name, b.name), slices.Index(rolesOfPage, roles[a][0])-slices.Index(rolesOfPage, roles[b][0]))
 	})
-	var table strings.Builder
-	table.WriteString("| setting | role | default | meaning |\n| --- | --- | --- | --- |\n")
-	for _, r := range rows {
-		of := strings.Join(roles[r], ", ")
-		if len(roles[r]) == len(rolesOfPage) {
-			of = "all"
+	var list strings.Builder
+	for _, i := range items {
+		var notes []string
+		if len(roles[i]) < len(rolesOfPage) {
+			notes = append(notes, strings.Join(roles[i], ", "))
 		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", r.name, of, r.byDefault, r.meaning)
+		if i.byDefault != "" {
+			notes = append(notes, i.byDefault)
+		}
+		fmt.Fprintf(&list, "* `%s`", i.name)
+		if len(notes) > 0 {
+			fmt.Fprintf(&list, " (%s)", strings.Join(notes, "; "))
+		}
+		fmt.Fprintf(&list, ": %s\n", i.meaning)
 	}
-	return table.String()
+	return list.String()
 }
 
 // tlsOf returns the connection or listener of a flag that names a certificate or key file,
