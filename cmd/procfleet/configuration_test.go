@@ -109,8 +109,8 @@ func TestThePageOfSettingsIsTrue(t *testing.T) {
 	}
 }
 
-// settingsList returns one item per setting, with the roles that have it, unless all have it,
-// and the default. A setting whose default or meaning depends on the role has several items.
+// settingsList returns one item per setting, with the roles that have it ("servers" are all but
+// the agent), unless all have it, and the default. A setting whose default or meaning depends on the role has several items.
 // The TLS files of a connection or listener share an item.
 func settingsList(t *testing.T) string {
 	t.Helper()
@@ -141,8 +141,11 @@ func settingsList(t *testing.T) string {
 	var list strings.Builder
 	for _, i := range items {
 		var notes []string
-		if len(roles[i]) < len(rolesOfPage) {
-			notes = append(notes, strings.Join(roles[i], ", "))
+		switch of := strings.Join(roles[i], ", "); {
+		case of == "up, dispatcher, worker":
+			notes = append(notes, "servers")
+		case len(roles[i]) < len(rolesOfPage):
+			notes = append(notes, of)
 		}
 		if i.byDefault != "" {
 			notes = append(notes, i.byDefault)
