@@ -32,7 +32,7 @@ func TestThePageOfCommandsIsTrue(t *testing.T) {
 	if !found || !closed {
 		t.Fatal("no place for the commands")
 	}
-	want := commandItems(newRoot(), make(map[string]string))
+	want := commandItems(newRoot())
 	if *update {
 		if err := os.WriteFile(commandPage, []byte(before+begin+want+end+after), 0o600); err != nil {
 			t.Fatal(err)
@@ -44,30 +44,25 @@ func TestThePageOfCommandsIsTrue(t *testing.T) {
 	}
 }
 
+// maxFlags is the number of flags up to which the item of a command names them.
+const maxFlags = 6
+
 // commandItems returns a list item for each command below cmd, except groups of commands.
-// named contains the first command with each list of flags.
-func commandItems(cmd *cobra.Command, named map[string]string) string {
+func commandItems(cmd *cobra.Command) string {
 	var items strings.Builder
 	for _, c := range cmd.Commands() {
 		if c.Hidden || slices.Contains(notOnCommandPage, c.Name()) {
 			continue
 		}
 		if !isGroup(c) {
-			path := strings.TrimPrefix(c.CommandPath(), "procfleet ")
 			use := strings.TrimSuffix(strings.TrimPrefix(c.UseLine(), "procfleet "), " [flags]")
 			flags := flagsOf(c)
-			switch first := named[flags]; {
-			case first != "":
-				flags = "as `" + first + "`"
-			case strings.Count(flags, ",") > 4:
-				named[flags] = path
-			}
 			if flags != "" {
 				flags = " (" + flags + ")"
 			}
 			fmt.Fprintf(&items, "* `%s`: %s%s\n", use, c.Short, flags)
 		}
-		items.WriteString(commandItems(c, named))
+		items.WriteString(commandItems(c))
 	}
 	return items.String()
 }
@@ -78,8 +73,9 @@ func isGroup(c *cobra.Command) bool {
 }
 
 // flagsOf returns the flags of a command and of its group for its item. For a role, such as
-// worker, it returns a link to the page of settings. It omits the flags for the connection to
-// a dispatcher and for TLS with NATS, which are the same for all commands, and aliases.
+// worker, it returns a link to the page of settings, and for other commands with more than
+// maxFlags "". It omits the flags for the connection to a dispatcher and for TLS with NATS,
+// which are the same for all commands, and aliases.
 func flagsOf(c *cobra.Command) string {
 	if slices.Contains(rolesOfPage, c.Name()) && c.Parent().Name() == "procfleet" {
 		return "[settings](configuration.md)"
@@ -92,5 +88,8 @@ func flagsOf(c *cobra.Command) string {
 			names = append(names, "`--"+f.Name+"`")
 		}
 	})
+	if len(names) > maxFlags {
+		return ""
+	}
 	return strings.Join(names, ", ")
 }
