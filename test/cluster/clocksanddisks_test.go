@@ -20,19 +20,19 @@ const wrong = 30 * time.Minute
 // replicas of Redis.
 var clockAndDiskScenarios = []scenario{
 	{
-		name: "clocks of workers are wrong",
-		do:   func(s *stage) error { return s.apart(long, "worker-1", "worker-2") },
+		name: "clocks of workers are wrong", story: "30 minutes ahead and behind",
+		do: func(s *stage) error { return s.apart(long, "worker-1", "worker-2") },
 	},
 	{
-		name: "clocks of dispatchers are wrong",
-		do:   func(s *stage) error { return s.apart(long, "dispatcher-1", "dispatcher-2") },
+		name: "clocks of dispatchers are wrong", story: "30 minutes ahead and behind",
+		do: func(s *stage) error { return s.apart(long, "dispatcher-1", "dispatcher-2") },
 	},
 	{
-		name: "clocks of agents step", story: "during commands, forward and back",
+		name: "clocks of agents step", story: "during commands, 30 minutes forward and back, then to the correct time",
 		do: func(s *stage) error { return s.apart(long, "agent-2", "agent-11") },
 	},
 	{
-		name: "hosts boot with wrong clocks", story: "which step to the correct time 12 s later",
+		name: "hosts boot with wrong clocks", story: "30 minutes ahead and behind; 12 s later they step to the correct time",
 		do: func(s *stage) error {
 			return errors.Join(
 				s.begin((*fleet.Node).Kill, "agent-3", "agent-10"), s.apart(0, "agent-3", "agent-10"),
@@ -40,8 +40,8 @@ var clockAndDiskScenarios = []scenario{
 		},
 	},
 	{
-		name: "clocks of the NATS servers are wrong",
-		do:   func(s *stage) error { return s.apart(long, "nats-1", "nats-2") },
+		name: "clocks of the NATS servers are wrong", story: "30 minutes ahead and behind",
+		do: func(s *stage) error { return s.apart(long, "nats-1", "nats-2") },
 	},
 	{
 		name: "the clocks of Redis step forward and back", story: "by one minute",
@@ -51,11 +51,11 @@ var clockAndDiskScenarios = []scenario{
 		},
 	},
 	{
-		name: "the disk of one NATS server is full", story: "the leader of `PROCFLEET_OPS`, restarted afterwards",
+		name: "the disk of one NATS server is full", story: "the leader of `PROCFLEET_OPS`; then space is freed, and the server is restarted",
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).FillDisk, long) },
 	},
 	{
-		name: "the disks of all NATS servers are full", story: "restarted afterwards",
+		name: "the disks of all NATS servers are full", story: "for 12 s; then space is freed, and the servers are restarted",
 		do: func(s *stage) error {
 			return errors.Join(s.all((*fleet.Node).FillDisk, s.Nodes(fleet.NATS)...), s.hold(short))
 		},
@@ -65,17 +65,17 @@ var clockAndDiskScenarios = []scenario{
 		do: func(s *stage) error { return s.master((*fleet.Node).FillDisk, long) },
 	},
 	{
-		name: "disks of hosts are full", cut: true,
+		name: "disks of hosts are full", cut: true, story: "of two agents",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).FillDisk, "agent-4", "agent-9") },
 	},
 	{
-		name: "agents lose their data folders", cut: true,
+		name: "agents lose their data folders", cut: true, story: "two agents start as reinstalled agents",
 		do: func(s *stage) error {
 			return errors.Join(s.begin((*fleet.Node).Wipe, "agent-5", "agent-8"), s.hold(short/4), s.repair("agent-5", "agent-8"), s.hold(short))
 		},
 	},
 	{
-		name: "an agent is cloned", story: "with data folder and identity",
+		name: "an agent is cloned", story: "a second agent runs with a copy of the data folder and the identity",
 		do: func(s *stage) error {
 			remove, err := s.Clone(s.ctx, s.Node("agent-6"))
 			if err != nil {
@@ -85,16 +85,16 @@ var clockAndDiskScenarios = []scenario{
 		},
 	},
 	{
-		name: "a NATS server loses its data folder", story: "the leader of `PROCFLEET_OPS`",
+		name: "a NATS server loses its data folder", story: "the leader of `PROCFLEET_OPS`; after 12 s it receives its streams from the other servers",
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Wipe, short) },
 	},
 	{
-		name: "a Redis replica loses its data folder", failsOver: true,
+		name: "a Redis replica loses its data folder", failsOver: true, story: "after 12 s it receives the data from the master",
 		do: func(s *stage) error { return s.replica((*fleet.Node).Wipe, short) },
 	},
 	{
 		name: "the outdated one of two Redis replicas is promoted", failsOver: true,
-		story: "`--redis-wait-replicas 2`; the other one is paused",
+		story: "`--redis-wait-replicas 2`: one of two replicas is cut off for 12 s; then the master is killed and the other replica is paused",
 		do:    (*stage).promoteTheWrongOne,
 	},
 }

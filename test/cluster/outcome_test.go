@@ -66,13 +66,14 @@ func (o *outcome) verdict() string {
 	return cmp.Or(o.result, "pass")
 }
 
-// item returns the list item of a scenario. It omits the outcome of a scenario that passed.
+// item returns the list item of a scenario. Story and outcome of a scenario that passed
+// are omitted.
 func (o *outcome) item() string {
 	item := "* " + o.name
-	if o.story != "" {
-		item += ": " + o.story
-	}
 	if o.failed || o.result != "" {
+		if o.story != "" {
+			item += ": " + o.story
+		}
 		item += ". Outcome: " + o.verdict()
 	}
 	return item + "\n"

@@ -56,11 +56,11 @@ const (
 // scenarios run in this order on one fleet, which settles after each.
 var scenarios = []scenario{
 	{
-		name: "the leader of the operations stream is killed", cut: true,
+		name: "the leader of the operations stream is killed", cut: true, story: "for 12 s",
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Kill, short) },
 	},
 	{
-		name: "all workers are paused",
+		name: "all workers are paused", story: "all three, while agents send results",
 		do: func(s *stage) error {
 			return errors.Join(s.all((*fleet.Node).Pause, s.Nodes(fleet.Worker)...), s.hold(long))
 		},
@@ -75,12 +75,12 @@ var scenarios = []scenario{
 	},
 	{
 		name: "the Redis master is killed", cluster: "its replica is promoted",
-		failsOver: true,
-		do:        func(s *stage) error { return s.master((*fleet.Node).Kill, long) },
+		story: "a Sentinel promotes the replica", failsOver: true,
+		do: func(s *stage) error { return s.master((*fleet.Node).Kill, long) },
 	},
 	{
-		name: "the Redis master is paused and resumes", cluster: "it still considers itself a master",
-		cut: true, story: "it still considers itself the master", failsOver: true,
+		name: "the Redis master is paused and resumes", cluster: "its replica is promoted; the old master still considers itself a master",
+		cut: true, story: "a Sentinel promotes the replica; the old master still considers itself the master", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Pause, long) },
 	},
 	{
@@ -90,15 +90,15 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "the Redis replica is killed", story: "no replica confirms writes", failsOver: true,
+		name: "the Redis replica is killed", story: "for 12 s; no replica confirms writes", failsOver: true,
 		do: func(s *stage) error { return s.replica((*fleet.Node).Kill, short) },
 	},
 	{
-		name: "a dispatcher is killed",
-		do:   func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "dispatcher-1") },
+		name: "a dispatcher is killed", story: "for 12 s",
+		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "dispatcher-1") },
 	},
 	{
-		name: "one dispatcher is killed after the other", story: "both are down for 6 s",
+		name: "one dispatcher is killed after the other", story: "the second one 6 s after the first; both are down for 6 s",
 		do: func(s *stage) error {
 			return errors.Join(s.begin((*fleet.Node).Kill, "dispatcher-1"), s.hold(short/2), s.during(short/2, (*fleet.Node).Kill, "dispatcher-2"))
 		},
@@ -108,11 +108,11 @@ var scenarios = []scenario{
 		do:   func(s *stage) error { return s.isolate(long, "dispatcher-1", fleet.NATS) },
 	},
 	{
-		name: "a worker is killed",
-		do:   func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1") },
+		name: "a worker is killed", story: "for 12 s",
+		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1") },
 	},
 	{
-		name: "a worker is paused beyond the acknowledgement timeout", cut: true, story: "it resumes chunks that other workers have processed",
+		name: "a worker is paused beyond the acknowledgement timeout", cut: true, story: "then it resumes chunks that other workers have processed",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "worker-1") },
 	},
 	{
@@ -124,11 +124,11 @@ var scenarios = []scenario{
 		do:   func(s *stage) error { return s.isolate(long, "worker-3", fleet.NATS) },
 	},
 	{
-		name: "two workers are killed at once",
-		do:   func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1", "worker-3") },
+		name: "two workers are killed at once", story: "two of three, for 12 s",
+		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1", "worker-3") },
 	},
 	{
-		name: "agents are killed during commands", cut: true, story: "with all processes of their hosts, three times",
+		name: "agents are killed during commands", cut: true, story: "two agents, with all processes of their hosts, three times",
 		do: func(s *stage) error {
 			for range 3 {
 				if err := s.during(short/4, (*fleet.Node).Kill, "agent-1", "agent-12"); err != nil {
@@ -142,16 +142,16 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "agents are paused", story: "with all processes of their hosts",
+		name: "agents are paused", story: "two hosts with all their processes",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "agent-2", "agent-11") },
 	},
 	{
-		name: "a cloud area is disconnected", story: "for 60 s, longer than the tasks' timeout",
+		name: "a cloud area is disconnected", story: "for 60 s, longer than the tasks' timeout: items of its hosts end with 117 or with their true result",
 		do: func(s *stage) error { return s.during(2*long, (*fleet.Node).Cut, "leaf") },
 	},
 	{
-		name: "the leaf node is killed",
-		do:   func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "leaf") },
+		name: "the leaf node is killed", story: "for 12 s",
+		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "leaf") },
 	},
 	{
 		name: "Redis is slow", story: "100 to 300 ms per packet",
@@ -162,7 +162,7 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(long, slower(300*time.Millisecond), "leaf") },
 	},
 	{
-		name: "a NATS server and the Redis master are killed at once", story: "the leader of `PROCFLEET_EVENTS`", failsOver: true,
+		name: "a NATS server and the Redis master are killed at once", story: "the NATS server leads `PROCFLEET_EVENTS`", failsOver: true,
 		do: func(s *stage) error {
 			return errors.Join(s.leader("PROCFLEET_EVENTS", (*fleet.Node).Kill, 0), s.master((*fleet.Node).Kill, long))
 		},
@@ -181,17 +181,17 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "the fleet key is rotated", story: "with all agents enrolled again after each step",
+		name: "the fleet key is rotated", story: "a second key is added and the old one removed; after each step all agents are enrolled again",
 		do: func(s *stage) error { return s.inTurn(s.AddKey, s.Enroll, s.RemoveKey, s.Enroll) },
 	},
 	{
-		name: "the identities of two hosts are revoked", story: "during commands",
+		name: "the identities of two hosts are revoked", story: "during commands; they are enrolled again",
 		do: func(s *stage) error {
 			return errors.Join(s.Revoke(s.ctx, s.Node("agent-3"), s.Node("agent-10")), s.hold(long), s.Enroll(s.ctx))
 		},
 	},
 	{
-		name: "every node is restarted, one after the other", failsOver: true,
+		name: "every node is restarted, one after the other", story: "each must be ready before the next one is restarted", failsOver: true,
 		do: (*stage).restartInTurn,
 	},
 	{
