@@ -59,7 +59,7 @@ func startHangsWithDaemon(t *testing.T, h *agenttest.Host) {
 }
 
 func foregroundStart(t *testing.T, h *agenttest.Host) {
-	h.Start()
+	h.Start(agenttest.QuickBut("foreground_after=300ms"))
 	p := h.Program()
 	p.Spec.StartCmd = "echo start >>starts; exec ./demo -pid demo.pid"
 	r := h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
