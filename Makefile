@@ -40,10 +40,10 @@ RUN = go run $(GOTESTSUM) --format-icons text --hide-summary skipped --jsonfile 
 NOSUBTESTS := grep -v -E '^(PASS|SKIP) [^ ]*Test[^ ]*/'
 
 test/packages:
-	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 20m -p 2 -parallel 4
+	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 20m -p 2 -parallel 3
 
 test/systems:
-	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -timeout 20m -p 2 -parallel 5 | $(NOSUBTESTS)
+	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -timeout 20m -p 2 -parallel 4 | $(NOSUBTESTS)
 
 # With an empty build cache, compilers would otherwise take the processors from the tests of whole systems for minutes.
 test/compiled:
