@@ -232,7 +232,7 @@ func (h *host) waitReachable() {
 func (h *host) starts(task string, items ...int) *agentproto.Command {
 	c := &agentproto.Command{
 		Header: newHeader(agentproto.TypeCommand), Task: task, Lane: "s", Host: h.cfg.host(),
-		AcceptBefore: time.Now().Add(10 * time.Second),
+		AcceptBefore: time.Now().Add(patience),
 	}
 	for i, item := range items {
 		spec, err := json.Marshal(agentproto.Spec{Key: fmt.Sprintf("%s/%d", task, item), StartCmd: "true"})

@@ -201,7 +201,7 @@ func (h *host) touches(task, file string) *agentproto.Command {
 	h.t.Helper()
 	c := h.starts(task, 0)
 	spec, err := json.Marshal(agentproto.Spec{
-		Key: "touch", ProcName: "touch", StartCmd: "touch " + file, Type: "once", OpTimeoutMS: 5000, SetupPath: filepath.Dir(file),
+		Key: "touch", ProcName: "touch", StartCmd: "touch " + file, Type: "once", OpTimeoutMS: patience.Milliseconds(), SetupPath: filepath.Dir(file), NoProfile: true,
 	})
 	if err != nil {
 		h.t.Fatal(err)
