@@ -46,8 +46,11 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, spared
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return errors.Join(refused,
-		fmt.Errorf("processes of command group %d alive after SIGKILL: %s", leader.PID, describeAll(left)))
+	alive := describeAll(left)
+	if alive == "" { // the last one has ended since
+		return nil
+	}
+	return errors.Join(refused, fmt.Errorf("processes of command group %d alive after SIGKILL: %s", leader.PID, alive))
 }
 
 // groupExcept returns the group without the agent, its ancestors, the processes in except

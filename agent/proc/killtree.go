@@ -152,8 +152,13 @@ func (h *treeKill) run(ctx context.Context) error {
 	return h.survivors()
 }
 
+// survivors returns the error of a kill that did not end in time.
 func (h *treeKill) survivors() error {
-	return fmt.Errorf("alive after SIGKILL: %s", describeAll(h.members))
+	alive := describeAll(h.members)
+	if alive == "" { // the last one has ended since
+		return h.checkRoot()
+	}
+	return fmt.Errorf("alive after SIGKILL: %s", alive)
 }
 
 // checkRoot returns an error if the root was protected and not killed.
