@@ -39,7 +39,7 @@ func TestProcessThatReplacesItselfIsFollowed(t *testing.T) {
 	t.Parallel()
 	var emitted eventLog
 	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ConflictWait = emitted.add, time.Hour })
-	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = daemon("-pid demo.pid -heir heir") })
+	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = started("-heir heir") })
 	old := g.want("start", spec, 0, "").Status.PID
 	g.write("heir", "")
 	s := g.becomes(spec, "its child takes over", func(s agentproto.Status) bool { return s.Phase == "running" && s.PID != old })

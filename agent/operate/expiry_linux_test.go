@@ -60,7 +60,7 @@ func TestOperationWhoseDeadlinePassedInTheQueueIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	var d deadline
 	g := newRig(t, d.use)
-	start := g.submitDue("start", g.spec(func(s *agentproto.Spec) { s.StartCmd = held(daemon("-pid demo.pid")) }))
+	start := g.submitDue("start", g.spec(func(s *agentproto.Spec) { s.StartCmd = held(started("")) }))
 	g.awaitCommand(start)
 	stop := g.submitDue("stop", g.spec())
 	d.passed.Store(true)
@@ -79,7 +79,7 @@ func TestStartWhoseDeadlinePassedBeforeItsCommandHadRoomIsNotExecuted(t *testing
 	t.Parallel()
 	var d deadline
 	g := newRig(t, d.use, func(c *Config) { c.CommandLimit = 1 })
-	first := g.submitDue("start", g.spec(func(s *agentproto.Spec) { s.StartCmd = held(daemon("-pid demo.pid")) }))
+	first := g.submitDue("start", g.spec(func(s *agentproto.Spec) { s.StartCmd = held(started("")) }))
 	g.awaitCommand(first)
 	other := g.spec(func(s *agentproto.Spec) {
 		s.Key, s.SetupPath = "other", t.TempDir()
@@ -101,7 +101,7 @@ func TestRestartThatBeganInTimeIsNotLeftHalfDone(t *testing.T) {
 	t.Parallel()
 	var d deadline
 	g := newRig(t, d.use)
-	pid := g.want("start", g.spec(func(s *agentproto.Spec) { s.StartCmd = daemon("-pid demo.pid -linger 200ms") }), 0, "").Status.PID
+	pid := g.want("start", g.spec(func(s *agentproto.Spec) { s.StartCmd = started("-linger 200ms") }), 0, "").Status.PID
 	restart := g.submitDue("restart", g.spec())
 	g.eventually("the restart acts", func() bool {
 		g.ledger.mu.Lock()

@@ -170,7 +170,7 @@ func (g *rig) finished(op journal.Op, r agentproto.Result) {
 func (g *rig) spec(change ...func(*agentproto.Spec)) agentproto.Spec {
 	s := agentproto.Spec{
 		Key: g.dir, ProcName: demoName, SetupPath: g.dir, PidPath: filepath.Join(g.dir, "demo.pid"),
-		StartCmd: daemon("-pid demo.pid") + " " + pidWritten, Account: g.account, NoProfile: true, Type: procspec.Resident, OpTimeoutMS: 5_000,
+		StartCmd: started(""), Account: g.account, NoProfile: true, Type: procspec.Resident, OpTimeoutMS: patience.Milliseconds(),
 		StartCheckBeginMS: 200, StartCheckEndMS: 300, StopCheckMS: 5_000, StartRetries: 4, StartIntervalMS: 100,
 		// Without this, programs with the race detector take a second to exit.
 		Env: map[string]string{"GORACE": "atexit_sleep_ms=0"},
@@ -185,6 +185,10 @@ func (g *rig) spec(change ...func(*agentproto.Spec)) agentproto.Spec {
 func daemon(args string) string {
 	return "echo >>starts; setsid ./demo " + args + " >/dev/null 2>&1 </dev/null &"
 }
+
+// started returns a start command like daemon, which ends when the demo has written its pid file: on a busy machine
+// that may take longer than the start window.
+func started(args string) string { return daemon("-pid demo.pid "+args) + " " + pidWritten }
 
 // term sends SIGTERM to the demo. The agent can see a demo that has not written its pid file yet.
 const term = pidWritten + "kill $(cat demo.pid)"

@@ -100,7 +100,7 @@ func TestAProcessThatRunsAnotherExecutableIsAskedForItsVersion(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, func(c *Config) { c.Timing.AnswerAge = time.Second })
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd = daemon("-pid demo.pid -successor next/demo")
+		s.StartCmd = started("-successor next/demo")
 		s.VersionCmd = "readlink /proc/$(cat demo.pid)/exe && echo asked >>versions"
 	})
 	reported := func() (pid int, version string) {

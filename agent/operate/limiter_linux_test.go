@@ -37,7 +37,7 @@ func megabytes(t *testing.T, mb int) float64 {
 // demoUsing returns the spec of a supervised demo whose restart is delayed by a minute.
 func (g *rig) demoUsing(args string, change ...func(*agentproto.Spec)) agentproto.Spec {
 	return g.spec(append([]func(*agentproto.Spec){func(s *agentproto.Spec) {
-		s.StartCmd, s.StartIntervalMS = daemon("-pid demo.pid "+args), 60_000
+		s.StartCmd, s.StartIntervalMS = started(args), 60_000
 	}}, change...)...)
 }
 
@@ -101,7 +101,7 @@ func TestFaultMatrix(t *testing.T) {
 		t.Parallel()
 		g, emitted := limitRig(t)
 		spec := g.demoUsing("-hold 200 -ignore-term -workers 2", func(s *agentproto.Spec) {
-			s.MemoryLimit, s.OpTimeoutMS, s.StopCheckMS = megabytes(t, 150), 1000, 100
+			s.MemoryLimit, s.OpTimeoutMS, s.StopCheckMS = megabytes(t, 150), 4000, 100
 			s.StopCmd, s.KillCmd = "echo >>stops; exec sleep 60", "echo >>kills"
 		})
 		g.want("start", spec, 0, "")
@@ -266,7 +266,7 @@ func testOutOfMemory(t *testing.T) {
 	group := memoryGroup(t, 200<<20)
 	g, _ := limitRig(t)
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd = "echo $$ >" + group + "/cgroup.procs && " + daemon("-pid demo.pid -greedy go")
+		s.StartCmd = "echo $$ >" + group + "/cgroup.procs && " + started("-greedy go")
 		s.StartIntervalMS = 60_000
 	})
 	g.want("start", spec, 0, "")

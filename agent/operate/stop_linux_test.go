@@ -16,7 +16,7 @@ func TestStopOfAProcessThatIgnoresIt(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd, s.StopCmd, s.StopCheckMS = daemon("-pid demo.pid -ignore-term"), term, 300
+		s.StartCmd, s.StopCmd, s.StopCheckMS = started("-ignore-term"), term, 300
 	})
 	pid := g.startDeaf(spec)
 	r := g.want("stop", spec, 836, fmt.Sprintf("stop: still running pid %d after 300ms", pid))
@@ -32,7 +32,7 @@ func TestStopOfAProcessThatIgnoresIt(t *testing.T) {
 // deaf returns the spec of a program that ignores SIGTERM. Its stop kills it after a short grace.
 func (g *rig) deaf(change ...func(*agentproto.Spec)) agentproto.Spec {
 	return g.spec(append([]func(*agentproto.Spec){func(s *agentproto.Spec) {
-		s.StartCmd, s.StopGraceMS = daemon("-pid demo.pid -ignore-term"), 300
+		s.StartCmd, s.StopGraceMS = started("-ignore-term"), 300
 	}}, change...)...)
 }
 
@@ -255,7 +255,7 @@ func TestStopWaitsForTheProcess(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd, s.StopCmd = daemon("-pid demo.pid -linger 800ms"), term
+		s.StartCmd, s.StopCmd = started("-linger 800ms"), term
 	})
 	g.want("start", spec, 0, "")
 	r := g.want("stop", spec, 0, "")
