@@ -184,7 +184,7 @@ func TestTermination(t *testing.T) {
 	var emitted eventLog
 	g := newRig(t, func(c *Config) { c.Emit = emitted.add })
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.StartCmd, s.StartIntervalMS, s.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 1, 500
+		s.StartCmd, s.StartIntervalMS, s.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 1, 2000
 	})
 	pid := g.want("start", spec, 0, "").Status.PID
 	for range 2 {

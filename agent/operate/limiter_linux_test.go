@@ -100,8 +100,9 @@ func TestFaultMatrix(t *testing.T) {
 	t.Run("F75_stop_command_hangs", func(t *testing.T) {
 		t.Parallel()
 		g, emitted := limitRig(t)
-		spec := g.demoUsing("-hold 200 -ignore-term -workers 2", func(s *agentproto.Spec) {
-			s.MemoryLimit, s.OpTimeoutMS, s.StopCheckMS = megabytes(t, 150), 4000, 100
+		spec := g.demoUsing("", func(s *agentproto.Spec) {
+			s.StartCmd = daemon("-pid demo.pid -hold 200 -ignore-term -workers 2") // does not wait: the timeout is short
+			s.MemoryLimit, s.OpTimeoutMS, s.StopCheckMS = megabytes(t, 150), 3000, 100
 			s.StopCmd, s.KillCmd = "echo >>stops; exec sleep 60", "echo >>kills"
 		})
 		g.want("start", spec, 0, "")

@@ -333,7 +333,7 @@ func TestDaemonThatWritesNoPidFile(t *testing.T) {
 func TestBuiltinStopThatTimesOutPointsToKill(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd, s.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 500 })
+	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd, s.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 2000 })
 	g.startDeaf(spec)
 	g.says(g.want("stop", spec, 836, "stop: still running pid"), "kill")
 }

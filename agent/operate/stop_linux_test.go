@@ -129,7 +129,7 @@ func TestBuiltinStop(t *testing.T) {
 	if r := g.want("stop", spec, 0, ""); r.Status.Supervised || r.Status.Phase != "stopped" {
 		t.Fatalf("status is %+v", r.Status)
 	}
-	spec.StartCmd, spec.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 500
+	spec.StartCmd, spec.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 2000
 	g.startDeaf(spec)
 	g.want("stop", spec, 836, "stop: still running pid")
 }
