@@ -34,16 +34,17 @@ test: test/setup test/programs test/compiled ## everything: install what the tes
 
 # Tests of packages have the race detector. Tests of whole systems mostly wait for other processes, so they run beside the
 # packages. gotestsum prints a line for each package and system test as it ends; no test runs a second time.
+# -w leaves debug information out, a third of the time to link.
 SYSTEMS := ./test/e2e ./test/faults ./test/pressure ./test/simulation ./test/transport
 PACKAGES = $$(go list ./... | grep -v -x -F "$$(go list $(SYSTEMS))" | tr '\n' ' ')
 RUN = go run $(GOTESTSUM) --format-icons text --hide-summary skipped --jsonfile bin/$(@F).json
 NOSUBTESTS := grep -v -E '^(PASS|SKIP) [^ ]*Test[^ ]*/'
 
 test/packages:
-	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 20m -p 2 -parallel 3
+	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -ldflags -w -timeout 20m -p 2 -parallel 3
 
 test/systems:
-	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -timeout 20m -p 2 -parallel 4 | $(NOSUBTESTS)
+	@$(PLAIN) $(RUN) --format testname --packages "$(SYSTEMS)" -- -vet off -ldflags -w -timeout 20m -p 2 -parallel 4 | $(NOSUBTESTS)
 
 # With an empty build cache, compilers would otherwise take the processors from the tests of whole systems for minutes.
 test/compiled:
@@ -55,7 +56,7 @@ test/programs:
 	@$(PLAIN) go build $(RACE) -o $(PROCFLEET_TEST_PROGRAMS) $(PROGRAMS)
 
 test/slow: test/setup test/programs ## run all tests and write the seconds of each package and the slowest tests into CONTRIBUTING.md
-	@begin=$$SECONDS; go test -race -vet off -exec true $(PACKAGES) >/dev/null; $(PLAIN) go test -vet off -exec true $(SYSTEMS) >/dev/null; \
+	@begin=$$SECONDS; go test -race -vet off -ldflags -w -exec true $(PACKAGES) >/dev/null; $(PLAIN) go test -vet off -ldflags -w -exec true $(SYSTEMS) >/dev/null; \
 	echo $$((SECONDS - begin)) >bin/compile.seconds; echo "compiled and linked all tests in $$(cat bin/compile.seconds) s"
 	@$(MAKE) --no-print-directory -j 2 test/packages test/systems
 	@go run ./test/internal/slow -in CONTRIBUTING.md -compile $$(cat bin/compile.seconds) bin/packages.json bin/systems.json
@@ -65,15 +66,15 @@ test/long: export PROCFLEET_TEST_LONG := 1
 test/long: test/long/packages test/long/systems simulate churn console-hour fault-matrix cross/all ## all that `make test` and CI cut, except the cluster scenarios (make cluster-test): hours
 
 test/long/packages: test/setup test/programs
-	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -timeout 60m -p 2
+	@$(RUN) --format pkgname --packages "$(PACKAGES)" -- -race -vet off -ldflags -w -timeout 60m -p 2
 	go test -vet off ./agent/journal # every byte and bit: the race detector leaves most places of damage out
 
 test/long/systems: export PROCFLEET_TEST_PROGRAMS := $(CURDIR)/bin/race
 test/long/systems: test/setup
 	@$(MAKE) --no-print-directory test/programs PLAIN= RACE=-race PROCFLEET_TEST_PROGRAMS=$(CURDIR)/bin/race
-	@$(RUN) --format testname --packages "./test/e2e ./test/faults ./test/transport" -- -race -vet off -timeout 90m -p 1 -parallel 3 | $(NOSUBTESTS)
+	@$(RUN) --format testname --packages "./test/e2e ./test/faults ./test/transport" -- -race -vet off -ldflags -w -timeout 90m -p 1 -parallel 3 | $(NOSUBTESTS)
 	@$(MAKE) --no-print-directory test/programs
-	@PROCFLEET_TEST_PROGRAMS=$(CURDIR)/bin/test $(RUN) --format testname --packages "./test/pressure ./test/simulation" -- -vet off -timeout 60m -p 1 | $(NOSUBTESTS)
+	@PROCFLEET_TEST_PROGRAMS=$(CURDIR)/bin/test $(RUN) --format testname --packages "./test/pressure ./test/simulation" -- -vet off -ldflags -w -timeout 60m -p 1 | $(NOSUBTESTS)
 
 test/setup: ## install redis-server and chromium where they are missing (apt or brew)
 	@if command -v redis-server >/dev/null && command -v chromium >/dev/null; then :; \
