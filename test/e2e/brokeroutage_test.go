@@ -86,7 +86,7 @@ func TestABrokerOutageDuplicatesNothing(t *testing.T) {
 	for name, away := range f.outages(c) {
 		all := f.procs.grid(f.hosts(hosts), each, name)
 		everything = append(everything, all...)
-		c.wait(c.submit(operation("start", all)))
+		c.wait(c.persist(name, operation("start", all))) // the dispatcher may not have its connection back yet
 		away.begin(all)
 		for _, p := range all {
 			testenv.Eventually(t, finishTimeout, func() bool { return p.starts() == 2 && p.pid() != 0 }, p.name+" runs again")
