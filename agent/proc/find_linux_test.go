@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -214,6 +216,47 @@ func TestHangingFileSystemDoesNotBlock(t *testing.T) {
 	eventually(t, "the path answers again", func() bool {
 		got, err := guard(t.Context(), w, fileTimeout, "key", hang)
 		return got == 1 && err == nil
+	})
+}
+
+// TestManyReadsAreNoHangingFileSystem: five hundred processes are searched at once, and each read
+// is slow because the host is busy.
+func TestManyReadsAreNoHangingFileSystem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatchdog()
+		var searches sync.WaitGroup
+		for i := range 500 {
+			searches.Go(func() {
+				got, err := guard(t.Context(), w, fileTimeout, strconv.Itoa(i), func() int { time.Sleep(time.Second); return i })
+				if got != i || err != nil {
+					t.Errorf("search %d: got %d, %v", i, got, err)
+				}
+			})
+		}
+		searches.Wait()
+	})
+}
+
+// TestHangingFileSystemsAreNotWaitedFor: every place belongs to a read that hangs.
+func TestHangingFileSystemsAreNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, release := newWatchdog(), make(chan struct{})
+		var searches sync.WaitGroup
+		for i := range maxReads {
+			searches.Go(func() {
+				if _, err := guard(t.Context(), w, fileTimeout, strconv.Itoa(i), func() int { <-release; return 1 }); !errors.Is(err, errFileBlocked) {
+					t.Errorf("search %d: %v", i, err)
+				}
+			})
+		}
+		searches.Wait()
+		began := time.Now()
+		if _, err := guard(t.Context(), w, fileTimeout, "other", func() int { return 1 }); !errors.Is(err, errFileBlocked) || time.Since(began) > 0 {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		close(release)
 	})
 }
 
