@@ -86,6 +86,7 @@ func TestFollowersMissNoEvent(t *testing.T) {
 			second.control(second.submit(simulated(20)), "pause")
 			tasks = append(tasks, second.submit(simulated(20)))
 			f.worker("worker.before-transition").Wait(t, finishTimeout)
+			tasks = append(tasks, second.submit(simulated(20))) // the others may have ended before the worker died
 			f.worker("worker.before-notify").Wait(t, finishTimeout)
 			f.worker("")
 		}
