@@ -84,6 +84,9 @@ func hundred(t *testing.T, h *agenttest.Host) (programs []*agenttest.Program, pi
 	for i, r := range h.DoAll("start", agenttest.Specs(programs)) {
 		h.Check(r, agentproto.CodeSuccess, "")
 		pids = append(pids, programs[i].PID())
+		if r.Status.PID != pids[i] {
+			t.Errorf("the pid file names %d, not %d: %s", pids[i], r.Status.PID, r.Status.Evidence)
+		}
 	}
 	return programs, pids
 }
