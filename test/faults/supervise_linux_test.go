@@ -2,6 +2,7 @@ package faults
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -336,6 +337,8 @@ func natsAway(t *testing.T, h *agenttest.Host) {
 	link.Cut()
 	p.Write("go", "")
 	testenv.Eventually(t, agenttest.Patience, func() bool { return p.PID() != 0 }, "the operation continues")
+	finished := fmt.Sprintf(`"msg":"operation finished","process":%q`, p.Spec.Key)
+	testenv.Eventually(t, agenttest.Patience, func() bool { return strings.Contains(h.Agent.Output(), finished) }, "the operation ends")
 	for _, program := range []*agenttest.Program{q, p} {
 		pid := program.PID()
 		h.End(pid)
