@@ -333,8 +333,9 @@ func TestDaemonThatWritesNoPidFile(t *testing.T) {
 func TestBuiltinStopThatTimesOutPointsToKill(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd, s.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 2000 })
+	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = started("-ignore-term") })
 	g.startDeaf(spec)
+	spec.OpTimeoutMS = 500
 	g.says(g.want("stop", spec, 836, "stop: still running pid"), "kill")
 }
 

@@ -66,8 +66,9 @@ func TestStopKillsBeforeTheOperationTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newRig(t)
-			spec := g.deaf(change, func(s *agentproto.Spec) { s.OpTimeoutMS, s.StopGraceMS = 1_000, 60_000 })
+			spec := g.deaf(change)
 			g.startDeaf(spec)
+			spec.OpTimeoutMS, spec.StopGraceMS = 1_000, 60_000
 			g.warned(g.want("stop", spec, 0, ""), "did not stop within 0.5 s, killed")
 		})
 	}
@@ -129,8 +130,9 @@ func TestBuiltinStop(t *testing.T) {
 	if r := g.want("stop", spec, 0, ""); r.Status.Supervised || r.Status.Phase != "stopped" {
 		t.Fatalf("status is %+v", r.Status)
 	}
-	spec.StartCmd, spec.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 2000
+	spec.StartCmd = started("-ignore-term")
 	g.startDeaf(spec)
+	spec.OpTimeoutMS = 500
 	g.want("stop", spec, 836, "stop: still running pid")
 }
 
