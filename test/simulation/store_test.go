@@ -397,6 +397,10 @@ func (c *client) Register(ctx context.Context, ds []catalog.Definition, replace 
 	return write(ctx, c, func(s *stores.Bolt) ([][]bool, error) { return s.Register(ctx, ds, replace) })
 }
 
+func (c *client) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
+	return read(ctx, c, func(s *stores.Bolt) ([]*catalog.Registration, error) { return s.Registrations(ctx, ps) })
+}
+
 func (c *client) EndRegistrations(ctx context.Context, ps []catalog.Process, asked time.Time) ([]bool, error) {
 	return write(ctx, c, func(s *stores.Bolt) ([]bool, error) { return s.EndRegistrations(ctx, ps, asked) })
 }

@@ -101,8 +101,8 @@ func (c *Clock) update(r reading) {
 // SteppedClock handles tasks with timestamps in the future, which exist after the
 // store's clock stepped back. Measured from such a timestamp, a task would end late by
 // the size of the step. SteppedClock measures from the time at which this worker first
-// read the timestamp, so a task takes at most twice as long. The zero value is ready
-// for use. It is safe for concurrent use.
+// read the timestamp after the last step, so with each step a task takes at most once
+// longer. The zero value is ready for use. It is safe for concurrent use.
 type SteppedClock struct {
 	mu    sync.Mutex
 	first map[procfleet.TaskID]time.Time
@@ -117,15 +117,16 @@ func (s *SteppedClock) Deadline(task *procfleet.Task, now time.Time) time.Time {
 }
 
 // Since returns the start time for measuring an interval that began at the timestamp
-// at: at itself, or the time of the first call if at was in the future then.
+// at: at itself, or, if at was in the future then, the time of the first call since the
+// clock last stepped back.
 func (s *SteppedClock) Since(id procfleet.TaskID, at, now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first, known := s.first[id]
-	if !known {
-		if !at.After(now) {
-			return at
-		}
+	if !known && !at.After(now) {
+		return at
+	}
+	if !known || first.After(now) { // the clock has stepped back, or once more
 		if s.first == nil || len(s.first) >= maxStepped { // most stored tasks are finished
 			s.first = map[procfleet.TaskID]time.Time{}
 		}
