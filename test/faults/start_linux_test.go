@@ -148,7 +148,7 @@ func diesInTheWindow(t *testing.T, h *agenttest.Host) {
 	h.Start()
 	p := h.Program()
 	p.Spec.StartCmd = agenttest.Daemon("-pid demo.pid -life 5s -code 3") // a slow agent must see it, too
-	p.Spec.StartCheckEndMS = (30 * agenttest.Patience).Milliseconds() // the result does not wait for it
+	p.Spec.StartCheckEndMS = (30 * agenttest.Patience).Milliseconds()    // the result does not wait for it
 	r := h.Expect("start", p.Spec, agentproto.CodeCheckFailed, "start: post-check: process ended within the start window")
 	if r.Status.Supervised || r.Status.Running {
 		t.Errorf("status is %+v", r.Status)
