@@ -35,8 +35,10 @@ func TestATaskEndsAfterEachStepOfTheClock(t *testing.T) {
 	task := &procfleet.Task{ID: "GSETASK:1:1", CreatedAt: now.Add(90 * time.Minute), Deadline: now.Add(90*time.Minute + 40*time.Second)}
 	var stepped SteppedClock
 	for _, c := range []struct{ step, left time.Duration }{
-		{0, 40 * time.Second}, {30 * time.Second, 10 * time.Second},
-		{-17 * time.Minute, 40 * time.Second}, {30 * time.Second, 10 * time.Second},
+		{0, 40 * time.Second},
+		{30 * time.Second, 10 * time.Second},
+		{-17 * time.Minute, 40 * time.Second},
+		{30 * time.Second, 10 * time.Second},
 		{-time.Second, 11 * time.Second}, // within the time that the task has run
 	} {
 		now = now.Add(c.step)
