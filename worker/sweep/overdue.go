@@ -46,7 +46,7 @@ func (s *Sweeper) giveUp(ctx context.Context, r *repair, late time.Duration) err
 // returns how long to wait until the next visit; 0 or less ends the task.
 func (s *Sweeper) lastCall(ctx context.Context, r *repair) (time.Duration, error) {
 	if !r.called.IsZero() {
-		return s.cfg.Timing.LastCall - r.now.Sub(r.called), nil
+		return s.cfg.Timing.LastCall - time.Since(r.called), nil
 	}
 	if !r.begun { // start over: requests before the deadline do not count
 		r.begun, r.cursor, r.denied = true, "", map[int]bool{}
@@ -68,7 +68,7 @@ func (s *Sweeper) lastCall(ctx context.Context, r *repair) (time.Duration, error
 	if !r.moved {
 		return 0, nil
 	}
-	r.called = r.now
+	r.called = time.Now()
 	return s.cfg.Timing.LastCall, nil
 }
 

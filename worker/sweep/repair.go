@@ -29,7 +29,7 @@ type repair struct {
 // lease; the next holder starts over.
 type progress struct {
 	busy   bool      // a repair is running; guarded by the shard's mu
-	called time.Time // overdue task: when the last resend was requested; zero until then
+	called time.Time // overdue task: local time when the last resend was requested; zero until then
 	begun  bool      // overdue task: resend requests have started
 	cursor string    // where the next visit continues to request resends
 	chunk  int       // overdue task: next chunk for requestPending

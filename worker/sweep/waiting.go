@@ -26,7 +26,7 @@ const maxNewer = 1000
 
 // waitingVisit is the last visit of the waiting units of a rollout.
 type waitingVisit struct {
-	at time.Time
+	at time.Time // local
 	// newest and before are the newest tasks of the last visit and the one before it. A task may be
 	// stored later than one with a higher number, so a visit reads the tasks after before.
 	newest, before procfleet.Number
@@ -41,12 +41,12 @@ type waitingVisits struct {
 	of map[procfleet.TaskID]waitingVisit
 }
 
-// begin returns the last visit of a task, the zero visit without one, and whether another is due now.
-func (v *waitingVisits) begin(id procfleet.TaskID, now time.Time) (last waitingVisit, due bool) {
+// begin returns the last visit of a task, the zero visit without one, and whether another is due.
+func (v *waitingVisits) begin(id procfleet.TaskID) (last waitingVisit, due bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	last = v.of[id]
-	return last, now.Sub(last.at) >= waitingEvery
+	return last, time.Since(last.at) >= waitingEvery
 }
 
 func (v *waitingVisits) end(id procfleet.TaskID, visit waitingVisit) {
@@ -66,6 +66,11 @@ type waitingItem struct {
 	grant     taskstore.Grant
 }
 
+// queueEnded reports whether the hosts of a task have been waited for long enough.
+func (s *Sweeper) queueEnded(task *procfleet.Task, now time.Time) bool {
+	return now.Sub(s.stepped.Since(task.ID, task.CreatedAt, now)) >= task.Rollout.Plan.Queue
+}
+
 // visitWaiting ends the waiting items whose time is over, cancels those that a later task replaces,
 // and releases the units whose hosts have returned.
 func (s *Sweeper) visitWaiting(ctx context.Context, r *repair) error {
@@ -73,18 +78,18 @@ func (s *Sweeper) visitWaiting(ctx context.Context, r *repair) error {
 	if r.task.Canceled() || !slices.ContainsFunc(r.grants, waits) {
 		return nil
 	}
-	visit, due := s.waiting.begin(r.task.ID, r.now)
+	visit, due := s.waiting.begin(r.task.ID)
 	if !due {
 		return nil
 	}
-	visit.at = r.now
+	visit.at = time.Now()
 	defer func() { s.waiting.end(r.task.ID, visit) }()
 	items, err := s.waitingItems(ctx, r)
 	if err != nil {
 		return err
 	}
 	plan := &r.task.Rollout.Plan
-	if !r.now.Before(r.task.CreatedAt.Add(plan.Queue)) {
+	if s.queueEnded(&r.task, r.now) {
 		results := make([]procfleet.Result, len(items))
 		for i := range items {
 			results[i] = s.expired(&r.task, &items[i])
