@@ -95,12 +95,11 @@ var (
 	_ worker.Store     = (*client)(nil)
 )
 
-// client is the connection of one role to the store. It passes calls that no role
-// makes in a simulation to the first store.
+// client is the connection of one role to the store.
 type client struct {
-	*stores.Bolt
-	of   *store
-	dead atomic.Bool
+	*stores.Bolt // nil: a call that a role makes and that has no method here panics
+	of           *store
+	dead         atomic.Bool
 	// defect, if not nil, adds an earlier defect to the store.
 	defect *storeDefect
 }
@@ -113,7 +112,7 @@ type storeDefect struct {
 	begun   func(*taskstore.Begun)
 }
 
-func (s *store) connect() *client { return &client{Bolt: s.current, of: s} }
+func (s *store) connect() *client { return &client{of: s} }
 
 // before determines whether a call reaches the store.
 func (c *client) before(ctx context.Context) error {

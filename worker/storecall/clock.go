@@ -101,8 +101,8 @@ func (c *Clock) update(r reading) {
 // SteppedClock handles tasks with timestamps in the future, which exist after the
 // store's clock stepped back. Measured from such a timestamp, a task would end late by
 // the size of the step. SteppedClock measures from the time at which this worker first
-// read the timestamp after the last step, so with each step a task takes at most once
-// longer. The zero value is ready for use. It is safe for concurrent use.
+// read the timestamp after the last step, so each step prolongs a task by at most the time
+// that it has anyway. The zero value is ready for use. It is safe for concurrent use.
 type SteppedClock struct {
 	mu    sync.Mutex
 	first map[procfleet.TaskID]time.Time
